@@ -1,0 +1,1 @@
+"""Runs a test: command line, spec, interpreter, run store, backends, report."""

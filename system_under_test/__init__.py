@@ -1,0 +1,1 @@
+"""What answers: the Protocols every subject implements, and the subjects."""

@@ -1,0 +1,1 @@
+"""Asks etcd through its JSON gateway."""

@@ -1,0 +1,1 @@
+"""The bundled KRaft: Kafka's Raft metadata quorum, controller and metadata-serving broker in one process."""

@@ -1,0 +1,1 @@
+"""The metadata controller: a pure state machine over records."""

@@ -1,0 +1,1 @@
+"""An independent reader of the bundled KRaft's files."""

@@ -1,0 +1,1 @@
+"""The metadata log on disk: record batches, segments, the epoch cache, quorum-state."""

@@ -1,0 +1,119 @@
+"""What the core wants done, in order.
+
+The order is the contract.  Whoever carries effects out does so one after another, each finished before the next
+is begun: `Persist` and `Flush` are durable on return, `Append` and `Truncate` have changed the log, and only then may
+a later `Send` or `Reply` leave.  A crash may fall between any two of them.  The executor writes the trace row of an
+effect directly after carrying it out, hence before any message that depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from system_under_test.kraft.raft.messages import Batch, QuorumState, RaftRequest, RaftResponse
+
+Token = int
+"""Names a request that waits for an answer; chosen by the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write quorum-state, durable on return.  voted_now: this very write grants a (standard) vote."""
+
+    state: QuorumState
+    voted_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Everything appended so far is durable on return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Remove everything from end_offset on."""
+
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    peer: int
+    request: RaftRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    token: Token
+    response: RaftResponse
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """role: unattached|prospective|candidate|leader|follower|resigned."""
+
+    role: str
+    epoch: int
+    leader_id: int | None
+    epoch_start_offset: int | None = None  # of a leader
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermark:
+    """Everything below `offset` is committed."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A proposal will be committed or lost with its offsets: first .. end - 1, of `epoch`."""
+
+    token: Token
+    epoch: int
+    first_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A proposal was never queued, or a read cannot be answered here; the reason in words."""
+
+    token: Token
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReady:
+    """Answer the read from committed state replayed at least to `high_watermark`."""
+
+    token: Token
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """The node must not go on (a truncation below its high watermark, two leaders in one epoch)."""
+
+    reason: str
+
+
+Effect = (
+    Persist
+    | Append
+    | Flush
+    | Truncate
+    | Send
+    | Reply
+    | RoleChanged
+    | HighWatermark
+    | Accepted
+    | Refused
+    | ReadReady
+    | Fatal
+)

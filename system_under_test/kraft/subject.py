@@ -1,0 +1,1 @@
+"""The bundled KRaft as a subject: installed, started, watched, collected."""

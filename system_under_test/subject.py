@@ -1,0 +1,171 @@
+"""The seam between the harness and a system under test.
+
+A subject says how its server is installed, started, watched and collected, names the module its clients live in,
+and lists the planted bugs it knows.  It gets `Node`s, which a backend implements (through the agent on each node),
+and it may use nothing else of the harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+ProcessState = Literal["running", "stopped", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ran on a node to its end."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+
+class NodeGone(ConnectionError):
+    """The agent of a node no longer answers (its container died, or the backend was destroyed)."""
+
+
+class Node(Protocol):
+    """One machine as a subject sees it.  Every verb travels outside the data network, so no partition cuts it.
+
+    data_dir: the disk under test.  trace_dir, log_dir: outside of it; they survive every fault.
+    python: argv prefix of an interpreter on the node that can import `system_under_test` and `checkers.history`.
+    Every verb raises NodeGone when the agent does not answer, and OSError with the node's own words when it refuses.
+    """
+
+    name: str
+    address: str
+    data_dir: str
+    trace_dir: str
+    log_dir: str
+    python: tuple[str, ...]
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = ..., output: str = ...) -> int:
+        """Start the node's one server process; stdout and stderr append to `output` (a path on the node).
+        Returns its pid.  Raises OSError if a server is already running here or argv cannot be executed."""
+        ...
+
+    async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
+        """Signal the server process; a no-op if it is dead.  After KILL returns, the process is reaped."""
+        ...
+
+    async def state(self) -> ProcessState: ...
+
+    async def run(self, argv: Sequence[str], *, timeout_s: float = ...) -> Completed: ...
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file (parents are made)."""
+        ...
+
+    async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
+        """Bytes of a file from `offset`; b"" beyond its end or if there is no such file."""
+        ...
+
+    async def copy_out(self, path: str, destination: Path) -> None:
+        """Copy a file or a whole directory tree from the node to the harness' machine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What a node last said of itself.  role as in `checkers.columns.TRACE`; None = not known.
+
+    high_watermark and log_end are None where the subject has no such thing."""
+
+    node: str
+    epoch: int
+    role: str
+    leader: str | None
+    high_watermark: int | None = None
+    log_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A planted bug: one switch at one named decision point.
+
+    found_by: name of the checker that must be invalid; witness_kinds: `Witness.kind`s that show the planted
+    mechanism, so that a run counts as found only for the right reason.  decision_point: module:function.
+    """
+
+    name: str
+    summary: str
+    found_by: str
+    witness_kinds: tuple[str, ...]
+    decision_point: str
+    in_containers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Declares:
+    """What a subject has, so that only that is demanded of a run."""
+
+    nodes: bool = True
+    logs: bool = False
+    traces: bool = False
+    elections: bool = True
+    faults: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """One node's data directory as copied into the run folder."""
+
+    copy: int
+    when: str
+    node: str
+    state: ProcessState
+    folder: Path
+    trace_size_bytes: int = -1
+
+
+class Subject(Protocol):
+    name: str
+    summary: str
+    client_module: str
+    """Module on the node whose `connect` is a ClientFactory."""
+    port: int
+    declares: Declares
+    bugs: Mapping[str, Bug]
+    workloads: tuple[str, ...]
+
+    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+        """Write configuration; make data directories fresh.  Nothing runs yet."""
+        ...
+
+    async def start(self, node: Node) -> None:
+        """Start the server on one node, first start and restart alike."""
+        ...
+
+    async def status(self, node: Node) -> NodeStatus | None:
+        """What the node says of itself now, asked outside the data network; None if it says nothing (dead,
+        paused, not started).  Cheap: it is polled a few times a second."""
+        ...
+
+    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
+        """None once every live node has all that was committed when this was called; else why not, in words."""
+        ...
+
+    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]: ...
+
+    async def collect(self, node: Node, folder: Path) -> None:
+        """Copy logs and traces of one node into the run folder (its process may be dead)."""
+        ...
+
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+        """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
+        `tables/copies.parquet` (schemas in checkers.columns).  Subjects without logs write nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something a node's own log says went wrong (a traceback, a refusal to go on)."""
+
+    node: str
+    reason: str
+    excerpt: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
