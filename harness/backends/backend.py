@@ -1,0 +1,86 @@
+"""What a backend is: nodes somewhere, an agent on each, links that can be cut, and an end that leaves nothing behind.
+
+A backend implements `nemesis.cluster.Cluster` (what faults act on) and gives `system_under_test.subject.Node`s (what
+subjects act on); this Protocol adds what only the harness itself needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nemesis.cluster import Cluster
+from system_under_test.client import Outcome, Placement, Request
+
+
+class BackendUnavailable(RuntimeError):
+    """This machine cannot carry the backend; the message says what is missing and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """What to create.  run_id: unique, carried by everything that is made (labels, table and file names)."""
+
+    run_id: str
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A server process ended.  bidden: the harness had ordered it (kill, stop)."""
+
+    node: str
+    pid: int
+    monotonic_ns: int
+    status: int  # exit status, or minus the signal's number
+    bidden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostHealth:
+    """What the agents measured of the machines they live on, since the backend was created."""
+
+    steal_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class ClientHost(Protocol):
+    """The clients on one client node."""
+
+    async def open(
+        self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
+    ) -> None:
+        """Import `module` on the node and call its `connect` once per placement.  Raises OSError with the node's
+        own words if that fails."""
+        ...
+
+    async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
+        """Hand one request to the client of that thread.  Never raises for what the network does; if the agent
+        itself does not answer within timeout_s + 1 s the outcome is INFO (FAIL for nothing: who knows)."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Backend(Cluster, Protocol):
+    name: str
+    notes: Sequence[str]
+    """What a reader of the report should know of this backend (e.g. "userspace switch, no kernel bridge")."""
+
+    async def create(self, progress: Callable[[str], None]) -> None:
+        """Bring every node up with its agent answering and its beacons running.  Raises BackendUnavailable."""
+        ...
+
+    def client_host(self, client_node: str) -> ClientHost: ...
+
+    def exits(self) -> Sequence[Exit]:
+        """Every end of a server process so far, in the order they were reported."""
+        ...
+
+    async def health(self) -> HostHealth: ...
+
+    async def destroy(self) -> None:
+        """Remove everything that was made; safe to call twice and after a half-finished `create`."""
+        ...
