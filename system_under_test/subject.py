@@ -122,6 +122,16 @@ class Collected:
     trace_size_bytes: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something a node's own log says went wrong (a traceback, a refusal to go on)."""
+
+    node: str
+    reason: str
+    excerpt: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Subject(Protocol):
     name: str
     summary: str
@@ -155,17 +165,11 @@ class Subject(Protocol):
         """Copy logs and traces of one node into the run folder (its process may be dead)."""
         ...
 
+    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
+        """What the nodes' own collected logs (`nodes/<n>/`) say went wrong: tracebacks, refusals to go on."""
+        ...
+
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
         """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
         `tables/copies.parquet` (schemas in checkers.columns).  Subjects without logs write nothing."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """Something a node's own log says went wrong (a traceback, a refusal to go on)."""
-
-    node: str
-    reason: str
-    excerpt: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
