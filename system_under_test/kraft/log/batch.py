@@ -1,0 +1,259 @@
+"""Kafka's record batch, version 2: how records stand in a log file and in a fetch.
+
+Layout (big endian), as the Kafka protocol guide defines it:
+
+    offset  0  int64   base offset              } not covered by the CRC, so that a leader can
+            8  int32   length of what follows   } place a batch without computing it anew
+           12  int32   leader epoch             }
+           16  int8    magic, 2
+           17  uint32  CRC-32C of everything behind it
+           21  int16   attributes: bit 5 = control batch
+           23  int32   last offset delta = number of records - 1
+           27  int64   base timestamp, 35 int64 max timestamp (ms)
+           43  int64   producer id, 51 int16 producer epoch, 53 int32 base sequence: all -1 here
+           57  int32   number of records
+           61          the records: zigzag varints for all lengths and deltas
+
+A metadata record has no key and no headers.  A control batch holds one record whose key is (int16 version, int16
+type) and whose value is a flexible Kafka message; the only type written here is LeaderChange (2), version 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from system_under_test.kraft.raft.messages import Batch, LeaderChange
+
+HEADER_SIZE_BYTES = 61
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC_FROM = 21
+_MAGIC = 2
+_CONTROL = 1 << 5
+_COMPRESSION = 0b111
+_LENGTH_FROM = 12  # `length` counts from here
+_LEADER_CHANGE_KEY = struct.pack(">hh", 0, 2)
+
+MAX_SIZE_BYTES = 64 << 20
+"""No batch is larger; a length beyond it is garbage, not a reason to allocate."""
+
+
+class CorruptBatch(ValueError):
+    """Bytes that are no record batch, or not the one that was written; the message says which rule they break."""
+
+
+class IncompleteBatch(CorruptBatch):
+    """The bytes end before the batch does: a torn tail, or the end of a size-limited fetch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first 61 bytes say.  size_bytes: of the whole batch, header and all."""
+
+    base_offset: int
+    size_bytes: int
+    epoch: int
+    crc: int
+    control: bool
+    count: int
+    max_timestamp_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+
+def encode(batch: Batch, timestamp_ms: int) -> bytes:
+    """The bytes of a batch whose body is raw bytes, a LeaderChange, or a tuple of record values.
+
+    Raw bytes are passed through if their header says the same as the batch.  Raises CorruptBatch otherwise.
+    """
+    body = batch.body
+    if isinstance(body, bytes):
+        header = read_header(body)
+        check_crc(body)
+        same = (header.base_offset, header.epoch, header.count, header.size_bytes)
+        if same != (batch.base_offset, batch.epoch, batch.count, len(body)):
+            raise CorruptBatch(f"a batch said to be at {batch.base_offset} of epoch {batch.epoch} holds {header}")
+        return body
+    if isinstance(body, LeaderChange):
+        return encode_leader_change(batch.base_offset, batch.epoch, body, timestamp_ms)
+    if isinstance(body, tuple) and len(body) == batch.count:
+        return encode_values(batch.base_offset, batch.epoch, body, timestamp_ms)
+    raise TypeError(f"cannot encode a body of {type(body).__name__} as {batch.count} records")
+
+
+def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timestamp_ms: int) -> bytes:
+    """A data batch of records without key and headers; at least one value."""
+    if not values:
+        raise ValueError("a batch holds at least one record")
+    records = b"".join([_record(delta, b"\x01", value) for delta, value in enumerate(values)])
+    return _batch(base_offset, epoch, 0, len(values), records, timestamp_ms)
+
+
+def encode_leader_change(base_offset: int, epoch: int, change: LeaderChange, timestamp_ms: int) -> bytes:
+    """The control batch a new leader writes first."""
+    value = b"".join(
+        (
+            struct.pack(">hi", 0, change.leader_id),
+            _voters(change.voters),
+            _voters(change.granting_voters),
+            b"\x00",
+        )
+    )
+    key = _zigzag(len(_LEADER_CHANGE_KEY)) + _LEADER_CHANGE_KEY
+    return _batch(base_offset, epoch, _CONTROL, 1, _record(0, key, value), timestamp_ms)
+
+
+def read_header(data: bytes | memoryview, position: int = 0) -> Header:
+    """The header at `position`.  The CRC is not checked here (`check_crc`).
+
+    Raises IncompleteBatch if the batch reaches beyond the end of `data`, CorruptBatch if it is none.
+    """
+    if len(data) - position < HEADER_SIZE_BYTES:
+        raise IncompleteBatch(f"{len(data) - position} bytes are too few for a batch header")
+    base, length, epoch, magic, crc, attributes, last_delta, _, newest_ms, _, _, _, count = _HEADER.unpack_from(
+        data, position
+    )
+    size = length + _LENGTH_FROM
+    if magic != _MAGIC:
+        raise CorruptBatch(f"magic {magic} where 2 is expected")
+    if not HEADER_SIZE_BYTES < size <= MAX_SIZE_BYTES:
+        raise CorruptBatch(f"a batch of {size} bytes")
+    if base < 0 or epoch < 0 or count < 1 or last_delta != count - 1:
+        raise CorruptBatch(f"base offset {base}, epoch {epoch}, {count} records, last offset delta {last_delta}")
+    if attributes & _COMPRESSION:
+        raise CorruptBatch("a compressed batch; metadata batches never are")
+    if len(data) - position < size:
+        raise IncompleteBatch(f"{len(data) - position} bytes of a batch of {size}")
+    return Header(base, size, epoch, crc, bool(attributes & _CONTROL), count, newest_ms)
+
+
+def check_crc(raw: bytes | memoryview) -> None:
+    """Raises CorruptBatch unless the bytes of one whole batch are those its CRC was computed over."""
+    (stored,) = struct.unpack_from(">I", raw, 17)
+    if crc32c(raw[_CRC_FROM:]) != stored:
+        raise CorruptBatch(f"CRC {stored:#010x} does not match the bytes")
+
+
+def split(data: bytes) -> tuple[Batch, ...]:
+    """The whole batches of a fetch; a size-limited fetch may end in the middle of one, which is left out.
+
+    Raises CorruptBatch where there is something else than a batch.  CRCs are checked when batches are appended.
+    """
+    batches = []
+    position = 0
+    while position < len(data):
+        try:
+            header = read_header(data, position)
+        except IncompleteBatch:
+            break
+        raw = data[position : position + header.size_bytes]
+        batches.append(Batch(header.base_offset, header.epoch, header.count, raw))
+        position += header.size_bytes
+    return tuple(batches)
+
+
+def is_control(raw: bytes) -> bool:
+    """Whether a whole batch is one of the quorum's own; its records are not for the state machine."""
+    return bool(raw[22] & _CONTROL)
+
+
+def values(raw: bytes) -> list[bytes]:
+    """The record values of a whole data batch, in offset order.  Raises CorruptBatch if they do not add up."""
+    return [value for _, value in _records(raw)]
+
+
+def leader_change(raw: bytes) -> LeaderChange:
+    """The LeaderChange in a control batch.  Raises CorruptBatch if it holds another control record."""
+    [(key, value)] = _records(raw)
+    if key != _LEADER_CHANGE_KEY:
+        raise CorruptBatch(f"control record key {key!r} is no LeaderChange")
+    (leader_id,) = struct.unpack_from(">i", value, 2)
+    voters, position = _read_voters(value, 6)
+    granting, _ = _read_voters(value, position)
+    return LeaderChange(leader_id, voters, granting)
+
+
+def _batch(base_offset: int, epoch: int, attributes: int, count: int, records: bytes, timestamp_ms: int) -> bytes:
+    length = HEADER_SIZE_BYTES - _LENGTH_FROM + len(records)
+    if length > MAX_SIZE_BYTES - _LENGTH_FROM:
+        raise ValueError(f"a batch of {length} bytes is larger than {MAX_SIZE_BYTES}")
+    fields = (attributes, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+    covered = struct.pack(">hiqqqhii", *fields) + records
+    return struct.pack(">qiibI", base_offset, length, epoch, _MAGIC, crc32c(covered)) + covered
+
+
+def _record(delta: int, key: bytes, value: bytes) -> bytes:
+    """One record; `key` is encoded already.  Attributes and timestamp delta are 0, headers none."""
+    content = b"".join((b"\x00\x00", _zigzag(delta), key, _zigzag(len(value)), value, b"\x00"))
+    return _zigzag(len(content)) + content
+
+
+def _records(raw: bytes) -> list[tuple[bytes | None, bytes]]:
+    (count,) = struct.unpack_from(">i", raw, 57)
+    position = HEADER_SIZE_BYTES
+    records = []
+    try:
+        for _ in range(count):
+            size, position = _read_zigzag(raw, position)
+            end = position + size
+            _, position = _read_zigzag(raw, position + 1)  # behind the attributes: the timestamp delta
+            _, position = _read_zigzag(raw, position)  # offset delta
+            size, position = _read_zigzag(raw, position)
+            key = None if size < 0 else raw[position : position + size]
+            size, position = _read_zigzag(raw, position + max(size, 0))
+            if size < 0 or position + size > end:
+                raise CorruptBatch("a record without a value, or one that overruns its record")
+            records.append((key, raw[position : position + size]))
+            position = end
+    except IndexError:
+        raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
+    if position != len(raw):
+        raise CorruptBatch(f"{count} records fill {position} of {len(raw)} bytes")
+    return records
+
+
+def _voters(ids: Sequence[int]) -> bytes:
+    """A compact array of structs with one int32 and no tagged fields."""
+    return _uvarint(len(ids) + 1) + b"".join([struct.pack(">ib", voter, 0) for voter in ids])
+
+
+def _read_voters(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
+    length = value[position] - 1
+    if not 0 <= length < 127:
+        raise CorruptBatch(f"an array of {length} voters")
+    ids = tuple(struct.unpack_from(">i", value, position + 1 + 5 * i)[0] for i in range(length))
+    return ids, position + 1 + 5 * length
+
+
+def _zigzag(number: int) -> bytes:
+    return _uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _uvarint(number: int) -> bytes:
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
+    """(value, position behind it).  Raises IndexError at the end of the data, CorruptBatch beyond 64 bits."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("a varint of more than ten bytes")

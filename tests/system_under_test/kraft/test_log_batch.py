@@ -1,0 +1,118 @@
+"""The batch codec against itself, against kio's reader, and against damaged bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.records.readers import read_batch
+from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
+from kio.serial import entity_reader
+
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.raft.messages import Batch, LeaderChange
+
+offsets = st.integers(0, 2**62)
+epochs = st.integers(0, 2**31 - 1)
+some_values = st.lists(st.binary(max_size=300), min_size=1, max_size=40)
+NOW_MS = 1_750_000_000_000
+
+
+@given(offsets, epochs, some_values)
+def test_what_is_encoded_is_decoded(base: int, epoch: int, values: list[bytes]) -> None:
+    raw = codec.encode_values(base, epoch, values, NOW_MS)
+    header = codec.read_header(raw)
+    codec.check_crc(raw)
+    assert (header.base_offset, header.epoch, header.count) == (base, epoch, len(values))
+    assert header.size_bytes == len(raw)
+    assert header.end_offset == base + len(values)
+    assert not codec.is_control(raw)
+    assert codec.values(raw) == values
+
+
+@given(offsets, epochs, some_values)
+def test_kio_reads_the_same(base: int, epoch: int, values: list[bytes]) -> None:
+    raw = codec.encode_values(base, epoch, values, NOW_MS)
+    theirs, size = read_batch(raw, 0)
+    assert size == len(raw)
+    assert (theirs.base_offset, theirs.partition_leader_epoch) == (base, epoch)
+    assert theirs.last_offset_delta == len(values) - 1
+    assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (-1, -1, -1)
+    assert [r.value for r in theirs.records] == values
+    assert [r.offset for r in theirs.records] == [base + i for i in range(len(values))]
+    assert all(r.key is None and not r.headers for r in theirs.records)
+
+
+voters = st.lists(st.integers(0, 2**31 - 1), max_size=20).map(tuple)
+
+
+@given(st.integers(0, 2**31 - 1), voters, voters)
+def test_a_leader_change_is_kafkas(leader: int, every: tuple[int, ...], granting: tuple[int, ...]) -> None:
+    change = LeaderChange(leader, every, granting)
+    raw = codec.encode(Batch(7, 3, 1, change), NOW_MS)
+    assert codec.is_control(raw)
+    assert codec.leader_change(raw) == change
+    theirs, _ = read_batch(raw, 0)
+    [record] = theirs.records
+    assert theirs.attributes == 0x20
+    assert record.key == b"\x00\x00\x00\x02"
+    message, size = entity_reader(LeaderChangeMessage)(record.value, 0)
+    assert size == len(record.value)
+    assert (message.version, message.leader_id) == (0, leader)
+    assert tuple(v.voter_id for v in message.voters) == every
+    assert tuple(v.voter_id for v in message.granting_voters) == granting
+
+
+@given(some_values, st.data())
+def test_a_flipped_bit_is_noticed(values: list[bytes], data: st.DataObject) -> None:
+    raw = bytearray(codec.encode_values(5, 2, values, NOW_MS))
+    bit = data.draw(st.integers(16 * 8, len(raw) * 8 - 1))  # from the magic on: what magic and CRC protect
+    raw[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(codec.CorruptBatch):
+        codec.read_header(bytes(raw))
+        codec.check_crc(bytes(raw))
+
+
+def test_every_torn_length_is_incomplete() -> None:
+    raw = codec.encode_values(5, 2, [b"abc", b"defg" * 40], NOW_MS)
+    for size in range(len(raw)):
+        with pytest.raises(codec.IncompleteBatch):
+            codec.read_header(raw[:size])
+
+
+@given(st.lists(some_values, max_size=5), st.integers(0, 400))
+def test_a_fetch_is_split_into_its_whole_batches(contents: list[list[bytes]], missing: int) -> None:
+    base, raws = 0, []
+    for values in contents:
+        raws.append(codec.encode_values(base, 1, values, NOW_MS))
+        base += len(values)
+    data = b"".join(raws)
+    data = data[: max(0, len(data) - missing)]
+    whole = codec.split(data)
+    assert [b.body for b in whole] == raws[: len(whole)]
+    assert len(data) - sum(len(b.body) for b in whole) < (len(raws[len(whole)]) if len(whole) < len(raws) else 1)
+
+
+def test_raw_bytes_must_be_what_the_batch_says() -> None:
+    raw = codec.encode_values(5, 2, [b"x"], NOW_MS)
+    assert codec.encode(Batch(5, 2, 1, raw), 0) == raw
+    for other in (Batch(6, 2, 1, raw), Batch(5, 3, 1, raw), Batch(5, 2, 2, raw), Batch(5, 2, 1, raw + b"\0")):
+        with pytest.raises(codec.CorruptBatch):
+            codec.encode(other, 0)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_never_raises_anything_else(data: bytes) -> None:
+    try:
+        header = codec.read_header(data)
+        codec.check_crc(data[: header.size_bytes])
+    except codec.CorruptBatch:
+        return
+    assert header.size_bytes <= len(data)
+
+
+def test_records_that_do_not_add_up_are_corrupt() -> None:
+    raw = codec.encode_values(0, 1, [b"abc"], NOW_MS)
+    for damaged in (raw[:-1], raw + b"\0", raw[:61] + b"\xff" * 12):
+        with pytest.raises(codec.CorruptBatch):
+            codec.values(damaged)
