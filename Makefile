@@ -1,0 +1,74 @@
+# `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
+#
+#   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
+#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=…
+#
+# make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+
+NODES ?= 5
+TIME_LIMIT ?= 60
+RATE ?= 200
+CONCURRENCY ?= 10
+KEYS ?= 10
+WORKLOAD ?= register
+SUBJECT ?= kraft
+BACKEND ?= auto
+OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
+	--workload $(WORKLOAD) --subject $(SUBJECT) --backend $(BACKEND) \
+	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE))
+
+SEEDS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help test-partition test-pause test-kill test lint nightly bench list clean-up setup
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+test-partition: $(VENV)/prepared ## cut links between the nodes of a bundled KRaft quorum, and judge it
+	@$(PY) -m harness run --nemesis partition $(OPTIONS)
+
+test-pause: $(VENV)/prepared ## stop processes with SIGSTOP and let them go on
+	@$(PY) -m harness run --nemesis pause $(OPTIONS)
+
+test-kill: $(VENV)/prepared ## kill processes with SIGKILL and restart them
+	@$(PY) -m harness run --nemesis kill $(OPTIONS)
+
+test: $(VENV)/prepared $(VENV)/testing lint ## the project's own tests (at most 15 minutes on 2 cores)
+	@$(PY) -m pytest -m "not nightly"
+
+lint: $(VENV)/testing ## formatting, types and the floors of the tree
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
+	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND)
+	@$(PY) -m pytest -m nightly
+
+list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted bug
+	@$(PY) -m harness list
+
+setup: $(VENV)/prepared ## only prepare this machine
+
+clean-up: $(VENV)/installed ## remove what runs that died left behind
+	@$(PY) -m harness clean-up
+
+$(VENV)/installed: pyproject.toml
+	@echo "installing what the harness needs into $(VENV) (about a minute)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "krucible: $(PYTHON) cannot make a virtual environment; install python3-venv, or set PYTHON to a Python 3.11"; exit 1; }
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable . $$(command -v java >/dev/null || echo '.[java]')
+	@touch $@
+
+$(VENV)/testing: $(VENV)/installed
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/prepared: $(VENV)/installed $(shell find harness/agent harness/backends system_under_test checkers -name '*.py' 2>/dev/null)
+	@$(PY) -m harness setup --backend $(BACKEND) --subject $(SUBJECT)
+	@touch $@

@@ -1,0 +1,82 @@
+"""The backend without nodes: clients live in the harness itself.  For the canary alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from harness.backends.backend import ClusterSpec, Exit, HostHealth
+from nemesis.cluster import Beacons, CannotInject, Link
+from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
+from system_under_test.subject import Node, ProcessState
+
+
+class InProcessClientHost:
+    def __init__(self) -> None:
+        self._clients: dict[int, Client] = {}
+
+    async def open(
+        self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
+    ) -> None:
+        connect = cast(ClientFactory, importlib.import_module(module).connect)
+        self._clients = {p.thread: connect(p, peers, config) for p in placements}
+
+    async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
+        return await self._clients[thread].invoke(request, timeout_s)
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+class InProcessBackend:
+    """Implements `harness.backends.backend.Backend` with no servers, so every fault is refused."""
+
+    name = "in-process"
+    notes: Sequence[str] = ("no nodes and no network: the subject lives in the harness' own process",)
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.servers: Sequence[str] = ()
+        self.clients: Sequence[str] = spec.clients
+        self._hosts = {name: InProcessClientHost() for name in spec.clients}
+
+    async def create(self, progress: Callable[[str], None]) -> None:
+        return None
+
+    async def destroy(self) -> None:
+        return None
+
+    def client_host(self, client_node: str) -> InProcessClientHost:
+        return self._hosts[client_node]
+
+    def exits(self) -> Sequence[Exit]:
+        return ()
+
+    async def health(self) -> HostHealth:
+        return HostHealth()
+
+    def node(self, name: str) -> Node:
+        raise CannotInject(f"there is no node {name}: {self.notes[0]}")
+
+    async def cut(self, links: Collection[Link]) -> None:
+        if links:
+            raise CannotInject(self.notes[0])
+
+    async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
+        return {}
+
+    async def state(self, server: str) -> ProcessState:
+        raise CannotInject(self.notes[0])
+
+    async def pause(self, server: str) -> None:
+        raise CannotInject(self.notes[0])
+
+    async def resume(self, server: str) -> None:
+        raise CannotInject(self.notes[0])
+
+    async def kill(self, server: str) -> None:
+        raise CannotInject(self.notes[0])
+
+    async def restart(self, server: str) -> None:
+        raise CannotInject(self.notes[0])

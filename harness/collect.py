@@ -1,0 +1,53 @@
+"""Copies of the nodes' data directories: just before each heal, and at the end.
+
+A data directory is copied with its process stopped, one node after another, each for well under 200 ms: a live copy
+mixes before and after a truncation and cries wolf.  A process already stopped or dead stays so.  Before each heal,
+because afterwards the uncommitted tails are gone and all logs agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from harness.store import RunFolder
+from system_under_test.subject import Collected, Node
+
+_COPY = 'rm -rf "$2" && mkdir -p "$2" && cp -a "$1/." "$2" && cat "$3"/*.jsonl 2>/dev/null | wc -c'
+
+
+class Copies:
+    """Numbers copies from 0; `taken` lists every node's part of every copy."""
+
+    def __init__(self, run: RunFolder, nodes: Sequence[Node]) -> None:
+        self._run = run
+        self._nodes = nodes
+        self._count = 0
+        self.taken: list[Collected] = []
+        self.longest_stop_s = 0.0
+
+    async def take(self, when: str, *, leave_stopped: bool = False) -> None:
+        """Copy every node's data directory into `nodes/<n>/copies/<number>/`.
+
+        leave_stopped: for the final copy, after which nothing may change any more.
+        """
+        number, self._count = self._count, self._count + 1
+        loop = asyncio.get_running_loop()
+        for node in self._nodes:
+            state = await node.state()
+            aside = f"{node.log_dir}/copy-{number}"
+            began = loop.time()
+            if state == "running":
+                await node.signal("STOP")
+            try:
+                done = await node.run(["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir], timeout_s=30)
+            finally:
+                if state == "running" and not leave_stopped:
+                    await node.signal("CONT")
+            self.longest_stop_s = max(self.longest_stop_s, loop.time() - began)
+            if done.status != 0:
+                raise OSError(f"{node.name}: its data directory could not be copied: {done.stderr.decode().strip()}")
+            folder = self._run.node(node.name) / "copies" / str(number)
+            await node.copy_out(aside, folder)
+            await node.run(["rm", "-rf", aside], timeout_s=30)
+            self.taken.append(Collected(number, when, node.name, state, folder, int(done.stdout)))

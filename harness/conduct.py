@@ -1,0 +1,312 @@
+"""Conducts one run, phase by phase, until everything it produced lies in the run folder.
+
+    set-up -> main (clients and nemesis at once) -> final heal -> recovery -> final reads -> collection
+
+Nothing is judged here.  Whatever happens in a phase, the later duties remain: faults are healed, what the nodes hold is
+collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
+the harness until judging says so: its nodes may have died of the very bug that is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from checkers.history import Type
+from harness.backends.backend import Backend, ClusterSpec
+from harness.collect import Copies
+from harness.interpreter import Interpreter
+from harness.judging import copies_to_json
+from harness.progress import Progress
+from harness.rates import achieved_rate_hz
+from harness.recorder import Recorder
+from harness.registry import load_backend, load_subject, load_workload
+from harness.spec import CLIENT_NODES, Spec
+from harness.store import RunFolder, describe_test
+from harness.watch import Watch
+from nemesis.deck import deal, read_schedule, schedule_to_json
+from nemesis.faults import FaultRecord
+from nemesis.inject import Hooks, heal_all, play
+from system_under_test.subject import Node, Subject
+
+READY_LIMIT_S = 60.0
+
+
+class SetUpFailed(RuntimeError):
+    """The subject never became ready; the message says what it was waited for."""
+
+
+@dataclass
+class Outcome:
+    """What becomes outcome.json (results/README.md)."""
+
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    recovery: dict[str, Any] = field(default_factory=dict)
+    final_reads: dict[str, str] = field(default_factory=dict)
+    set_up_failure: str = ""
+    interrupted: bool = False
+
+
+class Conductor:
+    """One run.  `run()` once; afterwards `outcome` and the run folder tell everything."""
+
+    def __init__(self, spec: Spec, backend_name: str, run: RunFolder, progress: Progress) -> None:
+        self.spec = spec
+        self.run_folder = run
+        self.progress = progress
+        self.subject: Subject = load_subject(spec.subject)
+        self.workload = load_workload(spec)
+        self.outcome = Outcome()
+        run_id = run.run_id
+        servers = spec.servers if self.subject.declares.nodes else ()
+        self.backend: Backend = load_backend(backend_name, ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed))
+        started = time.monotonic_ns()
+        self.recorder = Recorder(run.root / "history.arrows", started)
+        self.test = describe_test(spec, run_id, backend_name, started)
+        self.test["backend_notes"] = list(self.backend.notes)
+        run.write_json("test.json", self.test)
+        self.records: list[FaultRecord] = []
+        self.nodes: list[Node] = []
+        self.copies = Copies(run, self.nodes)
+        self.watch = Watch(self.subject, self.nodes, self.recorder)
+        hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
+        self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
+
+    async def run(self) -> None:
+        """Raises BackendUnavailable; SetUpFailed is noted in `outcome` instead.  Cancelled (Ctrl-C): cleans up, keeps
+        what there is, marks the run as interrupted and raises CancelledError on."""
+        background: list[asyncio.Task[None]] = []
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._destroy)
+                await self._phase("create", self._create())
+                background += [asyncio.create_task(duty) for duty in self._duties()]
+                try:
+                    await self._phase("set-up", self._set_up())
+                    await self._phase("main", self._main())
+                    await self._phase("recovery", self._recover())
+                    await self._phase("final reads", self._read_all())
+                except SetUpFailed as failure:
+                    self.outcome.set_up_failure = str(failure)
+                for task in background[:1]:  # stop polling before the nodes are stopped
+                    task.cancel()
+                await self._phase("collection", self._collect())
+                self._write_outcome(await self.backend.health())
+        except asyncio.CancelledError:
+            self.outcome.interrupted = True
+            raise
+        finally:
+            for task in background:
+                task.cancel()
+            self.recorder.close()
+            if not (self.run_folder.root / "outcome.json").exists():
+                self._write_outcome(None)
+            self.run_folder.write_json("faults.json", [r.to_json() for r in self.records])
+
+    def _duties(self) -> Sequence[Any]:
+        watch = self.watch
+        return (watch.poll(), watch.mind_the_loop(), watch.flush(), self._show())
+
+    @asynccontextmanager
+    async def _timed(self, name: str) -> Any:
+        entry = {"name": name, "start_ns": self.recorder.now_ns(), "end_ns": -1}
+        self.outcome.phases.append(entry)
+        self.progress.phase(name)
+        try:
+            yield
+        finally:
+            entry["end_ns"] = self.recorder.now_ns()
+
+    async def _phase(self, name: str, work: Awaitable[None]) -> None:
+        async with self._timed(name):
+            await work
+
+    async def _create(self) -> None:
+        await self.backend.create(self.progress.detail)
+        self.nodes.extend(self.backend.node(name) for name in self.backend.servers)
+
+    async def _set_up(self) -> None:
+        subject, spec = self.subject, self.spec
+        await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
+        await asyncio.gather(*(subject.start(node) for node in self.nodes))
+        await self._wait_for_leader()
+        peers = {node.name: f"{node.address}:{subject.port}" for node in self.nodes}
+        config = subject.client_config(seed=spec.seed, bug=spec.bug)
+        for name in CLIENT_NODES:
+            here = [p for p in spec.placements() if p.client_node == name]
+            await self.backend.client_host(name).open(subject.client_module, here, peers, config)
+        made = await self.interpreter.until_ok(self.workload.set_up(), READY_LIMIT_S, self.progress.detail)
+        if missing := {key: why for key, why in made.items() if why != "ok"}:
+            raise SetUpFailed(f"the keys could not be created: {missing}")
+
+    async def _wait_for_leader(self) -> None:
+        if not self.subject.declares.elections:
+            return
+        until = time.monotonic() + READY_LIMIT_S
+        while time.monotonic() < until:
+            await self.watch.ask()
+            if self.watch.leader() is not None and len(self.watch.statuses) == len(self.nodes):
+                return
+            await asyncio.sleep(0.05)
+        heard = ", ".join(f"{s.node} {s.role} in epoch {s.epoch}" for s in self.watch.statuses.values())
+        raise SetUpFailed(f"no leader within {READY_LIMIT_S:g} s; heard of: {heard or 'no node at all'}")
+
+    async def _main(self) -> None:
+        spec = self.spec
+        began_ns = self.recorder.now_ns()
+        self.interpreter.tally.invoked = 0
+        if spec.schedule is not None:
+            schedule = read_schedule(spec.schedule)
+        elif self.subject.declares.faults:
+            schedule = deal(spec.nemesis, spec.servers, spec.time_limit_s, spec.rng("deck"))
+        else:
+            schedule = []
+        self.test["schedule"] = schedule_to_json(schedule)
+        self.test["main_began_ns"] = began_ns
+        self.run_folder.write_json("test.json", self.test)
+        until = time.monotonic() + spec.time_limit_s
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                self.interpreter.run(
+                    lambda p: self.workload.generator(p, spec.rng(f"operations/{p.thread}")),
+                    lambda p: spec.rng(f"pace/{p.thread}"),
+                    spec.rate_hz,
+                    until,
+                )
+            )
+            if schedule:
+                group.create_task(self._break_things(schedule, began_ns))
+
+    async def _break_things(self, schedule: Sequence[Any], began_ns: int) -> None:
+        hooks = Hooks(before_heal=self._before_heal, changed=self._fault_changed, note=self._note)
+        self.records = await play(
+            schedule, self.backend, self.watch.ask, self.recorder.now_ns, began_ns, self.spec.rng("nemesis"), hooks
+        )
+
+    async def _before_heal(self, record: FaultRecord) -> None:
+        if self.subject.declares.logs:
+            await self._copy(f"before heal {record.card.number}")
+
+    def _fault_changed(self, records: Sequence[FaultRecord]) -> None:
+        self.records = list(records)
+        self.run_folder.write_json("faults.json", [r.to_json() for r in records])
+        last = self.records[-1]
+        self.progress.fault(last.words if last.heal_ordered_ns < 0 and last.injected_ns >= 0 else "")
+
+    def _note(self, f: str, words: str, done: bool) -> None:
+        self.recorder.note(f, words, done=done)
+
+    async def _copy(self, when: str, *, leave_stopped: bool = False) -> None:
+        try:
+            await self.copies.take(when, leave_stopped=leave_stopped)
+        finally:
+            self.run_folder.write_json("copies.json", copies_to_json(self.copies.taken, self.run_folder.root))
+        await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
+
+    async def _recover(self) -> None:
+        """Heal whatever is broken, prove it, and wait until every live node has caught up."""
+        self.outcome.recovery = {"needed": bool(self.nodes), "limit_s": self.spec.recovery_limit_s}
+        if not self.nodes:
+            return
+        proof = await heal_all(self.backend)
+        self.outcome.recovery["proof"] = asdict(proof)
+        began = time.monotonic()
+        waiting_for: str | None = "nothing was asked yet"
+        while waiting_for is not None and time.monotonic() - began < self.spec.recovery_limit_s:
+            waiting_for = await self.subject.caught_up(self.nodes, self.spec.keys)
+            if waiting_for is not None:
+                self.progress.detail(waiting_for)
+                await asyncio.sleep(0.1)
+        self.outcome.recovery |= {
+            "recovered": waiting_for is None,
+            "seconds": round(time.monotonic() - began, 3),
+            "waiting_for": waiting_for or "",
+        }
+
+    async def _read_all(self) -> None:
+        limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0
+        self.outcome.final_reads = await self.interpreter.until_ok(self.workload.final(), limit_s, self.progress.detail)
+
+    async def _collect(self) -> None:
+        for name in CLIENT_NODES:
+            await self.backend.client_host(name).close()
+        if self.subject.declares.logs:
+            await self._copy("final", leave_stopped=True)
+        for node in self.nodes:
+            await node.signal("KILL")
+            await self.subject.collect(node, self.run_folder.node(node.name))
+
+    async def _destroy(self) -> None:
+        self.progress.phase("clean-up")
+        await asyncio.shield(self.backend.destroy())
+
+    async def _show(self) -> None:
+        tally, before, then = self.interpreter.tally, 0, time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            done, now = sum(tally.by_type.values()), time.monotonic()
+            leader = self.watch.leader()
+            self.progress.running(
+                rate_hz=(done - before) / (now - then),
+                unknown=tally.by_type[Type.INFO],
+                leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
+            )
+            before, then = done, now
+
+    def _achieved_rate_hz(self) -> float | None:
+        main = next((p for p in self.outcome.phases if p["name"] == "main" and p["end_ns"] >= 0), None)
+        if main is None:
+            return None
+        self.recorder.flush()
+        return achieved_rate_hz(self.run_folder.root, main["start_ns"], main["end_ns"], self.records)
+
+    def _write_outcome(self, health: Any) -> None:
+        outcome = self.outcome
+        deaths = [
+            {
+                "node": e.node,
+                "time_ns": e.monotonic_ns - self.recorder.started_monotonic_ns,
+                "status": e.status,
+                "bidden": e.bidden,
+                "reason": _why(e.status),
+                "excerpt": "",
+            }
+            for e in self.backend.exits()
+        ]
+        for complaint in self.subject.complaints(self.run_folder.root):
+            deaths.append(
+                {
+                    "node": complaint.node,
+                    "time_ns": -1,
+                    "status": 0,
+                    "bidden": False,
+                    "reason": complaint.reason,
+                    "excerpt": complaint.excerpt,
+                }
+            )
+        self.run_folder.write_json(
+            "outcome.json",
+            {
+                "phases": outcome.phases,
+                "scheduled_rate_hz": self.spec.rate_hz,
+                "achieved_rate_hz": self._achieved_rate_hz(),
+                "loop_stalls": self.watch.stalls,
+                "longest_copy_stop_s": round(self.copies.longest_stop_s, 3),
+                "steal_s": dict(health.steal_s) if health else {},
+                "recovery": outcome.recovery,
+                "deaths": deaths,
+                "final_reads": outcome.final_reads,
+                "declares": asdict(self.subject.declares),
+                "leaders": self.watch.leaders,
+                "set_up_failure": outcome.set_up_failure,
+                "interrupted": outcome.interrupted,
+            },
+        )
+
+
+def _why(status: int) -> str:
+    return f"killed by signal {-status}" if status < 0 else f"exited with status {status}"

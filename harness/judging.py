@@ -1,0 +1,77 @@
+"""From a kept run to its verdict: seal, tabulate, judge on Spark, report.
+
+Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
+by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from checkers.catalog import CATALOG
+from checkers.checker import Checker, RunFiles
+from checkers.pipeline import judge_run, write_results
+from checkers.seal import seal
+from checkers.spark.session import SparkJudge
+from harness.registry import load_subject, load_workload
+from harness.spec import Spec
+from system_under_test.subject import Collected, Declares
+
+OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
+OF_LOGS = ("log-matching", "committed-never-lost", "history-against-log")
+OF_NODES = ("nodes-stay-up", "recovery")
+OF_ALL = ("statistics", "vacuity")
+
+
+def checkers_for(spec: Spec, declares: Declares) -> list[Checker]:
+    """The checkers that can say something of a subject with these declarations, in the order of the catalog."""
+    names = set(load_workload(spec).checkers) | set(OF_ALL)
+    for declared, some in ((declares.traces, OF_TRACES), (declares.logs, OF_LOGS), (declares.nodes, OF_NODES)):
+        names.update(some if declared else ())
+    return [checker for name, checker in CATALOG.items() if name in names]
+
+
+def copies_to_json(copies: list[Collected], root: Path) -> list[dict[str, Any]]:
+    return [{**asdict(c), "folder": str(c.folder.relative_to(root))} for c in copies]
+
+
+def copies_from_json(rows: list[dict[str, Any]], root: Path) -> list[Collected]:
+    return [Collected(**{**row, "folder": root / row["folder"]}) for row in rows]
+
+
+def judge(
+    root: Path, spark: SparkJudge | None, progress: Callable[[str], None], report: bool = True
+) -> Mapping[str, Any]:
+    """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
+
+    Raises MalformedHistory where the history breaks its own grammar, FileNotFoundError where test.json is missing.
+    """
+    test = json.loads((root / "test.json").read_text())
+    spec = Spec.from_json(test["spec"])
+    subject = load_subject(spec.subject)
+    began = time.monotonic()
+    progress("sealing the history")
+    seal(root)
+    copies_file = root / "copies.json"
+    copies = copies_from_json(json.loads(copies_file.read_text()), root) if copies_file.exists() else []
+    if subject.declares.logs or subject.declares.traces:
+        progress("reading logs and traces")
+        subject.tables(root, copies, test["started_monotonic_ns"])
+    verdicts = judge_run(RunFiles(root), checkers_for(spec, subject.declares), spark, progress)
+    results = write_results(root, verdicts)
+    judged = time.monotonic()
+    if report:
+        from harness.report import render, verdict_in_words
+
+        results["summary"] = verdict_in_words(results, test)
+        results["judging_s"] = round(judged - began, 3)
+        (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        progress("writing the report")
+        render(root)
+        progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
+    return results

@@ -1,0 +1,77 @@
+"""The recorder: every event of a run, in the order the harness saw it, on disk within a second.
+
+Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
+each event would be the slowest part of the harness.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from checkers.columns import HISTORY
+from checkers.history import NEMESIS, Type
+from system_under_test.client import Outcome, Request
+
+
+class Recorder:
+    """Appends to `history.arrows`.  Not thread-safe: one event loop records.
+
+    started_monotonic_ns: the zero of `time_ns`.
+    """
+
+    def __init__(self, path: Path, started_monotonic_ns: int) -> None:
+        self.started_monotonic_ns = started_monotonic_ns
+        self.count = 0
+        self._rows: list[tuple[object, ...]] = []
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_stream(self._sink, HISTORY)
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() - self.started_monotonic_ns
+
+    def invoke(self, process: int, request: Request) -> None:
+        """Call before the operation leaves."""
+        self._add(
+            process, Type.INVOKE, request.f, request.key, request.value, request.value2, request.payload, None, ""
+        )
+
+    def complete(self, process: int, request: Request, outcome: Outcome) -> None:
+        """Call after the answer has arrived.  Unless it was OK, the request's own values stand in the row."""
+        answered = outcome if outcome.type is Type.OK else request
+        self._add(
+            process,
+            outcome.type,
+            request.f,
+            request.key,
+            answered.value,
+            answered.value2,
+            answered.payload,
+            outcome.error,
+            outcome.node,
+        )
+
+    def note(self, f: str, payload: str, *, done: bool) -> None:
+        """A fault began (an INVOKE of the nemesis) or is over and known (an INFO)."""
+        self._add(NEMESIS, Type.INFO if done else Type.INVOKE, f, None, None, None, payload, None, "")
+
+    def flush(self) -> int:
+        """Write what has gathered; the number of events written."""
+        rows, self._rows = self._rows, []
+        if rows:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, type=field.type) for column, field in zip(columns, HISTORY, strict=True)]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=HISTORY))
+            self._sink.flush()
+        return len(rows)
+
+    def close(self) -> None:
+        self.flush()
+        self._writer.close()
+        self._sink.close()
+
+    def _add(self, process: int, type_: Type, f: str, *rest: object) -> None:
+        self._rows.append((self.count, self.now_ns(), process, int(type_), f, *rest))
+        self.count += 1

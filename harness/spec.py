@@ -1,0 +1,125 @@
+"""The spec of one test: everything that decides what it does, as a value.
+
+The seed decides every random choice.  Each part draws from a stream of its own, named after the part, so that a
+change in one (an operation more, a card less) does not shift the choices of the others.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, fields
+from random import Random
+from typing import Any
+
+from system_under_test.client import Placement
+
+CLIENT_NODES = ("c1", "c2")
+
+
+class WrongSpec(ValueError):
+    """The test asked for cannot be run; the message says which option is wrong and what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """concurrency: processes at once, over all client nodes.  rate_hz: operations asked for per second in all, 0 = as
+    fast as answers come.  time_limit_s: length of the main phase.  bug: planted bug, None for the clean system."""
+
+    subject: str = "kraft"
+    workload: str = "register"
+    nemesis: str = "partition"
+    backend: str = "auto"
+    nodes: int = 5
+    concurrency: int = 10
+    rate_hz: float = 200.0
+    keys: int = 10
+    time_limit_s: float = 60.0
+    seed: int = 0
+    bug: str | None = None
+    op_timeout_s: float = 2.0
+    recovery_limit_s: float = 60.0
+    schedule: str | None = None
+    """A schedule file (JSON) to play instead of dealing one."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("nodes", 1), ("keys", 1), ("rate_hz", 0), ("time_limit_s", 1), ("op_timeout_s", 0.01)):
+            if getattr(self, name) < least:
+                raise WrongSpec(f"{_option(name)} must be at least {least}, not {getattr(self, name)}")
+        if self.nodes > 9:
+            raise WrongSpec(f"{_option('nodes')} must be at most 9, not {self.nodes}")
+        least_processes = 3 * len(CLIENT_NODES)
+        if self.concurrency < least_processes:
+            raise WrongSpec(
+                f"{_option('concurrency')} must be at least {least_processes}, not {self.concurrency}: every client "
+                f"node needs two processes that only read and one that writes"
+            )
+
+    @property
+    def test(self) -> str:
+        """Name of the test, as in `make test-partition` and in results/."""
+        return f"test-{self.nemesis}"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return tuple(f"n{i}" for i in range(1, self.nodes + 1))
+
+    def rng(self, stream: str) -> Random:
+        """The random stream of one named part of this run."""
+        return Random(f"{self.seed}/{stream}")
+
+    def placements(self) -> tuple[Placement, ...]:
+        """Threads dealt over the client nodes in turn.  On each node the first two only read (one follows, one
+        stays); the others do both, and following alternates so that over all nodes half follow."""
+        placements = []
+        for thread in range(self.concurrency):
+            node, rank = thread % len(CLIENT_NODES), thread // len(CLIENT_NODES)
+            placements.append(
+                Placement(
+                    thread=thread,
+                    client_node=CLIENT_NODES[node],
+                    follows=(rank + node) % 2 == 0,
+                    reads_only=rank < 2,
+                )
+            )
+        return tuple(placements)
+
+    def rerun(self) -> str:
+        """The shell command that runs this very test again."""
+        words = ["make", self.test, f"SEED={self.seed}"]
+        for name, variable in _VARIABLES.items():
+            value = getattr(self, name)
+            if value != _DEFAULTS[name]:
+                words.append(f"{variable}={_plain(value)}")
+        return shlex.join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Spec:
+        """Raises WrongSpec where a value is out of range; unknown names are left out (older or newer runs)."""
+        known = {f.name for f in fields(Spec)}
+        return Spec(**{k: v for k, v in data.items() if k in known})
+
+
+_VARIABLES = {
+    "nodes": "NODES",
+    "time_limit_s": "TIME_LIMIT",
+    "rate_hz": "RATE",
+    "concurrency": "CONCURRENCY",
+    "keys": "KEYS",
+    "workload": "WORKLOAD",
+    "subject": "SUBJECT",
+    "backend": "BACKEND",
+    "bug": "BUG",
+    "schedule": "SCHEDULE",
+}
+_DEFAULTS = {f.name: f.default for f in fields(Spec)}
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_hz", "").replace("_s", "").replace("_", "-")
