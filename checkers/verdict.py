@@ -67,12 +67,14 @@ class Verdict:
     looked_at: how much it saw, e.g. {"keys": 10, "operations": 11873}; never empty unless not applicable.
     reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
     witnesses: at least one for INVALID, at most `MAX_WITNESSES` kept, worst first.
+    details: what else a report shows of it, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
     """
 
     validity: Validity
     looked_at: Mapping[str, int | float | str] = field(default_factory=dict)
     reason: str = ""
     witnesses: tuple[Witness, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.validity is Validity.INVALID and not self.witnesses:
@@ -87,6 +89,7 @@ class Verdict:
             "looked_at": dict(self.looked_at),
             "reason": self.reason,
             "witness": [w.to_json() for w in self.witnesses],
+            "details": dict(self.details),
         }
 
 
