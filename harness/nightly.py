@@ -1,7 +1,7 @@
 """The nightly campaign: every test and every planted bug over several seeds, and one page that sums them up.
 
-A clean run must be valid.  A run with a planted bug counts as found only if the very checker that is meant to find it is
-invalid with a witness of the planted mechanism: a bug found for another reason is a bug missed.
+A clean run must be valid.  A run with a planted bug counts as found only if the very checker that is meant to find it
+is invalid with a witness of the planted mechanism: a bug found for another reason is a bug missed.
 """
 
 from __future__ import annotations
@@ -93,11 +93,9 @@ def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     if folder is None or not (folder / "results.json").exists():
         return Ended(job, code, "none", False, "the harness failed; see campaign.log", folder, seconds)
     outcome = json.loads((folder / "results.json").read_text())
-    if job.bug is None:
-        ok = code == 0
-    else:
-        ok = code == 1 and found(load_subject(job.subject).bugs[job.bug], outcome)
-    return Ended(job, code, outcome["verdict"], ok, outcome.get("summary", ""), folder, seconds)
+    return Ended(
+        job, code, outcome["verdict"], _as_expected(job, code, outcome), outcome.get("summary", ""), folder, seconds
+    )
 
 
 def campaign(
@@ -124,6 +122,12 @@ def campaign(
     missed = [e for e in ended if not e.as_expected]
     console.print(f"{len(ended) - len(missed)} of {len(ended)} as expected; summary: {results / 'index.html'}")
     return 1 if missed else 0
+
+
+def _as_expected(job: Job, code: int, results: Mapping[str, Any]) -> bool:
+    if job.bug is None:
+        return code == 0
+    return code == 1 and found(load_subject(job.subject).bugs[job.bug], results)
 
 
 def _newest(results: Path) -> Path | None:

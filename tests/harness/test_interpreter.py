@@ -1,0 +1,125 @@
+"""The interpreter: one operation at a time per process, both ends recorded, unknown outcomes retire."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from checkers.columns import read_history
+from checkers.history import Type
+from harness.interpreter import Interpreter
+from harness.recorder import Recorder
+from harness.spec import Spec
+from system_under_test.client import Outcome, Request
+from workloads.register import Register
+
+Answer = Callable[[int, Request], Outcome]
+
+
+class FakeHost:
+    """Answers as it is told to, after a while."""
+
+    def __init__(self, answer: Answer, delay_s: float = 0.0) -> None:
+        self._answer = answer
+        self._delay_s = delay_s
+        self.busy: set[int] = set()
+
+    async def open(self, *_: Any) -> None:
+        return None
+
+    async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
+        assert thread not in self.busy, "one operation at a time per thread"
+        self.busy.add(thread)
+        await asyncio.sleep(self._delay_s)
+        self.busy.discard(thread)
+        return self._answer(thread, request)
+
+    async def close(self) -> None:
+        return None
+
+
+def build(folder: Path, host: FakeHost, **spec: Any) -> tuple[Interpreter, Recorder, Spec]:
+    wanted = Spec(**spec)
+    recorder = Recorder(folder / "history.arrows", time.monotonic_ns())
+    hosts = {"c1": host, "c2": host}
+    return Interpreter(wanted.placements(), hosts, recorder, timeout_s=1.0), recorder, wanted
+
+
+async def drive(interpreter: Interpreter, spec: Spec, seconds: float) -> None:
+    register = Register(spec.keys)
+    await interpreter.run(
+        lambda p: register.generator(p, spec.rng(f"operations/{p.thread}")),
+        lambda p: spec.rng(f"pace/{p.thread}"),
+        spec.rate_hz,
+        time.monotonic() + seconds,
+    )
+
+
+async def test_a_process_never_has_two_open_operations_and_retires_after_info(tmp_path: Path) -> None:
+    rng = Random(1)
+    host = FakeHost(lambda _, __: Outcome(rng.choice([Type.OK, Type.FAIL, Type.INFO])), delay_s=0.001)
+    interpreter, recorder, spec = build(tmp_path, host, rate_hz=2000.0)
+    await drive(interpreter, spec, 0.5)
+    recorder.close()
+    open_by: dict[int, dict[str, Any]] = {}
+    retired: set[int] = set()
+    for row in read_history(tmp_path).to_pylist():
+        process = row["process"]
+        assert process not in retired
+        if row["type"] == Type.INVOKE:
+            assert process not in open_by
+            open_by[process] = row
+        else:
+            assert open_by.pop(process)["f"] == row["f"]
+            if row["type"] == Type.INFO:
+                retired.add(process)
+    assert not open_by, "the run ends when the last outcome is known"
+    assert retired
+    threads = {process % spec.concurrency for process in retired}
+    assert len(threads) > 1
+
+
+async def test_the_rate_asked_for_is_the_rate_achieved_though_answers_take_time(tmp_path: Path) -> None:
+    interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK), 0.01), rate_hz=200.0)
+    await drive(interpreter, spec, 3.0)
+    recorder.close()
+    assert 450 <= interpreter.tally.invoked <= 750
+
+
+async def test_readers_only_read_and_values_are_unique_per_key(tmp_path: Path) -> None:
+    interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK)), rate_hz=0.0)
+    await drive(interpreter, spec, 0.2)
+    recorder.close()
+    rows = [r for r in read_history(tmp_path).to_pylist() if r["type"] == Type.INVOKE]
+    readers = {p.thread for p in spec.placements() if p.reads_only}
+    assert {r["f"] for r in rows if r["process"] in readers} == {"read"}
+    written = [(r["key"], r["value"]) for r in rows if r["f"] == "write"]
+    assert written
+    assert len(written) == len(set(written))
+
+
+async def test_until_ok_asks_again_and_tells_what_never_came(tmp_path: Path) -> None:
+    failures = {"k0": 2, "k1": 10**9}
+
+    def answer(_: int, request: Request) -> Outcome:
+        failures[request.key or ""] = failures.get(request.key or "", 0) - 1
+        return Outcome(Type.OK) if failures[request.key or ""] < 0 else Outcome(Type.FAIL, error="no leader")
+
+    interpreter, recorder, _ = build(tmp_path, FakeHost(answer))
+    result = await interpreter.until_ok([Request("read", k) for k in ("k0", "k1", "k2")], limit_s=0.6)
+    recorder.close()
+    assert result == {"k0": "ok", "k1": "no leader", "k2": "ok"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_seed_decides_what_is_asked(seed: int) -> None:
+    def asked() -> list[Request]:
+        spec, register = Spec(seed=seed), Register(10)
+        generator = register.generator(spec.placements()[4], spec.rng("operations/4"))
+        return [generator.next() for _ in range(50)]
+
+    assert asked() == asked()

@@ -1,0 +1,69 @@
+"""The spec: what may be asked for, how threads are placed, how a run is asked for again."""
+
+import shlex
+
+import pytest
+
+from harness.registry import check_names
+from harness.spec import CLIENT_NODES, Spec, WrongSpec
+
+
+@pytest.mark.parametrize("concurrency", range(6, 33))
+def test_every_client_node_has_readers_that_follow_and_that_stay_and_a_writer(concurrency: int) -> None:
+    placements = Spec(concurrency=concurrency).placements()
+    assert [p.thread for p in placements] == list(range(concurrency))
+    for node in CLIENT_NODES:
+        here = [p for p in placements if p.client_node == node]
+        assert sorted(p.follows for p in here if p.reads_only) == [False, True]
+        assert any(not p.reads_only for p in here)
+    following = sum(p.follows for p in placements)
+    assert abs(2 * following - concurrency) <= 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"nodes": 0}, "--nodes"),
+        ({"nodes": 10}, "--nodes"),
+        ({"keys": 0}, "--keys"),
+        ({"rate_hz": -1}, "--rate"),
+        ({"time_limit_s": 0}, "--time-limit"),
+        ({"concurrency": 5}, "--concurrency"),
+    ],
+)
+def test_an_impossible_number_is_refused_by_its_option_s_name(wrong: dict[str, int], word: str) -> None:
+    with pytest.raises(WrongSpec, match=word):
+        Spec(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"subject": "zookeeper"},
+        {"workload": "bank"},
+        {"nemesis": "flood"},
+        {"backend": "cloud"},
+        {"subject": "canary", "bug": "stale-read"},
+        {"subject": "canary", "backend": "docker"},
+    ],
+)
+def test_an_unknown_name_is_refused_and_the_known_ones_are_told(wrong: dict[str, str]) -> None:
+    with pytest.raises(WrongSpec) as refusal:
+        check_names(Spec(**wrong))  # type: ignore[arg-type]
+    assert next(iter(reversed(wrong.values()))) in str(refusal.value)
+
+
+def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:
+    words = shlex.split(Spec(seed=7, nodes=3, rate_hz=50.0, bug="stale", subject="canary").rerun())
+    assert words == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50", "SUBJECT=canary", "BUG=stale"]
+
+
+def test_a_spec_survives_json() -> None:
+    spec = Spec(seed=3, bug="lose", subject="canary")
+    assert Spec.from_json({**spec.to_json(), "from_a_newer_version": 1}) == spec
+
+
+def test_streams_are_independent_and_the_seed_decides_them() -> None:
+    assert Spec(seed=1).rng("deck").random() == Spec(seed=1).rng("deck").random()
+    assert Spec(seed=1).rng("deck").random() != Spec(seed=1).rng("pace/0").random()
+    assert Spec(seed=1).rng("deck").random() != Spec(seed=2).rng("deck").random()
