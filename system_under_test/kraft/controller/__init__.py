@@ -1,1 +1,1 @@
-"""The metadata controller: a pure state machine over records."""
+"""The metadata controller as a pure state machine: (request, image) -> records and result; replay(record)."""

@@ -1,1 +1,1 @@
-"""Kafka's protocol on asyncio: frames, server, channels to peers, translation to the core's messages."""
+"""Kafka's wire protocol on asyncio: frames, a server, channels between voters, and the client-facing requests."""

@@ -1,0 +1,99 @@
+"""What the client-facing requests need of the quorum they are served from: the Protocol a node implements.
+
+How a request can end, and what a client may conclude (the reason this file exists apart from `api.py`):
+
+    returned        committed, or read from committed state
+    NotQueued       nothing was appended and nothing will be: the one refusal that lets a client record `fail`
+    LostLeadership  records were appended here, and nobody knows yet whether they survive: always `info`
+    cancelled       (the request's own time ran out) the same as LostLeadership
+
+Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueued, and nothing else, into the mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from system_under_test.kraft.controller.image import Image
+
+T = TypeVar("T")
+
+
+class NotQueued(Exception):
+    """The request certainly never reached the log.  reason: short and stable, for people and for histories."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LostLeadership(Exception):
+    """The request was queued, then this node ceased to be the active controller: outcome unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoterState:
+    """A voter as the leader sees it; times are ms of the wall clock, -1 where unknown (KIP-595, KIP-836)."""
+
+    id: int
+    log_end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """What DescribeQuorum shows.  leader_id is None where unknown, high_watermark None where unknown."""
+
+    leader_id: int | None
+    leader_epoch: int
+    high_watermark: int | None
+    voters: tuple[VoterState, ...]
+
+
+class Quorum(Protocol):
+    """One node of the quorum as its own request handlers see it."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    @property
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """id -> (host, port) of every node, this one included, as clients reach it."""
+        ...
+
+    def is_active(self) -> bool:
+        """This node believes it is the active controller and may take writes."""
+        ...
+
+    async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
+        """Run `decide` once on the speculative image and append its records as one atomic batch; return its result
+        at commit.  `decide` is pure: it may be thrown away.
+
+        With no records, the result is returned once everything that was pending when `decide` ran is committed:
+        the answer then rests on committed state alone.
+        Raises NotQueued (before anything was appended) or LostLeadership (after).
+        """
+        ...
+
+    async def read(self) -> Image:
+        """The committed image after a linearizable read: an image that reflects every write acknowledged before this
+        call.  The caller must use it before it awaits anything else.  Raises NotQueued, or LostLeadership."""
+        ...
+
+    def committed_image(self) -> Image:
+        """The committed image as this node knows it now, which may be stale."""
+        ...
+
+    def describe(self) -> QuorumInfo: ...

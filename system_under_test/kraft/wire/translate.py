@@ -1,0 +1,352 @@
+"""The quorum's RPCs: `raft.messages` <-> kio's entities (Vote 52 v2, BeginQuorumEpoch 53 v1, EndQuorumEpoch 54 v1,
+Fetch 1 v18; KIP-595, KIP-853, KIP-996, KIP-1166).
+
+What the core says of one partition is wrapped into the topic and partition lists of Kafka's schemas, which in a quorum
+always hold exactly the metadata partition.  "Unknown" is None in the core and, on the wire, -1 for ids and
+offsets, Uuid(0) for directories, and the schema's own default for structs.
+
+Fetched records travel as the bytes of the log.  Only the batch headers are looked at here:
+
+    int64 base offset | int32 length of what follows | int32 leader epoch | 7 bytes | int32 last offset delta | ...
+
+so the CRC, and all else the log wants to know of a batch, is the log's business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.begin_quorum_epoch.v1 import request as begin_request
+from kio.schema.begin_quorum_epoch.v1 import response as begin_response
+from kio.schema.end_quorum_epoch.v1 import request as end_request
+from kio.schema.end_quorum_epoch.v1 import response as end_response
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v18 import request as fetch_request
+from kio.schema.fetch.v18 import response as fetch_response
+from kio.schema.vote.v2 import request as vote_request
+from kio.schema.vote.v2 import response as vote_response
+
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochEnd,
+    EpochResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.versions import BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, FETCH, NO_TIME, VOTE
+
+TOPIC = "__cluster_metadata"
+TOPIC_ID = UUID(int=1)
+
+RAFT_APIS = frozenset({FETCH, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH})
+"""API keys whose calls go to the consensus core."""
+
+Endpoint = tuple[str, str, int]
+"""(listener name, host, port)."""
+
+_TOP_LEVEL = frozenset({Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID})
+"""Errors of the whole request: Kafka answers them without any partition."""
+
+_BATCH_HEADER = struct.Struct(">qii")
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT = 23
+_BATCH_PREFIX_BYTES = 12  # base offset and length, which the length does not count
+_BATCH_BYTES_MIN = 61
+
+
+class MalformedRpc(ValueError):
+    """A well-formed body no voter sends: another topic, no or several partitions, an unknown error, torn batches."""
+
+
+def request_to_wire(request: RaftRequest, endpoint: Endpoint | None = None) -> Entity:
+    """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it."""
+    match request:
+        case FetchRequest():
+            return _fetch_request(request)
+        case VoteRequest():
+            return _vote_request(request)
+        case BeginQuorumEpochRequest():
+            return _begin_request(request, endpoint)
+        case EndQuorumEpochRequest():
+            return _end_request(request, endpoint)
+
+
+def request_from_wire(api_key: int, body: Entity) -> RaftRequest:
+    """Raises MalformedRpc; KeyError for an API that is not the core's (see RAFT_APIS)."""
+    return _REQUESTS[api_key](body)
+
+
+def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
+    """The entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the wire."""
+    match request, response:
+        case FetchRequest(), FetchResponse():
+            return _fetch_response(response)
+        case VoteRequest(), VoteResponse():
+            return _partition_response(vote_response, "VoteResponse", response, vote_granted=response.granted)
+        case BeginQuorumEpochRequest(), EpochResponse():
+            return _partition_response(begin_response, "BeginQuorumEpochResponse", response)
+        case EndQuorumEpochRequest(), EpochResponse():
+            return _partition_response(end_response, "EndQuorumEpochResponse", response)
+    raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
+
+
+def response_from_wire(request: RaftRequest, body: Entity) -> RaftResponse:
+    """The answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).
+    Raises MalformedRpc."""
+    match request:
+        case FetchRequest():
+            return _read_fetch_response(body)
+        case VoteRequest():
+            answer = _read_partition_response(body)
+            granted = answer.partition is not None and answer.partition.vote_granted
+            return VoteResponse(answer.error, answer.leader_id, answer.leader_epoch, granted, request.pre_vote)
+        case _:
+            answer = _read_partition_response(body)
+            return EpochResponse(answer.error, answer.leader_id, answer.leader_epoch)
+
+
+def parse_batches(records: bytes) -> Iterator[Batch]:
+    """Whole batches, each with its own bytes as body.  Raises MalformedRpc where the bytes end within one."""
+    at = 0
+    while at < len(records):
+        if len(records) - at < _BATCH_BYTES_MIN:
+            raise MalformedRpc(f"{len(records) - at} bytes where a record batch must stand")
+        base_offset, length, epoch = _BATCH_HEADER.unpack_from(records, at)
+        end = at + _BATCH_PREFIX_BYTES + length
+        if end > len(records) or length < _BATCH_BYTES_MIN - _BATCH_PREFIX_BYTES:
+            raise MalformedRpc(f"a record batch of {length} bytes, {len(records) - at} are there")
+        (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, at + _LAST_OFFSET_DELTA_AT)
+        yield Batch(base_offset, epoch, last_offset_delta + 1, records[at:end])
+        at = end
+
+
+def _fetch_request(request: FetchRequest) -> Entity:
+    partition = fetch_request.FetchPartition(
+        partition=0,
+        current_leader_epoch=request.current_leader_epoch,
+        fetch_offset=request.fetch_offset,
+        last_fetched_epoch=request.last_fetched_epoch,
+        partition_max_bytes=request.max_size_bytes,
+        replica_directory_id=request.replica.directory,
+        high_watermark=_or_unknown(request.high_watermark),
+    )
+    return fetch_request.FetchRequest(
+        cluster_id=request.cluster_id,
+        replica_state=fetch_request.ReplicaState(replica_id=request.replica.id),
+        max_wait=timedelta(milliseconds=request.max_wait_ms),
+        min_bytes=0,
+        max_bytes=request.max_size_bytes,
+        topics=(fetch_request.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+
+
+def _read_fetch_request(body: Any) -> FetchRequest:
+    partition = _only_partition(body.topics, body.topics and body.topics[0].topic_id == TOPIC_ID)
+    return FetchRequest(
+        cluster_id=body.cluster_id or "",
+        replica=ReplicaKey(body.replica_state.replica_id, partition.replica_directory_id),
+        current_leader_epoch=partition.current_leader_epoch,
+        fetch_offset=partition.fetch_offset,
+        last_fetched_epoch=partition.last_fetched_epoch,
+        high_watermark=_or_none(partition.high_watermark),
+        max_wait_ms=body.max_wait // timedelta(milliseconds=1),
+        max_size_bytes=partition.partition_max_bytes,
+    )
+
+
+def _fetch_response(response: FetchResponse) -> Entity:
+    if response.error in _TOP_LEVEL:
+        return fetch_response.FetchResponse(
+            throttle_time=NO_TIME, error_code=ErrorCode(response.error), session_id=0, responses=()
+        )
+    diverging = response.diverging or EpochEnd(-1, -1)
+    partition = fetch_response.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode(response.error),
+        high_watermark=_or_unknown(response.high_watermark),
+        log_start_offset=0,
+        diverging_epoch=fetch_response.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
+        current_leader=fetch_response.LeaderIdAndEpoch(
+            leader_id=_or_unknown(response.leader_id), leader_epoch=response.leader_epoch
+        ),
+        aborted_transactions=None,
+        records=b"".join(batch.body for batch in response.batches),  # type: ignore[misc]  # bytes when read from a log
+    )
+    topic = fetch_response.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,))
+    return fetch_response.FetchResponse(
+        throttle_time=NO_TIME, error_code=ErrorCode.none, session_id=0, responses=(topic,)
+    )
+
+
+def _read_fetch_response(body: Any) -> FetchResponse:
+    if body.error_code:
+        return FetchResponse(_error(body.error_code), None, 0)
+    partition = _only_partition(body.responses, body.responses and body.responses[0].topic_id == TOPIC_ID)
+    diverging = partition.diverging_epoch
+    return FetchResponse(
+        error=_error(partition.error_code),
+        leader_id=_or_none(partition.current_leader.leader_id),
+        leader_epoch=partition.current_leader.leader_epoch,
+        high_watermark=_or_none(partition.high_watermark),
+        diverging=EpochEnd(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+        batches=tuple(parse_batches(partition.records or b"")),
+    )
+
+
+def _vote_request(request: VoteRequest) -> Entity:
+    partition = vote_request.PartitionData(
+        partition_index=0,
+        replica_epoch=request.epoch,
+        replica_id=request.candidate.id,
+        replica_directory_id=request.candidate.directory,
+        voter_directory_id=request.voter.directory,
+        last_offset_epoch=request.last_epoch,
+        last_offset=request.last_offset,
+        pre_vote=request.pre_vote,
+    )
+    return vote_request.VoteRequest(
+        cluster_id=request.cluster_id,
+        voter_id=request.voter.id,
+        topics=(vote_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
+    )
+
+
+def _read_vote_request(body: Any) -> VoteRequest:
+    partition = _only_metadata(body)
+    return VoteRequest(
+        cluster_id=body.cluster_id or "",
+        epoch=partition.replica_epoch,
+        candidate=ReplicaKey(partition.replica_id, partition.replica_directory_id),
+        voter=ReplicaKey(body.voter_id, partition.voter_directory_id),
+        last_epoch=partition.last_offset_epoch,
+        last_offset=partition.last_offset,
+        pre_vote=partition.pre_vote,
+    )
+
+
+def _begin_request(request: BeginQuorumEpochRequest, endpoint: Endpoint | None) -> Entity:
+    partition = begin_request.PartitionData(
+        partition_index=0,
+        voter_directory_id=request.voter.directory,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+    )
+    return begin_request.BeginQuorumEpochRequest(
+        cluster_id=request.cluster_id,
+        voter_id=request.voter.id,
+        topics=(begin_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
+        leader_endpoints=_endpoints(begin_request, endpoint),
+    )
+
+
+def _read_begin_request(body: Any) -> BeginQuorumEpochRequest:
+    partition = _only_metadata(body)
+    voter = ReplicaKey(body.voter_id, partition.voter_directory_id)
+    return BeginQuorumEpochRequest(body.cluster_id or "", partition.leader_id, partition.leader_epoch, voter)
+
+
+def _end_request(request: EndQuorumEpochRequest, endpoint: Endpoint | None) -> Entity:
+    candidates = tuple(
+        end_request.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory)
+        for key in request.preferred_candidates
+    )
+    partition = end_request.PartitionData(
+        partition_index=0,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+        preferred_candidates=candidates,
+    )
+    return end_request.EndQuorumEpochRequest(
+        cluster_id=request.cluster_id,
+        topics=(end_request.TopicData(topic_name=TOPIC, partitions=(partition,)),),
+        leader_endpoints=_endpoints(end_request, endpoint),
+    )
+
+
+def _read_end_request(body: Any) -> EndQuorumEpochRequest:
+    partition = _only_metadata(body)
+    candidates = tuple(ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates)
+    return EndQuorumEpochRequest(body.cluster_id or "", partition.leader_id, partition.leader_epoch, candidates)
+
+
+_REQUESTS: dict[int, Callable[[Any], RaftRequest]] = {
+    FETCH: _read_fetch_request,
+    VOTE: _read_vote_request,
+    BEGIN_QUORUM_EPOCH: _read_begin_request,
+    END_QUORUM_EPOCH: _read_end_request,
+}
+
+
+class _Answer(NamedTuple):
+    error: Error
+    leader_id: int | None
+    leader_epoch: int
+    partition: Any | None
+
+
+def _partition_response(module: Any, name: str, response: VoteResponse | EpochResponse, **more: Any) -> Entity:
+    """Vote's, Begin's and End's responses differ in their names and in Vote's one extra field."""
+    if response.error in _TOP_LEVEL:
+        return getattr(module, name)(error_code=ErrorCode(response.error), topics=())
+    partition = module.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode(response.error),
+        leader_id=_or_unknown(response.leader_id),
+        leader_epoch=response.leader_epoch,
+        **more,
+    )
+    topic = module.TopicData(topic_name=TOPIC, partitions=(partition,))
+    return getattr(module, name)(error_code=ErrorCode.none, topics=(topic,))
+
+
+def _read_partition_response(body: Any) -> _Answer:
+    if body.error_code:
+        return _Answer(_error(body.error_code), None, 0, None)
+    partition = _only_metadata(body)
+    return _Answer(_error(partition.error_code), _or_none(partition.leader_id), partition.leader_epoch, partition)
+
+
+def _only_metadata(body: Any) -> Any:
+    return _only_partition(body.topics, body.topics and body.topics[0].topic_name == TOPIC)
+
+
+def _only_partition(topics: Any, is_metadata: bool) -> Any:
+    if not is_metadata or len(topics) != 1 or len(topics[0].partitions) != 1:
+        raise MalformedRpc("not about exactly the metadata partition")
+    return topics[0].partitions[0]
+
+
+def _endpoints(module: Any, endpoint: Endpoint | None) -> tuple[Any, ...]:
+    if endpoint is None:
+        return ()
+    name, host, port = endpoint
+    return (module.LeaderEndpoint(name=name, host=host, port=port),)
+
+
+def _error(code: int) -> Error:
+    try:
+        return Error(code)
+    except ValueError:
+        raise MalformedRpc(f"error {int(code)}, which no voter answers") from None
+
+
+def _or_unknown(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _or_none(number: int) -> int | None:
+    return None if number < 0 else number

@@ -1,0 +1,53 @@
+"""Which APIs a node speaks, in which versions, and how it says so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.wire.frames import Entity, codec
+
+FETCH = 1
+METADATA = 3
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+DESCRIBE_CONFIGS = 32
+INCREMENTAL_ALTER_CONFIGS = 44
+VOTE = 52
+BEGIN_QUORUM_EPOCH = 53
+END_QUORUM_EPOCH = 54
+DESCRIBE_QUORUM = 55
+
+SUPPORTED: dict[int, tuple[int, int]] = {
+    FETCH: (18, 18),
+    METADATA: (1, 12),
+    API_VERSIONS: (0, 4),
+    CREATE_TOPICS: (2, 7),
+    DESCRIBE_CONFIGS: (1, 4),
+    INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    VOTE: (2, 2),
+    BEGIN_QUORUM_EPOCH: (1, 1),
+    END_QUORUM_EPOCH: (1, 1),
+    DESCRIBE_QUORUM: (0, 2),
+}
+"""API key -> (lowest, highest) version.  The quorum's own RPCs in one version each: all voters run the same code."""
+
+NO_TIME = timedelta(0)
+
+
+def advertise(version: int, error_code: int = 0) -> Entity:
+    """The ApiVersions response, in `version`."""
+    types = codec(API_VERSIONS, version).responses
+    keys = tuple(
+        types.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+        for key, (lowest, highest) in sorted(SUPPORTED.items())
+    )
+    return make(types.ApiVersionsResponse, error_code=ErrorCode(error_code), api_keys=keys, throttle_time=NO_TIME)
+
+
+def make(entity_type: type[Any], **values: Any) -> Entity:
+    """An entity from those of `values` that its version has: fields newer than it are left out."""
+    known = entity_type.__dataclass_fields__
+    return entity_type(**{name: value for name, value in values.items() if name in known})
