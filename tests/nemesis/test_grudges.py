@@ -1,0 +1,170 @@
+"""What every grudge claims, held against what it cuts."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from random import Random
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nemesis.grudges import GRUDGES, make_grudge
+
+SIZES = st.sampled_from([3, 5, 7])
+SEEDS = st.integers(0, 2**32)
+
+
+def names(count: int, clients: int = 2) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(f"n{i}" for i in range(1, count + 1)), tuple(f"c{i}" for i in range(1, clients + 1))
+
+
+def hearing(servers, clients, cut) -> networkx.DiGraph:
+    """Edge a -> b: b hears a."""
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((*servers, *clients))
+    graph.add_edges_from(link for link in permutations((*servers, *clients), 2) if link not in cut)
+    return graph
+
+
+def talk(graph, a, b) -> bool:
+    return graph.has_edge(a, b) and graph.has_edge(b, a)
+
+
+@given(st.sampled_from(sorted(GRUDGES)), SIZES, st.integers(0, 4), SEEDS)
+def test_every_grudge_cuts_something_real_and_never_a_node_from_itself(name, count, client_count, seed):
+    servers, clients = names(count, client_count)
+    leader = servers[seed % count]
+    grudge = make_grudge(name, servers, clients, leader, Random(seed))
+    nodes = set(servers) | set(clients)
+    assert all(a != b and {a, b} <= nodes for a, b in grudge.cut)
+    assert grudge.cut or (name == "clients-from-leader" and not clients)
+    assert set(grudge.graph().edges) == grudge.cut
+    assert grudge.words
+    if GRUDGES[name].against_leader:
+        assert leader in grudge.words
+
+
+@given(st.sampled_from(sorted(GRUDGES)), SIZES, SEEDS)
+def test_the_same_seed_gives_the_same_grudge(name, count, seed):
+    servers, clients = names(count)
+    first = make_grudge(name, servers, clients, servers[-1], Random(seed))
+    assert first == make_grudge(name, servers, clients, servers[-1], Random(seed))
+
+
+@given(SIZES, SEEDS)
+def test_halves_are_a_majority_and_a_minority_that_hear_nothing_of_each_other(count, seed):
+    servers, clients = names(count)
+    graph = hearing(servers, clients, make_grudge("halves", servers, clients, None, Random(seed)).cut)
+    sides = sorted((set(c) for c in networkx.strongly_connected_components(graph)), key=lambda c: len(c & set(servers)))
+    assert [len(side & set(servers)) for side in sides] == [count // 2, count // 2 + 1]
+    assert all(len(side & set(clients)) == 1 for side in sides)
+    assert networkx.number_weakly_connected_components(graph) == 2
+
+
+@given(SIZES, SEEDS)
+def test_on_the_ring_everybody_hears_a_majority_and_no_two_the_same(count, seed):
+    servers, clients = names(count)
+    graph = hearing(servers, clients, make_grudge("majorities-ring", servers, clients, None, Random(seed)).cut)
+    heard = [frozenset(s for s in servers if s == me or talk(graph, me, s)) for me in servers]
+    assert all(len(majority) >= count // 2 + 1 for majority in heard)
+    assert len(set(heard)) == count
+    assert all(talk(graph, c, s) for c in clients for s in servers)
+
+
+@given(SIZES, SEEDS)
+def test_a_bridge_is_the_only_way_from_one_side_to_the_other(count, seed):
+    servers, clients = names(count)
+    graph = hearing(servers, (), make_grudge("bridge", servers, clients, None, Random(seed)).cut)
+    assert networkx.is_strongly_connected(graph)
+    middles = [s for s in servers if all(talk(graph, s, other) for other in servers if other != s)]
+    assert len(middles) == 1
+    graph.remove_nodes_from(middles)
+    assert networkx.number_weakly_connected_components(graph) == 2
+
+
+@given(SIZES, SEEDS)
+def test_one_node_is_alone_among_servers_but_every_client_can_ask_it(count, seed):
+    servers, clients = names(count)
+    graph = hearing(servers, clients, make_grudge("one-node", servers, clients, None, Random(seed)).cut)
+    lonely = [s for s in servers if not any(graph.has_edge(s, o) or graph.has_edge(o, s) for o in servers)]
+    assert len(lonely) == 1
+    assert all(talk(graph, c, s) for c in clients for s in servers)
+
+
+@given(SIZES, SEEDS)
+def test_the_leader_keeps_c1_and_the_others_keep_c2(count, seed):
+    servers, clients = names(count)
+    leader = servers[seed % count]
+    graph = hearing(servers, clients, make_grudge("leader-with-c1", servers, clients, leader, Random(seed)).cut)
+    sides = {frozenset(c) for c in networkx.weakly_connected_components(graph)}
+    assert sides == {frozenset({leader, "c1"}), frozenset({*servers, "c2"} - {leader})}
+
+
+@given(SIZES, SEEDS)
+def test_with_the_leader_alone_and_the_others_split_every_island_is_asked_and_none_hears_another(count, seed):
+    servers, clients = names(count)
+    leader = servers[seed % count]
+    cut = make_grudge("leader-alone-and-split", servers, clients, leader, Random(seed)).cut
+    islands = [set(c) for c in networkx.weakly_connected_components(hearing(servers, (), cut))]
+    assert sorted(len(i) for i in islands) == sorted([1, (count - 1) // 2, count - 1 - (count - 1) // 2])
+    assert {leader} in islands
+    graph = hearing(servers, clients, cut)
+    assert talk(graph, "c1", leader)
+    for island in islands:
+        assert any(all(talk(graph, c, s) for s in island) for c in clients), island
+
+
+@given(SIZES, SEEDS)
+def test_isolating_the_leader_with_and_without_its_clients(count, seed):
+    servers, clients = names(count)
+    leader, followers = servers[0], servers[1:]
+    asked = hearing(servers, clients, make_grudge("isolate-leader", servers, clients, leader, Random(seed)).cut)
+    alone = hearing(servers, clients, make_grudge("leader-alone", servers, clients, leader, Random(seed)).cut)
+    assert set(asked.successors(leader)) == set(asked.predecessors(leader)) == set(clients)
+    assert not set(alone.successors(leader)) | set(alone.predecessors(leader))
+    for graph in (asked, alone):
+        assert all(talk(graph, a, b) for a, b in combinations((*followers, *clients), 2))
+
+
+@given(SIZES, SEEDS)
+def test_the_leaders_minority_is_no_majority(count, seed):
+    servers, clients = names(count)
+    graph = hearing(servers, (), make_grudge("leader-in-minority", servers, clients, "n1", Random(seed)).cut)
+    side = networkx.node_connected_component(graph.to_undirected(), "n1")
+    assert len(side) == count - (count // 2 + 1)
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_one_way_means_one_way(count):
+    servers, clients = names(count)
+    unheard = hearing(servers, clients, make_grudge("leader-unheard", servers, clients, "n1", Random(0)).cut)
+    deaf = hearing(servers, clients, make_grudge("leader-deaf", servers, clients, "n1", Random(0)).cut)
+    for other in servers[1:]:
+        assert not unheard.has_edge("n1", other) and unheard.has_edge(other, "n1")
+        assert deaf.has_edge("n1", other) and not deaf.has_edge(other, "n1")
+    for client in clients:
+        assert talk(unheard, "n1", client) and talk(deaf, "n1", client)
+
+
+def test_clients_cut_from_the_leader_leave_the_servers_whole():
+    servers, clients = names(5)
+    graph = hearing(servers, clients, make_grudge("clients-from-leader", servers, clients, "n3", Random(0)).cut)
+    assert all(talk(graph, a, b) for a, b in combinations(servers, 2))
+    assert set(graph.successors("n3")) == set(graph.predecessors("n3")) == set(servers) - {"n3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "leader", "says"),
+    [
+        ("quarters", 5, "n1", "there is no grudge 'quarters'; there are halves,"),
+        ("bridge", 2, "n1", "needs at least 3 servers, not 2"),
+        ("isolate-leader", 3, None, "needs to know who of n1, n2, n3 leads, not None"),
+        ("isolate-leader", 3, "c1", "not 'c1'"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_in_one_sentence(name, count, leader, says):
+    servers, clients = names(count)
+    with pytest.raises(ValueError, match=says):
+        make_grudge(name, servers, clients, leader, Random(0))

@@ -1,0 +1,319 @@
+"""A schedule on a cluster that obeys, and on clusters that lie, fall silent or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+
+import pytest
+from fake_nemesis_cluster import FakeCluster, card, in_no_time, now_ns, played, timeless
+
+from checkers.history import Type
+from nemesis.deck import deal
+from nemesis.faults import Achieved
+from nemesis.inject import Hooks, heal_all, play
+from nemesis.resolve import resolved_faults
+from system_under_test.subject import NodeStatus
+
+LEADER_LINKS = {link for s in ("n2", "n3", "n4", "n5") for link in (("n1", s), (s, "n1"))}
+
+
+def test_a_partition_is_cut_proven_held_copied_healed_and_proven_again():
+    cluster = FakeCluster()
+    (record,), witness = in_no_time(played(cluster, card()))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    assert (record.leader, record.epoch) == ("n1", 3)
+    assert set(record.cut) == LEADER_LINKS
+    assert record.inject_proof.links["n1>n2"] == (150, 0)
+    assert record.inject_proof.links["c1>n1"] == (150, 150)
+    assert record.heal_proof.links["n1>n2"] == (150, 150)
+    assert record.injected_ns == pytest.approx(2e9)
+    assert record.heal_ordered_ns == pytest.approx(12e9)
+    assert witness.in_force_before_heal == [True]
+    assert [(t, f) for t, f, _ in witness.notes] == [
+        (Type.INVOKE, "inject-partition"),
+        (Type.OK, "inject-partition"),
+        (Type.INVOKE, "heal-partition"),
+        (Type.OK, "heal-partition"),
+    ]
+    assert cluster.whole
+    assert json.loads(json.dumps(record.to_json()))["achieved"] == "installed"
+
+
+def test_records_are_delivered_while_the_fault_is_still_being_worked_on():
+    _, witness = in_no_time(played(FakeCluster(), card()))
+    first, last = witness.delivered[0], witness.delivered[-1]
+    assert first.achieved is Achieved.INDETERMINATE and first.cut and first.injected_ns == -1
+    assert last.achieved is Achieved.INSTALLED and last.healed_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "count", "state"),
+    [
+        ("pause", "leader", 1, "stopped"),
+        ("pause", "minority", 2, "stopped"),
+        ("kill", "majority", 3, "dead"),
+        ("kill", "all", 5, "dead"),
+    ],
+)
+def test_processes_are_paused_or_killed_proven_and_brought_back(kind, name, count, state):
+    cluster = FakeCluster()
+    (record,), witness = in_no_time(played(cluster, card(kind, name)))
+    assert record.achieved is Achieved.INSTALLED
+    assert len(record.nodes) == count and set(record.nodes) <= set(cluster.servers)
+    assert sum(s == state for s in record.inject_proof.states.values()) == count
+    assert set(record.heal_proof.states.values()) == {"running"}
+    assert witness.in_force_before_heal == [True]
+    assert cluster.whole
+
+
+@pytest.mark.parametrize("nemesis", ["partition", "pause", "kill"])
+def test_one_seed_plays_one_and_the_same_run(nemesis):
+    def run(seed):
+        cluster = FakeCluster()
+        records, _ = in_no_time(played(cluster, *deal(nemesis, cluster.servers, 200.0, Random(seed)), seed=seed))
+        return [timeless(r) for r in records]
+
+    assert run(5) == run(5)
+    assert run(5) != run(6)
+    assert {r.achieved for r in run(5)} == {Achieved.INSTALLED}
+
+
+def test_a_link_that_was_not_cut_makes_the_fault_not_achieved():
+    cluster = FakeCluster()
+    cluster.leaks = {("n1", "n4")}
+    (record,), witness = in_no_time(played(cluster, card()))
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert record.reason == "after inject: n1>n4 ordered cut: 150 of 150 beacons arrived"
+    assert witness.notes[1][0] is Type.INFO
+    assert cluster.whole
+
+
+def test_a_link_cut_that_should_be_whole_makes_the_fault_not_achieved():
+    cluster = FakeCluster()
+    cluster.stuck = cluster.silent = frozenset({("n2", "n3")})
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert "n2>n3 ordered open: none of 150 beacons arrived" in record.reason
+
+
+def test_a_link_that_stays_cut_after_the_heal_makes_the_fault_not_achieved():
+    cluster = FakeCluster()
+    cluster.stuck = {("n5", "n1")}
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert record.inject_proof.verdict == "as ordered"
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert record.reason == "after heal: n5>n1 ordered open: none of 150 beacons arrived"
+
+
+def test_too_few_beacons_prove_nothing():
+    cluster = FakeCluster()
+    cluster.sent = 49
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert record.achieved is Achieved.INDETERMINATE
+    assert "n1>n2 ordered cut: only 49 beacons were sent and none arrived" in record.reason
+
+
+def test_a_starved_sender_gets_another_window():
+    cluster = FakeCluster()
+    cluster.starved_windows = 2
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert record.achieved is Achieved.INSTALLED
+
+
+def test_links_nobody_reported_are_indeterminate():
+    cluster = FakeCluster()
+    cluster.unreported = {("c2", "n3")}
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert record.achieved is Achieved.INDETERMINATE
+    assert record.reason == "after inject: c2>n3 ordered open: no beacons were reported"
+
+
+def test_a_process_that_would_not_die_makes_the_fault_not_achieved():
+    cluster = FakeCluster()
+    cluster.immortal = {"n1"}
+    (record,), _ = in_no_time(played(cluster, card("kill", "leader")))
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert record.reason == "after inject: n1 ordered dead: it is running"
+
+
+def test_without_a_leader_the_card_waits_five_seconds_and_is_skipped():
+    cluster = FakeCluster()
+    cluster.leader = None
+    records, witness = in_no_time(played(cluster, card(), card(name="halves", number=2, at_s=20.0)))
+    assert [r.achieved for r in records] == [Achieved.SKIPPED, Achieved.INSTALLED]
+    assert records[0].reason == "nobody led within 5 s"
+    assert records[0].injected_ns == -1
+    assert witness.notes[1] == (Type.FAIL, "inject-partition", "skipped: nobody led within 5 s")
+
+
+def test_a_leader_elected_meanwhile_is_the_one_that_is_hit():
+    cluster = FakeCluster()
+    cluster.leader = None
+
+    async def run():
+        async def elect():
+            await asyncio.sleep(5.0)
+            cluster.leader, cluster.epoch = "n4", 8
+
+        return (await asyncio.gather(played(cluster, card()), elect()))[0]
+
+    (record,), _ = in_no_time(run())
+    assert (record.achieved, record.leader, record.epoch) == (Achieved.INSTALLED, "n4", 8)
+    assert record.injected_ns == pytest.approx(5e9, abs=0.3e9)
+
+
+def test_a_deposed_leader_that_has_not_noticed_is_not_the_leader():
+    cluster = FakeCluster()
+
+    async def statuses():
+        return [NodeStatus("n1", 3, "leader", "n1"), NodeStatus("n2", 4, "leader", "n2")]
+
+    cluster.statuses = statuses
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert (record.leader, record.epoch) == ("n2", 4)
+
+
+def test_what_the_backend_cannot_do_is_skipped_in_its_own_words_and_undone():
+    cluster = FakeCluster()
+    cluster.cannot = {"kill": "this backend has no processes"}
+    (record,), witness = in_no_time(played(cluster, card("kill", "minority")))
+    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "this backend has no processes")
+    assert [t for t, _, _ in witness.notes] == [Type.INVOKE, Type.FAIL]
+    assert cluster.whole
+
+
+def test_a_silent_agent_makes_the_fault_not_achieved_and_the_rest_goes_on():
+    cluster = FakeCluster()
+    cluster.gone = {"n3"}
+    records, _ = in_no_time(played(cluster, card(), card("pause", "one", 2, 30.0)))
+    assert records[0].achieved is Achieved.NOT_ACHIEVED
+    assert records[0].reason == "the order failed: the agent of n3 does not answer"
+    assert records[1].achieved is Achieved.INSTALLED
+
+
+def test_half_a_kill_is_taken_back():
+    cluster = FakeCluster()
+
+    async def run():
+        async def go():
+            await asyncio.sleep(2.0005)
+            cluster.gone = {"n5"}
+
+        records, _ = (await asyncio.gather(played(cluster, card("kill", "all")), go()))[0]
+        return records
+
+    really = cluster.kill
+
+    async def kill(server):
+        await asyncio.sleep(0.001)
+        await really(server)
+
+    cluster.kill = kill
+    (record,) = in_no_time(run())
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert [cluster.states[s] for s in ("n1", "n2", "n3", "n4")] == ["running"] * 4
+
+
+def test_too_few_running_servers_skip_a_card_aimed_at_processes():
+    cluster = FakeCluster()
+    cluster.states["n1"] = "dead"
+    (record,), _ = in_no_time(played(cluster, card("pause", "majority"), seed=1))
+    assert record.achieved is Achieved.INSTALLED and "n1" not in record.nodes
+    (record,), _ = in_no_time(played(cluster, card("kill", "all")))
+    assert record.reason == "only 4 of 5 server processes were running"
+    assert cluster.states["n1"] == "dead", "a death nobody ordered is for the checkers to see"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("partition", "isolate-leader"), ("pause", "majority"), ("kill", "minority")]
+)
+@pytest.mark.parametrize("after_s", [1.0, 2.0005, 2.1, 6.0, 12.0005, 12.1])
+def test_whenever_it_is_cancelled_everything_is_healed(kind, name, after_s):
+    cluster = FakeCluster()
+
+    async def run():
+        task = asyncio.ensure_future(played(cluster, card(kind, name), card(number=2, at_s=100.0)))
+        await asyncio.sleep(after_s)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        task.cancel()  # an impatient user
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    in_no_time(run())
+    assert cluster.whole
+
+
+def test_a_cancelled_fault_has_its_record_closed():
+    cluster = FakeCluster()
+    seen = []
+
+    async def run():
+        async def before_heal(record):
+            raise OSError("the disk is full")
+
+        hooks = Hooks(note=lambda *row: None, record=seen.append, before_heal=before_heal)
+        await played(cluster, card(), hooks=hooks)
+
+    with pytest.raises(OSError, match="the disk is full"):
+        in_no_time(run())
+    assert cluster.whole
+    assert seen[-1].achieved is Achieved.INSTALLED
+    assert seen[-1].reason == "healed early: the run was broken off"
+    assert seen[-1].heal_proof.verdict == "as ordered"
+
+
+def test_a_card_whose_time_has_passed_is_skipped():
+    cluster = FakeCluster()
+
+    async def run():
+        async def before_heal(record):
+            await asyncio.sleep(30.0)
+
+        hooks = Hooks(note=lambda *row: None, record=lambda r: None, before_heal=before_heal)
+        return await played(cluster, card(), card(number=2, at_s=16.0), card(number=3, at_s=50.0), hooks=hooks)
+
+    records, _ = in_no_time(run())
+    assert [r.achieved for r in records] == [Achieved.INSTALLED, Achieved.SKIPPED, Achieved.INSTALLED]
+    assert "its time had passed" in records[1].reason
+
+
+def test_a_recorded_run_can_be_replayed_although_another_one_leads():
+    first, _ = in_no_time(played(FakeCluster(), card(), card("kill", "minority", 2, 20.0)))
+    stored = json.loads(json.dumps([r.to_json() for r in first]))
+    cluster = FakeCluster()
+    cluster.leader = "n5"
+    again, _ = in_no_time(
+        played(cluster, card(), card("kill", "minority", 2, 20.0), seed=99, replay=resolved_faults(stored))
+    )
+    assert [(r.cut, r.nodes, r.words) for r in again] == [(r.cut, r.nodes, r.words) for r in first]
+
+
+def test_the_last_heal_mends_links_and_processes_and_proves_it():
+    cluster = FakeCluster()
+    cluster.silent = frozenset({("n1", "c2"), ("n3", "n4")})
+    cluster.states |= {"n2": "stopped", "n3": "dead", "n4": "dead"}
+    proof = in_no_time(heal_all(cluster, restart=["n3"]))
+    assert proof.verdict == "as ordered"
+    assert proof.states == {"n1": "running", "n2": "running", "n3": "running", "n4": "dead", "n5": "running"}
+    assert len(proof.links) == 7 * 6 and not cluster.silent
+
+
+def test_a_last_heal_that_fails_says_so_and_never_raises():
+    cluster = FakeCluster()
+    cluster.silent = cluster.stuck = frozenset({("n1", "n2")})
+    cluster.gone = {"n5"}
+    proof = in_no_time(heal_all(cluster))
+    assert proof.verdict == "not as ordered"
+    assert "n1>n2 ordered open: none of 150 beacons arrived" in proof.wrong
+    assert any(w.startswith("n5") for w in proof.wrong)
+
+
+def test_an_empty_schedule_is_over_at_once():
+    async def run():
+        cluster = FakeCluster()
+        return await play([], cluster, cluster.statuses, now_ns, 0, Random(0), None)
+
+    assert in_no_time(run()) == []
