@@ -20,8 +20,9 @@ from rich.table import Table
 from checkers.history import MalformedHistory
 from checkers.verdict import HARNESS_FAILED
 from harness.backends.backend import BackendUnavailable
-from harness.registry import BACKENDS, NEMESES, SUBJECTS, WORKLOADS, check_names, load_subject
+from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, check_names, load_subject
 from harness.spec import Spec, WrongSpec
+from nemesis.deck import NEMESES, BadSchedule
 
 _DEFAULT = Spec()
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow"}
@@ -75,7 +76,8 @@ def run(
     from harness.session import run_and_judge
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    spec = Spec(time_limit_s=time_limit, rate_hz=rate, seed=seed, **{k: v or None for k, v in options.items()})
+    options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
+    spec = Spec(time_limit_s=time_limit, rate_hz=rate, seed=seed, **options)
     check_names(spec)
     console = Console(soft_wrap=True)
     outcome = run_and_judge(spec, results, spark_master, console)
@@ -104,7 +106,7 @@ def list_names(as_json: bool) -> None:
     subjects = {name: load_subject(name) for name in SUBJECTS}
     names = {
         "workloads": {name: entry.summary for name, entry in WORKLOADS.items()},
-        "nemeses": dict(NEMESES),
+        "nemeses": {name: nemesis.summary for name, nemesis in NEMESES.items()},
         "backends": {name: entry.summary for name, entry in BACKENDS.items()},
         "subjects": {name: entry.summary for name, entry in SUBJECTS.items()},
         "bugs": {
@@ -186,7 +188,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = HARNESS_FAILED
-    except (WrongSpec, BackendUnavailable, MalformedHistory, OSError) as problem:
+    except (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, OSError) as problem:
         click.echo(f"krucible: {problem}", err=True)
         code = HARNESS_FAILED
     sys.exit(code if isinstance(code, int) else 0)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from checkers.history import Type
@@ -28,8 +29,8 @@ from harness.registry import load_backend, load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
 from harness.store import RunFolder, describe_test
 from harness.watch import Watch
-from nemesis.deck import deal, read_schedule, schedule_to_json
-from nemesis.faults import FaultRecord
+from nemesis.deck import deal, schedule_from_json
+from nemesis.faults import Card, FaultRecord
 from nemesis.inject import Hooks, heal_all, play
 from system_under_test.subject import Node, Subject
 
@@ -69,7 +70,7 @@ class Conductor:
         self.test = describe_test(spec, run_id, backend_name, started)
         self.test["backend_notes"] = list(self.backend.notes)
         run.write_json("test.json", self.test)
-        self.records: list[FaultRecord] = []
+        self.records: dict[int, FaultRecord] = {}
         self.nodes: list[Node] = []
         self.copies = Copies(run, self.nodes)
         self.watch = Watch(self.subject, self.nodes, self.recorder)
@@ -105,7 +106,7 @@ class Conductor:
             self.recorder.close()
             if not (self.run_folder.root / "outcome.json").exists():
                 self._write_outcome(None)
-            self.run_folder.write_json("faults.json", [r.to_json() for r in self.records])
+            self._write_faults()
 
     def _duties(self) -> Sequence[Any]:
         watch = self.watch
@@ -159,13 +160,8 @@ class Conductor:
         spec = self.spec
         began_ns = self.recorder.now_ns()
         self.interpreter.tally.invoked = 0
-        if spec.schedule is not None:
-            schedule = read_schedule(spec.schedule)
-        elif self.subject.declares.faults:
-            schedule = deal(spec.nemesis, spec.servers, spec.time_limit_s, spec.rng("deck"))
-        else:
-            schedule = []
-        self.test["schedule"] = schedule_to_json(schedule)
+        schedule = self._schedule()
+        self.test["schedule"] = [asdict(card) for card in schedule]
         self.test["main_began_ns"] = began_ns
         self.run_folder.write_json("test.json", self.test)
         until = time.monotonic() + spec.time_limit_s
@@ -181,24 +177,30 @@ class Conductor:
             if schedule:
                 group.create_task(self._break_things(schedule, began_ns))
 
-    async def _break_things(self, schedule: Sequence[Any], began_ns: int) -> None:
-        hooks = Hooks(before_heal=self._before_heal, changed=self._fault_changed, note=self._note)
-        self.records = await play(
-            schedule, self.backend, self.watch.ask, self.recorder.now_ns, began_ns, self.spec.rng("nemesis"), hooks
-        )
+    def _schedule(self) -> list[Card]:
+        if self.spec.schedule is not None:
+            return schedule_from_json(Path(self.spec.schedule).read_text())
+        if not self.subject.declares.faults:
+            return []
+        return deal(self.spec.nemesis, self.spec.servers, self.spec.time_limit_s, self.spec.rng("deck"))
+
+    async def _break_things(self, schedule: Sequence[Card], began_ns: int) -> None:
+        hooks = Hooks(note=self.recorder.note, record=self._fault_changed, before_heal=self._before_heal)
+        clock, rng = self.recorder.now_ns, self.spec.rng("nemesis")
+        await play(schedule, self.backend, self.watch.ask, clock, began_ns, rng, hooks)
 
     async def _before_heal(self, record: FaultRecord) -> None:
         if self.subject.declares.logs:
             await self._copy(f"before heal {record.card.number}")
 
-    def _fault_changed(self, records: Sequence[FaultRecord]) -> None:
-        self.records = list(records)
-        self.run_folder.write_json("faults.json", [r.to_json() for r in records])
-        last = self.records[-1]
-        self.progress.fault(last.words if last.heal_ordered_ns < 0 and last.injected_ns >= 0 else "")
+    def _fault_changed(self, record: FaultRecord) -> None:
+        self.records[record.card.number] = record
+        self._write_faults()
+        in_force = record.injected_ns >= 0 and record.heal_ordered_ns < 0
+        self.progress.fault(record.words if in_force else "")
 
-    def _note(self, f: str, words: str, done: bool) -> None:
-        self.recorder.note(f, words, done=done)
+    def _write_faults(self) -> None:
+        self.run_folder.write_json("faults.json", [r.to_json() for r in self.records.values()])
 
     async def _copy(self, when: str, *, leave_stopped: bool = False) -> None:
         try:
@@ -212,7 +214,8 @@ class Conductor:
         self.outcome.recovery = {"needed": bool(self.nodes), "limit_s": self.spec.recovery_limit_s}
         if not self.nodes:
             return
-        proof = await heal_all(self.backend)
+        killed = {n for r in self.records.values() if r.card.kind == "kill" for n in r.nodes}
+        proof = await heal_all(self.backend, restart=killed)
         self.outcome.recovery["proof"] = asdict(proof)
         began = time.monotonic()
         waiting_for: str | None = "nothing was asked yet"
@@ -262,7 +265,7 @@ class Conductor:
         if main is None:
             return None
         self.recorder.flush()
-        return achieved_rate_hz(self.run_folder.root, main["start_ns"], main["end_ns"], self.records)
+        return achieved_rate_hz(self.run_folder.root, main["start_ns"], main["end_ns"], self.records.values())
 
     def _write_outcome(self, health: Any) -> None:
         outcome = self.outcome

@@ -62,9 +62,9 @@ def plan(seeds: Sequence[int], parts: Sequence[str]) -> Iterator[Job]:
         if "peer" in parts:
             yield Job("partition", "etcd", seed)
         if "bugs" in parts:
-            for bug in kraft.bugs.values():
-                if bug.in_containers:
-                    yield Job("partition", "kraft", seed, bug.name)
+            for name, planted in kraft.bugs.items():
+                if planted.in_containers:
+                    yield Job("partition", "kraft", seed, name)
 
 
 def found(bug: Bug, results: Mapping[str, Any]) -> bool:

@@ -53,9 +53,9 @@ class Recorder:
             outcome.node,
         )
 
-    def note(self, f: str, payload: str, *, done: bool) -> None:
-        """A fault began (an INVOKE of the nemesis) or is over and known (an INFO)."""
-        self._add(NEMESIS, Type.INFO if done else Type.INVOKE, f, None, None, None, payload, None, "")
+    def note(self, type_: Type, f: str, detail: str) -> None:
+        """What the nemesis did: an INVOKE before the order, a completion once it is known what became of it."""
+        self._add(NEMESIS, type_, f, None, None, None, detail, None, "")
 
     def flush(self) -> int:
         """Write what has gathered; the number of events written."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.spec import Spec, WrongSpec
+from nemesis.deck import NEMESES
 
 if TYPE_CHECKING:
     from harness.backends.backend import Backend, ClusterSpec
@@ -37,13 +38,6 @@ SUBJECTS: Mapping[str, Entry] = {
 
 WORKLOADS: Mapping[str, Entry] = {
     "register": Entry("reads and writes of single registers, values unique", "workloads.register:Register"),
-}
-
-NEMESES: Mapping[str, str] = {
-    "partition": "cuts links between nodes, clients included, eleven kinds of grudge",
-    "pause": "SIGSTOPs servers and lets them go on",
-    "kill": "kills servers with SIGKILL and restarts them",
-    "none": "breaks nothing",
 }
 
 BACKENDS: Mapping[str, Entry] = {

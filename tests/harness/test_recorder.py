@@ -21,7 +21,7 @@ def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: 
     r = recorder(tmp_path)
     r.invoke(3, Request("read", "k1"))
     r.complete(3, Request("read", "k1"), Outcome(Type.OK, value=7, node="n2"))
-    r.note("partition", "halves", done=False)
+    r.note(Type.INVOKE, "inject-partition", "halves")
     r.close()
     invoke, answer, note = read_history(tmp_path).to_pylist()
     assert (invoke["index"], invoke["type"], invoke["value"]) == (0, Type.INVOKE, None)
