@@ -1,0 +1,172 @@
+"""From events to operations: what a register checker needs of each operation, key by key.
+
+An operation is an interval between two *positions*.  Positions number the events of one key in index order, and only
+the events that matter: the index alone decides order, and operations on other keys cannot change what a key may hold.
+
+What stays, and as what:
+
+    read   ok            READ of the answer
+    read   fail, info,   dropped: a read changes nothing, and nobody saw its answer
+           open
+    write  ok            WRITE
+    write  fail          dropped: it certainly did not happen
+    write  info, open    WRITE that never returns (`ret` = OPEN)
+    cas    ok            CAS; one from a value to itself is a READ, for it changes nothing and observes it
+    cas    fail          dropped: a cas that did not match did not happen
+    cas    info, open    CAS that never returns; one from a value to itself is dropped
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.history import Type
+from checkers.kernels.jit import kernel
+
+READ, WRITE, CAS, OTHER = 0, 1, 2, 3
+KINDS = {"read": READ, "write": WRITE, "cas": CAS}
+
+NIL = -(2**63)
+"""Stands for null in value columns; a history that really writes it is unfit (see `Operations.unfit`)."""
+
+OPEN = 2**31 - 1
+"""`ret` of an operation that never returned."""
+
+FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE = 0, 1, 2
+
+_INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
+
+Int8 = npt.NDArray[np.int8]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+class Events(NamedTuple):
+    """Client events of some keys, in index order; a grammatical history (`checkers.seal` made sure of it).
+
+    key, process: int32, dense from 0; every completion follows its invoke, with the same key.
+    type: int8 of `Type`.  kind: int8, READ to OTHER.  value, value2: int64, NIL where null.
+    out_of_range: int8, 1 where a value is not null and equals NIL.
+    """
+
+    key: Int32
+    process: Int32
+    type: Int8
+    kind: Int8
+    value: Int64
+    value2: Int64
+    out_of_range: Int8
+
+
+class Operations(NamedTuple):
+    """Operations of many keys; those of key k are rows offsets[k] to offsets[k+1], in order of call.
+
+    offsets: int64[keys + 1].  positions: int32[keys], how many positions the key has.
+    unfit: int8[keys], why no register checker can judge the key (FIT if one can).
+    kind: int8.  a: int64, what was read, written or expected.  b: int64, what a CAS put there (else NIL).
+    call, ret: int32 positions; ret is OPEN if it never returned.
+    invoked, completed: int32 rows of the events (completed is -1 where there is no completion).
+    """
+
+    offsets: Int64
+    positions: Int32
+    unfit: Int8
+    kind: Int8
+    a: Int64
+    b: Int64
+    call: Int32
+    ret: Int32
+    invoked: Int32
+    completed: Int32
+
+
+@kernel
+def pair_events(events: Events, key_count: int, process_count: int) -> Operations:
+    """Pair invokes with completions and lay the operations out key by key.  Two passes, O(events)."""
+    count = events.key.shape[0]
+    mate = _mates(events, process_count)
+    unfit = np.zeros(key_count, np.int8)
+    offsets = np.zeros(key_count + 1, np.int64)
+    for row in range(count):
+        key = events.key[row]
+        if events.out_of_range[row] != 0:
+            unfit[key] = VALUE_OUT_OF_RANGE
+        if events.kind[row] == OTHER:
+            unfit[key] = OTHER_FUNCTION
+        if events.type[row] == _INVOKE and _matters(events, row, mate[row]):
+            offsets[key + 1] += 1
+    for key in range(key_count):
+        offsets[key + 1] += offsets[key]
+
+    total = offsets[key_count]
+    kind = np.empty(total, np.int8)
+    a = np.empty(total, np.int64)
+    b = np.full(total, NIL, np.int64)
+    call = np.empty(total, np.int32)
+    ret = np.full(total, OPEN, np.int32)
+    invoked = np.empty(total, np.int32)
+    completed = np.full(total, -1, np.int32)
+    positions = np.zeros(key_count, np.int32)
+    cursor = offsets[:key_count].copy()
+    operation_of = np.full(count, -1, np.int64)
+    for row in range(count):
+        key = events.key[row]
+        other = mate[row]
+        if events.type[row] == _INVOKE:
+            if not _matters(events, row, other):
+                continue
+            op = cursor[key]
+            cursor[key] += 1
+            operation_of[row] = op
+            kind[op] = events.kind[row]
+            if kind[op] == READ:
+                a[op] = events.value[other]
+            else:
+                a[op] = events.value[row]
+            if kind[op] == CAS:
+                if events.value[row] == events.value2[row]:
+                    kind[op] = READ
+                else:
+                    b[op] = events.value2[row]
+            invoked[op] = row
+            completed[op] = other
+            call[op] = positions[key]
+            positions[key] += 1
+        elif events.type[row] == _OK and operation_of[other] >= 0:
+            ret[operation_of[other]] = positions[key]
+            positions[key] += 1
+    return Operations(offsets, positions, unfit, kind, a, b, call, ret, invoked, completed)
+
+
+@kernel
+def _mates(events: Events, process_count: int) -> Int32:
+    """Row of each invoke's completion, and of each completion's invoke; -1 for an invoke that stayed open."""
+    count = events.key.shape[0]
+    mate = np.full(count, -1, np.int32)
+    open_row = np.full(process_count, -1, np.int32)
+    for row in range(count):
+        process = events.process[row]
+        if events.type[row] == _INVOKE:
+            open_row[process] = row
+        else:
+            mate[row] = open_row[process]
+            mate[open_row[process]] = row
+    return mate
+
+
+@kernel
+def _matters(events: Events, row: int, completion: int) -> bool:
+    """Whether the operation invoked at `row` is kept (see the table above)."""
+    kind = events.kind[row]
+    ok = completion >= 0 and events.type[completion] == _OK
+    failed = completion >= 0 and events.type[completion] == _FAIL
+    if kind == READ:
+        return ok
+    if kind == WRITE:
+        return not failed
+    if kind == CAS:
+        return ok or (not failed and events.value[row] != events.value2[row])
+    return False
