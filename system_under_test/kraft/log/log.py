@@ -1,0 +1,329 @@
+"""The metadata log: an append-only sequence of record batches that may lose its tail.
+
+It shows itself to the consensus core as a `LogView` and is changed by the effects the core asks for.  Three offsets
+tell its state:
+
+    start_offset  <=  flushed_offset  <=  end_offset
+    the first         durable: what a     what has been appended; readable at once,
+    offset            power loss leaves   followers may fetch it, a power loss may take it
+
+Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  What
+breaks a rule at the end of the *last* segment is a torn tail, an append the power loss caught in mid-air, and is cut
+off; anywhere else it is damage to what was durable, and the node must not start (`CorruptLog`).  Afterwards the log
+is fsynced: what a killed process left in the page cache is not durable yet.
+
+Every truncation is made durable before it returns.  Otherwise an append behind it could survive a power loss that
+the truncation did not, and batches of two histories would stand behind each other, joined by nothing but luck.
+
+The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batches and are made anew at start.  For
+every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection; the newest
+batches also stay in memory as bytes, so that replication does not read the disk.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log.batch import CorruptBatch, Header
+from system_under_test.kraft.log.segment import Segment
+from system_under_test.kraft.ports import Disk
+from system_under_test.kraft.raft.messages import Batch, EpochEnd
+
+FOLDER = "__cluster_metadata-0"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # Uuid(0, 1)
+
+SEGMENT_MAX_BYTES = 1 << 30
+SEGMENT_MAX_AGE_MS = 7 * 24 * 3600 * 1000
+CACHE_MAX_BYTES = 8 << 20
+
+
+class CorruptLog(ValueError):
+    """What was durable is damaged; the message says where.  The node must not start."""
+
+
+class LogRefused(ValueError):
+    """An append that does not join: another base offset than the log's end, or a falling epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found at start.  torn_bytes: cut off the end, `torn_because` says why."""
+
+    batches: int
+    torn_bytes: int
+    torn_because: str = ""
+
+
+class Log:
+    """Made by `open_log`.  Every change raises OSError if the disk does; the node must then stop."""
+
+    def __init__(self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int) -> None:
+        self.recovery = Recovery(0, 0)
+        self._disk = disk
+        self._folder = folder
+        self._segment_max_bytes = segment_max_bytes
+        self._segments: list[Segment] = []
+        self._batches = _Batches()
+        self._cache = _Cache(cache_max_bytes)
+        self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
+        self._flushed = 0
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._batches.ends[-1] if self._batches.ends else self.start_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below it survives a power loss."""
+        return self._flushed
+
+    @property
+    def last_epoch(self) -> int:
+        return self._epochs[-1][0] if self._epochs else 0
+
+    @property
+    def prefix_hash(self) -> int:
+        """The prefix hash at `end_offset` (see `prefix_hash.py`)."""
+        return self._batches.hashes[-1] if self._batches.hashes else prefix_hash.EMPTY
+
+    def prefix_hash_at(self, offset: int) -> int | None:
+        """The prefix hash at `offset`; None inside a batch or beyond the end."""
+        if offset == self.start_offset:
+            return prefix_hash.EMPTY
+        found = bisect_left(self._batches.ends, offset)
+        if found < len(self._batches) and self._batches.ends[found] == offset:
+            return self._batches.hashes[found]
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """See `LogView`."""
+        found = bisect_right(self._epochs, epoch, key=lambda entry: entry[0]) - 1
+        if found < 0:
+            return EpochEnd(0, self.start_offset)
+        end = self._epochs[found + 1][1] if found + 1 < len(self._epochs) else self.end_offset
+        return EpochEnd(self._epochs[found][0], end)
+
+    def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
+        """See `LogView`.  Bodies are raw bytes.  Raises ValueError below the start or beyond the end."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise ValueError(f"offset {offset} is not within {self.start_offset}..{self.end_offset}")
+        found = []
+        for batch in self.batches(offset):
+            max_size_bytes -= len(batch.body)  # type: ignore[arg-type]
+            if found and max_size_bytes < 0:
+                break
+            found.append(batch)
+        return found
+
+    def batches(self, offset: int, end_offset: int | None = None) -> Iterator[Batch]:
+        """Batches from the one that holds `offset`; only such as end at or below `end_offset`."""
+        number = bisect_right(self._batches.ends, offset)
+        while number < len(self._batches):
+            table = self._batches
+            if end_offset is not None and table.ends[number] > end_offset:
+                return
+            base = table.bases[number]
+            yield Batch(base, table.epochs[number], table.ends[number] - base, self._bytes(number))
+            number += 1
+
+    def append(self, batches: Sequence[Batch], timestamp_ms: int) -> None:
+        """Write batches behind the end, in one write.  Durable after `flush`.
+
+        Raises LogRefused if they do not join and CorruptBatch if fetched bytes are damaged; nothing is written then.
+        """
+        raws = [codec.encode(batch, timestamp_ms) for batch in batches]
+        headers = [codec.read_header(raw) for raw in raws]
+        end, epoch = self.end_offset, self.last_epoch
+        for header in headers:
+            if header.base_offset != end or header.epoch < epoch:
+                raise LogRefused(
+                    f"a batch at {header.base_offset} of epoch {header.epoch} does not join a log that ends at {end} "
+                    f"in epoch {epoch}"
+                )
+            end, epoch = header.end_offset, header.epoch
+        if not headers:
+            return
+        segment = self._segment_for(sum(map(len, raws)), timestamp_ms)
+        position = segment.size_bytes
+        segment.append(raws, headers)
+        known_epochs = len(self._epochs)
+        for raw, header in zip(raws, headers, strict=True):
+            self._cache.add(len(self._batches), raw)
+            self._take(len(self._segments) - 1, position, header)
+            position += len(raw)
+        if len(self._epochs) != known_epochs:
+            self._store_epochs()
+
+    def flush(self) -> None:
+        """Make everything appended so far durable."""
+        if self._flushed < self.end_offset:
+            self._segments[-1].flush()
+            self._flushed = self.end_offset
+
+    def truncate(self, end_offset: int) -> None:
+        """Remove every batch that ends beyond `end_offset`, durable on return.
+
+        A batch goes as a whole, so the new end may lie below `end_offset`.
+        """
+        keep = bisect_right(self._batches.ends, end_offset)
+        if keep == len(self._batches):
+            return
+        segment_number = self._batches.segments[keep]
+        position = self._batches.positions[keep]
+        self._cache.forget_from(keep)
+        self._batches.keep(keep)
+        while len(self._segments) - 1 > segment_number:  # last first: a crash leaves no hole
+            self._segments.pop().remove()
+        self._segments[-1].cut(position)
+        self._flushed = min(self._flushed, self.end_offset)
+        self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
+        self._store_epochs()
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+    def _bytes(self, number: int) -> bytes:
+        cached = self._cache.get(number)
+        if cached is not None:
+            return cached
+        table = self._batches
+        segment = self._segments[table.segments[number]]
+        return segment.read(table.positions[number], table.sizes[number])
+
+    def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
+        """The last segment, or a new one if it is full or old; rolling makes the full one durable."""
+        active = self._segments[-1]
+        if not active.size_bytes:
+            return active
+        age_ms = timestamp_ms - (active.first_timestamp_ms or timestamp_ms)
+        if active.size_bytes + size_bytes <= self._segment_max_bytes and age_ms <= SEGMENT_MAX_AGE_MS:
+            return active
+        self.flush()
+        self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
+        return self._segments[-1]
+
+    def _take(self, segment_number: int, position: int, header: Header) -> None:
+        prefix = prefix_hash.extend(self.prefix_hash, header.base_offset, header.epoch, header.crc)
+        if not self._epochs or header.epoch > self._epochs[-1][0]:
+            self._epochs.append((header.epoch, header.base_offset))
+        self._batches.add(header, segment_number, position, prefix)
+
+    def _store_epochs(self) -> None:
+        epoch_checkpoint.store(self._disk, self._folder, self._epochs)
+
+    def _recover(self) -> None:
+        bases = [int(n[:-4]) for n in self._disk.names(self._folder) if n.endswith(".log")]
+        if not bases:
+            self._segments.append(Segment.create(self._disk, self._folder, 0))
+        self._segments += [Segment(self._disk, self._folder, base) for base in bases]
+        for number, segment in enumerate(self._segments):
+            last = number == len(self._segments) - 1
+            if segment.base_offset != self.end_offset:
+                raise CorruptLog(
+                    f"segment {segment.base_offset} does not join: the log before it ends at {self.end_offset}"
+                )
+            try:
+                for position, header in segment.scan():
+                    self._check_joins(header)
+                    self._take(number, position, header)
+            except CorruptBatch as problem:
+                torn = segment.tail_size_bytes()
+                if not last:
+                    place = f"segment {segment.base_offset} at byte {segment.size_bytes}"
+                    raise CorruptLog(f"{place}, with other segments behind it: {problem}") from None
+                segment.cut(segment.size_bytes)
+                self.recovery = Recovery(0, torn, str(problem))
+            segment.write_indexes()
+        self._segments[-1].flush()
+        self._disk.fsync_dir(self._folder)
+        self._flushed = self.end_offset
+        self.recovery = Recovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
+        if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
+            self._store_epochs()
+
+    def _check_joins(self, header: Header) -> None:
+        if header.base_offset != self.end_offset or header.epoch < self.last_epoch:
+            raise CorruptBatch(
+                f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at "
+                f"{self.end_offset} in epoch {self.last_epoch}"
+            )
+
+
+def open_log(
+    disk: Disk,
+    folder: str = FOLDER,
+    *,
+    segment_max_bytes: int = SEGMENT_MAX_BYTES,
+    cache_max_bytes: int = CACHE_MAX_BYTES,
+) -> Log:
+    """The log in `folder`, made if there is none, recovered if there is.  Raises CorruptLog and OSError."""
+    disk.make_dir(folder)
+    if not disk.exists(f"{folder}/partition.metadata"):
+        atomic.replace(disk, f"{folder}/partition.metadata", f"version: 0\ntopic_id: {TOPIC_ID}\n".encode())
+    log = Log(disk, folder, segment_max_bytes, cache_max_bytes)
+    log._recover()
+    return log
+
+
+class _Batches:
+    """One row per batch, in columns: 40 bytes a batch."""
+
+    def __init__(self) -> None:
+        self.bases, self.ends, self.hashes = array("q"), array("q"), array("q")
+        self.epochs, self.segments, self.positions, self.sizes = array("i"), array("i"), array("i"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def add(self, header: Header, segment: int, position: int, prefix: int) -> None:
+        self.bases.append(header.base_offset)
+        self.ends.append(header.end_offset)
+        self.hashes.append(prefix)
+        self.epochs.append(header.epoch)
+        self.segments.append(segment)
+        self.positions.append(position)
+        self.sizes.append(header.size_bytes)
+
+    def keep(self, count: int) -> None:
+        for column in (
+            self.bases,
+            self.ends,
+            self.hashes,
+            self.epochs,
+            self.segments,
+            self.positions,
+            self.sizes,
+        ):
+            del column[count:]
+
+
+class _Cache:
+    """The bytes of the newest batches, oldest first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._raws: dict[int, bytes] = {}
+
+    def get(self, number: int) -> bytes | None:
+        return self._raws.get(number)
+
+    def add(self, number: int, raw: bytes) -> None:
+        self._raws[number] = raw
+        self._size_bytes += len(raw)
+        while self._size_bytes > self._max_bytes and len(self._raws) > 1:
+            self._size_bytes -= len(self._raws.pop(next(iter(self._raws))))
+
+    def forget_from(self, number: int) -> None:
+        for stale in [n for n in self._raws if n >= number]:
+            self._size_bytes -= len(self._raws.pop(stale))

@@ -1,0 +1,66 @@
+"""The quorum-state file: epoch, leader and vote, one line of JSON, never in place.
+
+Version 0 of Kafka's QuorumStateData, which is what a quorum of static voters writes (KIP-595); it names the voted
+replica by id alone, as version 1 with its directory id belongs to dynamic voters (KIP-853).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from system_under_test.kraft.log import atomic
+from system_under_test.kraft.ports import Disk
+from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+
+NAME = "quorum-state"
+
+
+class UnreadableQuorumState(ValueError):
+    """The file cannot be understood.  Whoever forgot its vote must not vote again: the node must not start."""
+
+
+class QuorumStateFile:
+    def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int]) -> None:
+        self._disk = disk
+        self._path = f"{folder}/{NAME}"
+        self._cluster_id = cluster_id
+        self._voters = sorted(voters)
+
+    def load(self) -> QuorumState:
+        """What was stored last; epoch 0 and no vote if nothing ever was.  Raises UnreadableQuorumState."""
+        data = atomic.read(self._disk, self._path)
+        return QuorumState() if data is None else decode(data)
+
+    def store(self, state: QuorumState) -> None:
+        """Durable on return."""
+        atomic.replace(self._disk, self._path, encode(state, self._cluster_id, self._voters))
+
+
+def encode(state: QuorumState, cluster_id: str, voters: Sequence[int]) -> bytes:
+    fields = {
+        "clusterId": cluster_id,
+        "leaderId": -1 if state.leader_id is None else state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": -1 if state.voted is None else state.voted.id,
+        "appliedOffset": 0,  # Kafka writes it and never reads it
+        "currentVoters": [{"voterId": voter} for voter in voters],
+        "data_version": 0,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> QuorumState:
+    """Raises UnreadableQuorumState with what is wrong."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        version = int(fields["data_version"])
+        epoch, leader, voted = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UnreadableQuorumState(f"{NAME} holds {data[:120]!r}: {problem!r}") from None
+    if version != 0:
+        raise UnreadableQuorumState(f"{NAME} is of data_version {version}; this node knows version 0")
+    if epoch < 0 or leader < -1 or voted < -1:
+        raise UnreadableQuorumState(f"{NAME} holds epoch {epoch}, leader {leader}, vote {voted}")
+    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else ReplicaKey(voted))

@@ -1,0 +1,160 @@
+"""One segment: a `.log` file of record batches, and two sparse indexes that can be made anew from it.
+
+`.index` holds (int32 offset relative to the segment's base, int32 position) and `.timeindex` (int64 largest timestamp
+so far, int32 relative offset that has it), one entry for at least every 4096 bytes of log, as Kafka writes them.
+Correctness lives in the `.log` alone: the indexes are never fsynced, and rewritten at start where they differ.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log.batch import Header
+from system_under_test.kraft.ports import Disk
+
+INDEX_INTERVAL_BYTES = 4096
+_INDEX_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+def file_name(base_offset: int, suffix: str = ".log") -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Batches from `base_offset` on.  Made by `open`, or, empty, by `create`."""
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.first_timestamp_ms: int | None = None
+        self._disk = disk
+        self._folder = folder
+        self._log = disk.open(self._path(".log"))
+        self._index = _Index(disk, self._path(".index"), _INDEX_ENTRY)
+        self._times = _Index(disk, self._path(".timeindex"), _TIME_ENTRY)
+        self._unindexed_bytes = 0
+        self._newest = (-1, 0)  # largest timestamp, and the offset that has it
+
+    @classmethod
+    def create(cls, disk: Disk, folder: str, base_offset: int) -> Segment:
+        """An empty segment whose name is durable on return."""
+        segment = cls(disk, folder, base_offset)
+        disk.fsync_dir(folder)
+        return segment
+
+    def scan(self) -> Iterator[tuple[int, Header]]:
+        """(position, header) of every batch from the first on; CRCs are checked and the indexes made anew.
+
+        Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch;
+        `size_bytes` is then where they begin, and `cut` removes them.
+        """
+        data = self._log.read_at(0, self._log.size())
+        view = memoryview(data)
+        self._forget()
+        while self.size_bytes < len(data):
+            position = self.size_bytes
+            header = codec.read_header(view, position)
+            codec.check_crc(view[position : position + header.size_bytes])
+            yield position, header
+            self._take(position, header)
+
+    def write_indexes(self) -> None:
+        """Bring both index files to what the last `scan` found."""
+        self._index.write()
+        self._times.write()
+
+    def cut(self, size_bytes: int) -> None:
+        """Remove everything from a position on, durable on return."""
+        self._log.truncate(size_bytes)
+        self._log.fsync()
+        for _ in self.scan():
+            pass
+        self.write_indexes()
+
+    def append(self, raws: list[bytes], headers: list[Header]) -> None:
+        """Write batches behind the last one, in one write; durable after `flush`."""
+        start = position = self.size_bytes
+        for raw, header in zip(raws, headers, strict=True):
+            self._take(position, header)
+            position += len(raw)
+        self._log.write_at(start, raws[0] if len(raws) == 1 else b"".join(raws))
+        self._index.write()
+        self._times.write()
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        return self._log.read_at(position, size_bytes)
+
+    def tail_size_bytes(self) -> int:
+        """Bytes behind the last whole batch."""
+        return self._log.size() - self.size_bytes
+
+    def flush(self) -> None:
+        self._log.fsync()
+
+    def close(self) -> None:
+        for file in (self._log, self._index, self._times):
+            file.close()
+
+    def remove(self) -> None:
+        """Delete the segment, durable on return."""
+        self.close()
+        for suffix in (".log", ".index", ".timeindex"):
+            self._disk.remove(self._path(suffix))
+        self._disk.fsync_dir(self._folder)
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+
+    def _forget(self) -> None:
+        self.size_bytes = self._unindexed_bytes = 0
+        self.first_timestamp_ms = None
+        self._newest = (-1, 0)
+        self._index.clear()
+        self._times.clear()
+
+    def _take(self, position: int, header: Header) -> None:
+        last_offset = header.end_offset - 1
+        if header.max_timestamp_ms > self._newest[0]:
+            self._newest = (header.max_timestamp_ms, last_offset)
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = header.max_timestamp_ms
+        if self._unindexed_bytes > INDEX_INTERVAL_BYTES:
+            self._index.add(last_offset - self.base_offset, position)
+            self._times.add(self._newest[0], self._newest[1] - self.base_offset)
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += header.size_bytes
+        self.size_bytes = position + header.size_bytes
+
+
+class _Index:
+    """The content of an index file, and what of it is written already."""
+
+    def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
+        self._file = disk.open(path)
+        self._entry = entry
+        self._content = bytearray()
+        self._written = -1  # unknown
+
+    def clear(self) -> None:
+        self._content.clear()
+        self._written = -1
+
+    def add(self, *fields: int) -> None:
+        self._content += self._entry.pack(*fields)
+
+    def write(self) -> None:
+        if self._written == len(self._content):
+            return
+        if self._written < 0:
+            if self._file.read_at(0, self._file.size()) != self._content:
+                self._file.truncate(0)
+                self._file.write_at(0, bytes(self._content))
+        else:
+            self._file.write_at(self._written, bytes(self._content[self._written :]))
+        self._written = len(self._content)
+
+    def close(self) -> None:
+        self._file.close()
