@@ -1,0 +1,91 @@
+"""What a leader may call committed, and what it owes those who wait for it: fetches that wait for news, and reads."""
+
+from __future__ import annotations
+
+from system_under_test.kraft.raft.decisions import committed_end, must_confirm
+from system_under_test.kraft.raft.effects import ReadReady, Refused
+from system_under_test.kraft.raft.messages import Error, FetchResponse
+from system_under_test.kraft.raft.states import Leader, Parked
+from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
+
+
+def commit(voter: Voter, leader: Leader) -> None:
+    """Advance the high watermark.
+
+    The epoch rule: only a mark beyond the start of this epoch counts.  What a majority holds of an older epoch may
+    still be overwritten by a leader that never saw it (Raft, figure 8); once a record of *this* epoch is held by a
+    majority, nobody without it can be elected.
+    """
+    ends = [progress.end_offset for progress in leader.followers.values()]
+    mark = committed_end(voter.end_offset, ends, voter.bugs)
+    if mark <= leader.epoch_start_offset:
+        return
+    voter.advance(mark)
+    for token in leader.reads.take_held():
+        note_read(voter, leader, token)
+
+
+def announced_mark(voter: Voter, leader: Leader) -> int | None:
+    """The high watermark as this leader tells it: unknown until its own epoch has committed."""
+    mark = voter.high_watermark
+    return mark if mark is not None and mark > leader.epoch_start_offset else None
+
+
+# Reading
+
+
+def read(voter: Voter, token: int) -> None:
+    leader = voter.state
+    if not isinstance(leader, Leader):
+        voter.emit(Refused(token, NOT_LEADER))
+    elif announced_mark(voter, leader) is None:
+        leader.reads.hold(token)
+    else:
+        note_read(voter, leader, token)
+
+
+def note_read(voter: Voter, leader: Leader, token: int) -> None:
+    mark = announced_mark(voter, leader)
+    assert mark is not None
+    if not must_confirm(voter.bugs):
+        voter.emit(ReadReady(token, mark))
+        return
+    leader.reads.note(token, mark)
+    answer_proved_reads(voter, leader)
+    for parked in list(leader.parked):  # their answers start the proof
+        if leader.reads.needs(parked.request.replica.id):
+            release(voter, leader, parked)
+
+
+def answer_proved_reads(voter: Voter, leader: Leader) -> None:
+    for token, mark in leader.reads.take_proved():
+        voter.emit(ReadReady(token, mark))
+
+
+# Answering fetches
+
+
+def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, response: FetchResponse) -> None:
+    leader.reads.answered(connection)
+    voter.reply(token, response)
+
+
+def release(voter: Voter, leader: Leader, parked: Parked) -> None:
+    """Answer a parked Fetch with what there is, be it nothing."""
+    leader.parked.remove(parked)
+    request = parked.request
+    batches = tuple(voter.log.read(request.fetch_offset, request.max_size_bytes))
+    mark = announced_mark(voter, leader)
+    response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
+    answer_fetch(voter, leader, parked.token, parked.connection, response)
+
+
+def has_news(voter: Voter, leader: Leader, parked: Parked) -> bool:
+    """Whether a parked Fetch is worth an answer before its time is up."""
+    request = parked.request
+    mark = announced_mark(voter, leader)
+    return (
+        voter.log.end_offset > request.fetch_offset
+        or (mark is not None and (request.high_watermark is None or request.high_watermark < mark))
+        or leader.reads.needs(request.replica.id)
+    )

@@ -1,0 +1,334 @@
+"""The consensus core: messages, ticks and proposals in; ordered effects out.
+
+Theory of operation.  The core performs no I/O and reads no clock.  Each method takes what happened, changes the voter's
+memory, and returns the effects that must be carried out, in order and completely, before the next call (`effects.py`
+says what each one promises).  `deadline` says when `tick` is needed next; being late is safe, merely slow.
+
+What the caller must keep to, besides the effects:
+
+* `on_response` is called exactly once for every `Send`: with the response, or with None when it timed out or the
+  connection broke.  After a time-out the connection is closed: a late answer must never be taken for the next one.
+* On one connection a peer's requests arrive in the order sent, and a peer sends its next Fetch only when it has the
+  answer to the last one.  Reads are proved by this (`reads.py`).
+* A connection's number is never used again; `on_disconnect` tells its end.
+
+A `Fatal` effect is the last one ever: every later call returns nothing.
+
+The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
+what), `reads`, `voter` (memory and verbs), `commitment`, `election`, `leadership`, `replication`, and this dispatcher.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from random import Random
+
+from system_under_test.kraft.raft import commitment, election, leadership, replication
+from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    Identity,
+    LogView,
+    QuorumState,
+    RaftRequest,
+    RaftResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.raft.states import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+    Votes,
+)
+from system_under_test.kraft.raft.voter import Halt, Voter, fatal
+
+
+class Core:
+    """One voter of a KRaft quorum with static voters.
+
+    Raises ValueError if the identity is not one of its voters or names an unknown bug, and RuntimeError if a call finds
+    the log otherwise than the effects of the earlier calls would have left it.
+    """
+
+    def __init__(self, identity: Identity, log: LogView, state: QuorumState, random: Random, now: float) -> None:
+        self._voter = Voter(identity, log, state, random, now)
+        self._halted = False
+
+    @property
+    def role(self) -> Role:
+        return self._voter.role
+
+    @property
+    def epoch(self) -> int:
+        return self._voter.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._voter.leader_id
+
+    @property
+    def high_watermark(self) -> int | None:
+        """The largest mark this incarnation has seen; None until it has seen one."""
+        return self._voter.high_watermark
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        return self._voter.voters
+
+    @property
+    def halted(self) -> bool:
+        """Whether a Fatal was returned."""
+        return self._halted
+
+    # What happens to a voter
+
+    def start(self, now: float) -> list[Effect]:
+        """Called once, first."""
+        return self._step(now, partial(_start, self._voter, now))
+
+    def tick(self, now: float) -> list[Effect]:
+        return self._step(now, partial(_tick, self._voter, now))
+
+    def deadline(self) -> float:
+        """When `tick` is needed next; may lie in the past, or be infinite."""
+        if self._halted:
+            return math.inf
+        due = [due for _, due, _ in _wanted(self._voter)]
+        return min([_timer(self._voter), *due])
+
+    def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
+        """Answered by Reply(token, ...), in this list or, for a Fetch that waits for news, in a later one."""
+        return self._step(now, partial(_on_request, self._voter, now, token, connection, request))
+
+    def on_disconnect(self, now: float, connection: int) -> list[Effect]:
+        return self._step(now, partial(_on_disconnect, self._voter, connection))
+
+    def on_response(self, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
+        """None: no answer will come."""
+        return self._step(now, partial(_on_response, self._voter, now, peer, request, response))
+
+    def propose(
+        self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
+    ) -> list[Effect]:
+        """Append one batch per (body, record count), all or none; Accepted before the Append, or Refused."""
+        if not bodies or any(count < 1 for _, count in bodies):
+            raise ValueError("a proposal needs at least one batch, and every batch at least one record")
+        return self._step(now, partial(leadership.propose, self._voter, now, token, bodies, expected_epoch))
+
+    def read(self, now: float, token: int) -> list[Effect]:
+        """ReadReady or Refused, now or later; it may take for ever while no majority answers and the leader leads."""
+        return self._step(now, partial(commitment.read, self._voter, token))
+
+    def shutdown(self, now: float) -> list[Effect]:
+        """Seek no office any more; a leader resigns and tells the others."""
+        return self._step(now, partial(_shutdown, self._voter, now))
+
+    def _step(self, now: float, action: Callable[[], None]) -> list[Effect]:
+        if self._halted:
+            return []
+        voter = self._voter
+        voter.effects = []
+        if (voter.log.end_offset, voter.log.last_epoch) != (voter.end_offset, voter.end_epoch):
+            raise RuntimeError(
+                f"voter {voter.me}: the log ends at offset {voter.log.end_offset} of epoch {voter.log.last_epoch}, but "
+                f"the effects so far should have left it at {voter.end_offset} of epoch {voter.end_epoch}; "
+                "carry out every effect before the next call"
+            )
+        try:
+            action()
+            _send_wanted(voter, now)
+        except Halt as halt:
+            self._halted = True
+            voter.emit(fatal(halt))
+        return voter.effects
+
+
+# Start and end
+
+
+def _start(voter: Voter, now: float) -> None:
+    """Take up the state that the files tell; what recovery found in the log counts only once it is flushed."""
+    file = voter.persisted
+    if voter.end_epoch > file.epoch:  # quorum-state was lost: of this epoch nothing is known, least of all our vote
+        file = QuorumState(voter.end_epoch)
+        voter.persist(file)
+    if voter.end_offset > voter.log.start_offset:
+        voter.flush()
+    deadline = voter.election_timeout(now)
+    if file.leader_id == voter.me:  # the epoch's offsets may have been given out already: never lead it again
+        voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
+    elif file.leader_id is not None:
+        voter.state = Follower(file.epoch, file.leader_id, now + voter.timing.fetch_timeout_s)
+    elif file.voted is not None and voter.names_me(file.voted):
+        voter.state = Candidate(file.epoch, deadline, Votes({voter.me}))
+    else:
+        voter.state = Unattached(file.epoch, deadline)
+    voter.announce()
+    if not voter.others:
+        _elect_alone(voter, now)
+
+
+def _elect_alone(voter: Voter, now: float) -> None:
+    if isinstance(voter.state, Candidate):
+        election.become_leader(voter, now)
+    else:
+        if isinstance(voter.state, Resigned | Follower):
+            election.become_unattached(voter, now, voter.epoch + 1)
+        election.become_prospective(voter, now)
+
+
+def _shutdown(voter: Voter, now: float) -> None:
+    voter.shutting_down = True
+    if isinstance(voter.state, Leader):
+        election.resign(voter, now)
+
+
+# Time
+
+
+def _timer(voter: Voter) -> float:
+    """When the state itself wants to act; what it wants to send is in `_wanted`."""
+    match voter.state:
+        case Leader(parked=parked, news_at=news_at, quorum_deadline=quorum_deadline):
+            return min([news_at, quorum_deadline, *(waiting.deadline for waiting in parked)])
+        case _ if voter.shutting_down:
+            return math.inf
+        case Follower(fetch_deadline=deadline):
+            return deadline
+        case Unattached() | Prospective() | Candidate() | Resigned():
+            return voter.state.election_deadline
+
+
+def _tick(voter: Voter, now: float) -> None:
+    while now >= _timer(voter):
+        match voter.state:
+            case Leader() as leader if now >= leader.quorum_deadline:
+                election.resign(voter, now)
+            case Leader() as leader:
+                leader.news_at = math.inf
+                replication.answer_parked(voter, now, leader)
+            case Prospective():
+                election.give_up(voter, now)
+            case Resigned():
+                election.become_unattached(voter, now, voter.epoch + 1)
+            case Unattached() | Candidate() | Follower():
+                election.become_prospective(voter, now)
+
+
+# Requests and responses
+
+
+def _on_request(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
+    if request.cluster_id != voter.identity.cluster_id:
+        voter.reply(token, _foreign(voter, request))
+        return
+    match request:
+        case FetchRequest():
+            replication.on_fetch_request(voter, now, token, connection, request)
+        case VoteRequest():
+            voter.reply(token, election.on_vote_request(voter, now, request))
+        case BeginQuorumEpochRequest():
+            voter.reply(token, leadership.on_begin_request(voter, now, request))
+        case EndQuorumEpochRequest():
+            voter.reply(token, leadership.on_end_request(voter, now, request))
+
+
+def _foreign(voter: Voter, request: RaftRequest) -> RaftResponse:
+    """To a stranger: that this is another cluster, and nothing of its epoch, which must not leak into theirs."""
+    error, no_epoch = Error.INCONSISTENT_CLUSTER_ID, 0
+    match request:
+        case FetchRequest():
+            return FetchResponse(error, None, no_epoch)
+        case VoteRequest():
+            return VoteResponse(error, None, no_epoch, False, request.pre_vote)
+        case _:
+            return EpochResponse(error, None, no_epoch)
+
+
+def _on_disconnect(voter: Voter, connection: int) -> None:
+    if isinstance(voter.state, Leader):
+        voter.state.reads.forget(connection)
+        voter.state.parked = [parked for parked in voter.state.parked if parked.connection != connection]
+
+
+def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> None:
+    voter.in_flight.discard((peer, type(request)))
+    if response is None:
+        voter.back_off(peer, now)
+    elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
+        election.become_candidate(voter, now)
+    elif _is_usable(voter, now, peer, response):
+        match request, response:
+            case FetchRequest(), FetchResponse():
+                replication.on_fetch_response(voter, now, peer, request, response)
+            case VoteRequest(), VoteResponse():
+                election.on_vote_response(voter, now, peer, request, response)
+            case EndQuorumEpochRequest(), EpochResponse():
+                leadership.told_of_resignation(voter, request.epoch, peer)
+
+
+def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
+    """A voter too old to know pre-votes: skip them (KIP-996, compatibility)."""
+    return isinstance(request, VoteRequest) and request.pre_vote and response.error == Error.UNSUPPORTED_VERSION
+
+
+def _is_usable(voter: Voter, now: float, peer: int, response: RaftResponse) -> bool:
+    """What holds for every response, in this order; afterwards it is one of this epoch and without an error."""
+    if response.leader_epoch < voter.epoch or response.error == Error.UNKNOWN_LEADER_EPOCH:
+        voter.back_off(peer, now)  # the peer lags behind
+        return False
+    before = voter.epoch
+    election.recognise(voter, now, response.leader_id, response.leader_epoch)
+    if voter.epoch != before:
+        return False  # it answers what we asked in an epoch that is over
+    if response.error != Error.NONE:
+        voter.back_off(peer, now)
+        return False
+    return True
+
+
+# Sending
+
+
+def _wanted(voter: Voter) -> Iterator[tuple[int, float, Callable[[], RaftRequest]]]:
+    """What this state still has to send: (peer, when, the request); at most one of a kind is on its way to a peer."""
+    state = voter.state
+    match state:
+        case Follower(leader_id=leader_id):
+            if not voter.is_busy(leader_id, FetchRequest):
+                yield leader_id, voter.retry_at.get(leader_id, -math.inf), partial(replication.fetch_request, voter)
+        case Prospective() | Candidate():
+            for peer in voter.others:
+                if not state.votes.answered(peer) and not voter.is_busy(peer, VoteRequest):
+                    yield peer, voter.retry_at.get(peer, -math.inf), partial(election.vote_request, voter, peer)
+        case Leader():
+            for peer in voter.others:
+                if not voter.is_busy(peer, BeginQuorumEpochRequest):
+                    due = leadership.begin_due(voter, state, peer)
+                    yield peer, due, partial(leadership.begin_request, voter, peer)
+        case Resigned(untold=untold):
+            for peer in sorted(untold):
+                if not voter.is_busy(peer, EndQuorumEpochRequest):
+                    yield peer, voter.retry_at.get(peer, -math.inf), partial(leadership.end_request, voter, state)
+        case Unattached():
+            return
+
+
+def _send_wanted(voter: Voter, now: float) -> None:
+    for peer, due, request in list(_wanted(voter)):
+        if now >= due:
+            voter.send(peer, request())
+            if isinstance(voter.state, Leader):
+                voter.state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2

@@ -1,0 +1,97 @@
+"""The five decisions on which safety hangs, each a pure function, and each with one planted bug.
+
+A planted bug is a name in `Identity.bugs`.  It changes the outcome of one function of this file and nothing else: no
+message, no timer, no draw of random numbers, so that a run with the bug and a run without it differ by the decision
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from system_under_test.kraft.raft.messages import EpochEnd, FetchRequest, LogView, ReplicaKey
+from system_under_test.kraft.raft.quorum import held_by_majority, majority
+from system_under_test.kraft.raft.states import Role
+
+STALE_READ = "stale-read"
+MINORITY_COMMIT = "minority-commit"
+DIVERGENCE_BY_OFFSET = "divergence-by-offset"
+LONE_VOTE = "lone-vote"
+DOUBLE_VOTE = "double-vote"
+
+BUGS: dict[str, str] = {
+    STALE_READ: "a leader answers reads without confirming that it still leads",
+    MINORITY_COMMIT: "the leader's own flushed log end is the high watermark",
+    DIVERGENCE_BY_OFFSET: "the leader compares offsets alone, not epochs, when a follower fetches",
+    LONE_VOTE: "a candidate's own vote, and own pre-vote, counts as a majority",
+    DOUBLE_VOTE: "a vote already cast in this epoch is ignored when the next one is asked for",
+}
+"""Every planted bug of the core, with what it does."""
+
+
+def grants_vote(
+    role: Role,
+    *,
+    pre_vote: bool,
+    up_to_date: bool,
+    candidate: ReplicaKey,
+    voted: ReplicaKey | None,
+    leader_known: bool,
+    has_fetched: bool,
+    bugs: Collection[str] = (),
+) -> bool:
+    """Whether a voter in `role` grants a vote of its own epoch (KIP-595; pre-votes: KIP-996).
+
+    up_to_date: the candidate's (last epoch, log end) is at least mine.  has_fetched: a follower whose leader has
+    answered.  A pre-vote binds nobody, so that only the question whether an election would be useful counts; a
+    standard vote is given once per epoch.
+    """
+    if pre_vote:
+        if role == Role.LEADER or (role == Role.FOLLOWER and has_fetched):
+            return False
+        return up_to_date
+    if role not in (Role.UNATTACHED, Role.PROSPECTIVE):
+        return False  # leads, follows, resigned, or has voted for itself
+    if voted is not None and DOUBLE_VOTE not in bugs:
+        return same_key(voted, candidate)
+    return up_to_date and not leader_known
+
+
+def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:
+    """Whether these votes, `me`'s own among them, elect."""
+    if LONE_VOTE in bugs and me in granted:
+        return True
+    return len(granted) >= majority(len(voters))
+
+
+def committed_end(own_flushed_end: int, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:
+    """The offset up to which a majority holds the leader's log; whether it may be published is the epoch rule's say."""
+    if MINORITY_COMMIT in bugs:
+        return own_flushed_end
+    return held_by_majority([own_flushed_end, *other_ends])
+
+
+def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) -> EpochEnd | None:
+    """Where a fetching log leaves ours, or None if it is a prefix of ours.
+
+    A log is determined by the epoch and the offset of its end, for a leader writes each offset of its epoch once
+    (log matching).  So the follower's log is a prefix of ours exactly if we have its last epoch and that epoch ends
+    here no earlier than there.
+    """
+    if DIVERGENCE_BY_OFFSET in bugs:
+        too_long = request.fetch_offset > log.end_offset
+        return EpochEnd(request.last_fetched_epoch, log.end_offset) if too_long else None
+    ours = log.end_offset_for_epoch(request.last_fetched_epoch)
+    if ours.epoch == request.last_fetched_epoch and request.fetch_offset <= ours.end_offset:
+        return None
+    return ours
+
+
+def must_confirm(bugs: Collection[str] = ()) -> bool:
+    """Whether a leader has to prove that it still leads before it answers a read."""
+    return STALE_READ not in bugs
+
+
+def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:
+    """Whether `actual` is the replica that `wanted` names; one without a directory names every directory (KIP-853)."""
+    return wanted.id == actual.id and wanted.directory in (None, actual.directory)

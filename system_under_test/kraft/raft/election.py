@@ -1,0 +1,206 @@
+"""Elections: from silence to a leader, in two rounds.
+
+Round one asks whether an election would succeed (pre-vote, KIP-996): it changes nobody's epoch, so that a voter which
+merely cannot hear the leader cannot unseat it.  Round two raises the epoch and asks for votes that bind (KIP-595).  A
+campaign that is lost waits for its deadline; deadlines are random, there is no other back-off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from system_under_test.kraft.raft.commitment import commit
+from system_under_test.kraft.raft.decisions import grants_vote, wins
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    Error,
+    LeaderChange,
+    QuorumState,
+    ReplicaKey,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.raft.quorum import is_lost
+from system_under_test.kraft.raft.reads import Reads
+from system_under_test.kraft.raft.states import (
+    Candidate,
+    Follower,
+    Leader,
+    Progress,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+    Votes,
+)
+from system_under_test.kraft.raft.voter import Voter
+
+# Entering the states
+
+
+def become_unattached(voter: Voter, now: float, epoch: int) -> None:
+    """Into a higher epoch whose leader is unknown, or out of a campaign that was lost."""
+    match voter.state:
+        case Follower() | Leader():
+            deadline = voter.election_timeout(now)
+        case Prospective(votes=votes) if is_lost(len(voter.voters), len(votes.refused)):
+            deadline = voter.election_timeout(now)
+        case Resigned(election_deadline=past) if now >= past:
+            deadline = voter.election_timeout(now)
+        case _:  # whoever was already on the way to an election does not start over
+            deadline = voter.state.election_deadline
+    file = QuorumState(epoch) if epoch > voter.epoch else voter.persisted
+    voter.enter(Unattached(epoch, deadline), file)
+
+
+def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> None:
+    voted = voter.persisted.voted if epoch == voter.epoch else None
+    follower = Follower(epoch, leader_id, now + voter.timing.fetch_timeout_s)
+    voter.enter(follower, QuorumState(epoch, leader_id, voted))
+
+
+def become_prospective(voter: Voter, now: float) -> None:
+    campaign = Prospective(voter.epoch, voter.election_timeout(now), Votes({voter.me}), voter.leader_id)
+    voter.enter(campaign)
+    if not voter.others:
+        become_candidate(voter, now)
+
+
+def become_candidate(voter: Voter, now: float) -> None:
+    """Raise the epoch and vote for myself in it, durably, before anybody is asked."""
+    file = QuorumState(voter.epoch + 1, None, voter.identity.me)
+    candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
+    voter.enter(candidate, file, voted_now=True)
+    if not voter.others:
+        become_leader(voter, now)
+
+
+def become_leader(voter: Voter, now: float) -> None:
+    """Write the LeaderChange that opens the epoch in the log: once it is committed, so is all before it."""
+    granting = voter.state.votes.granted if isinstance(voter.state, Candidate) else set()
+    start, epoch = voter.end_offset, voter.epoch
+    leader = Leader(
+        epoch,
+        epoch_start_offset=start,
+        followers={other: Progress(begin_due=now) for other in voter.others},
+        quorum_deadline=quorum_deadline(voter, now),
+        reads=Reads(voter.others),
+    )
+    voter.enter(leader, replace(voter.persisted, leader_id=voter.me))
+    change = LeaderChange(voter.me, voter.voters, tuple(sorted(granting)))
+    voter.append([Batch(start, epoch, 1, change)])
+    commit(voter, leader)  # at once, if there is no other voter
+
+
+def resign(voter: Voter, now: float) -> None:
+    """Lead no more in this epoch; the others are told, those with the longest logs first in line to succeed."""
+    leader = voter.state
+    assert isinstance(leader, Leader)
+    by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
+    preferred = tuple(ReplicaKey(other) for other in by_end)
+    voter.enter(Resigned(voter.epoch, voter.election_timeout(now), preferred, set(voter.others)))
+
+
+def quorum_deadline(voter: Voter, now: float) -> float:
+    if not voter.others:
+        return float("inf")
+    return now + voter.timing.check_quorum_factor * voter.timing.fetch_timeout_s
+
+
+def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> None:
+    """Heard, in a request or a response, that `epoch` exists and perhaps who leads it."""
+    if epoch < voter.epoch:
+        return
+    known = voter.me if voter.role == Role.RESIGNED else voter.leader_id
+    if leader_id == voter.me and (known != voter.me or epoch > voter.epoch):
+        voter.halt(f"epoch {epoch}: said to be its leader, but never was (own epoch {voter.epoch}, {voter.role})")
+    if epoch > voter.epoch:
+        if leader_id is None:
+            become_unattached(voter, now, epoch)
+        else:
+            become_follower(voter, now, epoch, leader_id)
+    elif leader_id is not None and known is None:
+        become_follower(voter, now, epoch, leader_id)
+    elif leader_id is not None and known != leader_id:
+        voter.halt(f"epoch {epoch} has two leaders: {known} and {leader_id}")
+
+
+# Being asked
+
+
+def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteResponse:
+    def answer(error: Error, *, granted: bool = False) -> VoteResponse:
+        return VoteResponse(error, voter.leader_id, voter.epoch, granted, request.pre_vote)
+
+    if request.epoch < voter.epoch:
+        return answer(Error.FENCED_LEADER_EPOCH)
+    if not _is_valid(voter, request):
+        return answer(Error.INVALID_REQUEST)
+    recognise(voter, now, None, request.epoch)
+    if not voter.names_me(request.voter):
+        return answer(Error.INVALID_VOTER_KEY)
+    granted = grants_vote(
+        voter.role,
+        pre_vote=request.pre_vote,
+        up_to_date=(request.last_epoch, request.last_offset) >= (voter.end_epoch, voter.end_offset),
+        candidate=request.candidate,
+        voted=voter.persisted.voted,
+        leader_known=voter.leader_id is not None,
+        has_fetched=isinstance(voter.state, Follower) and voter.state.has_fetched,
+        bugs=voter.bugs,
+    )
+    if granted and not request.pre_vote:
+        _cast(voter, now, request.candidate)
+    return answer(Error.NONE, granted=granted)
+
+
+def _is_valid(voter: Voter, request: VoteRequest) -> bool:
+    """A binding candidate has raised its epoch beyond all that its log can hold; nobody asks itself."""
+    newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
+    return 0 <= request.last_epoch <= newest_epoch and request.last_offset >= 0 and request.candidate.id != voter.me
+
+
+def _cast(voter: Voter, now: float, candidate: ReplicaKey) -> None:
+    assert isinstance(voter.state, Unattached | Prospective)
+    voter.persist(replace(voter.persisted, voted=candidate), voted_now=True)
+    voter.state.election_deadline = voter.election_timeout(now)
+
+
+# Asking
+
+
+def vote_request(voter: Voter, peer: int) -> VoteRequest:
+    identity = voter.identity
+    return VoteRequest(
+        identity.cluster_id,
+        voter.epoch,
+        candidate=identity.me,
+        voter=ReplicaKey(peer),
+        last_epoch=voter.end_epoch,
+        last_offset=voter.end_offset,
+        pre_vote=voter.role == Role.PROSPECTIVE,
+    )
+
+
+def on_vote_response(voter: Voter, now: float, peer: int, request: VoteRequest, response: VoteResponse) -> None:
+    campaign = voter.state
+    if request.epoch != voter.epoch:
+        return
+    if isinstance(campaign, Prospective) and request.pre_vote:
+        campaign.votes.record(peer, granted=response.granted)
+        if wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
+            become_candidate(voter, now)
+        elif is_lost(len(voter.voters), len(campaign.votes.refused)):
+            give_up(voter, now)
+    elif isinstance(campaign, Candidate) and not request.pre_vote:
+        campaign.votes.record(peer, granted=response.granted)
+        if wins(campaign.votes.granted, voter.voters, voter.me, voter.bugs):
+            become_leader(voter, now)
+
+
+def give_up(voter: Voter, now: float) -> None:
+    """A lost pre-vote: back to the leader that seems to be alive, or wait for one."""
+    if voter.leader_id is None:
+        become_unattached(voter, now, voter.epoch)
+    else:
+        become_follower(voter, now, voter.epoch, voter.leader_id)

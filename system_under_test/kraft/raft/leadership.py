@@ -1,0 +1,120 @@
+"""What a leader owes the others: to announce itself, to append for them, and to notice when nobody listens any more."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from system_under_test.kraft.raft.commitment import commit
+from system_under_test.kraft.raft.effects import Accepted, Refused
+from system_under_test.kraft.raft.election import become_prospective, give_up, quorum_deadline, recognise
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochResponse,
+    Error,
+    ReplicaKey,
+)
+from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned
+from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
+
+# Announcing
+
+
+def begin_due(voter: Voter, leader: Leader, peer: int) -> float:
+    """When this peer is told who leads: at once, and again whenever it has not fetched for half a fetch timeout."""
+    progress = leader.followers[peer]
+    return max(progress.begin_due, progress.fetched_at + voter.timing.fetch_timeout_s / 2)
+
+
+def begin_request(voter: Voter, peer: int) -> BeginQuorumEpochRequest:
+    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, ReplicaKey(peer))
+
+
+def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:
+    return EndQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, resigned.preferred)
+
+
+def on_begin_request(voter: Voter, now: float, request: BeginQuorumEpochRequest) -> EpochResponse:
+    if request.epoch < voter.epoch:
+        return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
+    if request.leader_id == voter.me:
+        return epoch_response(voter, Error.INVALID_REQUEST)
+    recognise(voter, now, request.leader_id, request.epoch)
+    if isinstance(voter.state, Prospective):  # of this very leader's epoch: it is alive after all
+        give_up(voter, now)
+    if not voter.names_me(request.voter):
+        return epoch_response(voter, Error.INVALID_VOTER_KEY)
+    return epoch_response(voter, Error.NONE)
+
+
+def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> EpochResponse:
+    """The leader resigns: the first of its preferred successors campaigns at once, the others one after another."""
+    if request.epoch < voter.epoch:
+        return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
+    if request.leader_id == voter.me:
+        return epoch_response(voter, Error.INVALID_REQUEST)
+    recognise(voter, now, request.leader_id, request.epoch)
+    follower = voter.state
+    if isinstance(follower, Follower):
+        follower.has_fetched = False  # its own leader says that it is gone: successors may be elected
+        delay_s = _succession_delay_s(voter, request.preferred_candidates)
+        follower.fetch_deadline = min(follower.fetch_deadline, now + delay_s)
+        if delay_s == 0 and not voter.shutting_down:
+            become_prospective(voter, now)
+    return epoch_response(voter, Error.NONE)
+
+
+def _succession_delay_s(voter: Voter, preferred: Sequence[ReplicaKey]) -> float:
+    """0 for the first in line, then t/4, t/2, t for the last three; at random in [t, 2t) for who is not in line."""
+    place = next((place for place, key in enumerate(preferred) if voter.names_me(key)), None)
+    if place is None:
+        return voter.election_timeout(0.0)
+    if place == 0:
+        return 0.0
+    return voter.timing.election_timeout_s * 2.0 ** (place - len(preferred) + 1)
+
+
+def epoch_response(voter: Voter, error: Error) -> EpochResponse:
+    return EpochResponse(error, voter.leader_id, voter.epoch)
+
+
+# Appending
+
+
+def propose(
+    voter: Voter, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None
+) -> None:
+    leader = voter.state
+    if not isinstance(leader, Leader):
+        voter.emit(Refused(token, NOT_LEADER))
+        return
+    if expected_epoch is not None and expected_epoch != voter.epoch:
+        voter.emit(Refused(token, f"prepared in epoch {expected_epoch}, but this is epoch {voter.epoch}"))
+        return
+    first = end = voter.end_offset
+    batches = []
+    for body, count in bodies:
+        batches.append(Batch(end, voter.epoch, count, body))
+        end += count
+    voter.emit(Accepted(token, voter.epoch, first, end))
+    voter.append(batches)
+    leader.news_at = now
+    commit(voter, leader)
+
+
+# Noticing that nobody listens
+
+
+def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
+    """Check-quorum: a leader that a majority no longer fetches from may already be replaced."""
+    leader.followers[peer].fetched_at = now
+    leader.heard.add(peer)
+    if len(leader.heard) >= len(voter.voters) // 2:  # with the leader itself, a majority
+        leader.heard.clear()
+        leader.quorum_deadline = quorum_deadline(voter, now)
+
+
+def told_of_resignation(voter: Voter, epoch: int, peer: int) -> None:
+    if isinstance(voter.state, Resigned) and voter.epoch == epoch:
+        voter.state.untold.discard(peer)

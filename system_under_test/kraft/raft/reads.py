@@ -1,0 +1,83 @@
+"""Linearizable reads: a leader answers only what it can prove to be current.
+
+A leader that was deposed does not know it.  Its committed state is that of its past, and a read answered from it may
+miss a write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a
+majority still stood in this epoch: any later leader needs the vote of one of them, hence was elected after the read
+arrived, hence the read may be ordered before everything that leader commits (Raft, section 6.4).
+
+The proof comes from the fetches that run anyway.  A Fetch shows only that its sender stood in the epoch when it
+*sent* it, which may be long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on
+the same connection; so a Fetch that follows an answer written after the read arrived was sent after the read arrived.
+Hence a connection's first Fetch proves nothing.
+
+Time is a counter that grows with each noted read.  A connection remembers the counter at its last answer; the next
+Fetch on it lifts its voter to that value; a read is proved once a majority has been lifted to its stamp.  All waiting
+reads thus share the rounds.
+
+A read that arrives before the leader has committed its own LeaderChange is not even noted: the leader does not know
+yet what its predecessors acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from system_under_test.kraft.raft.quorum import held_by_majority
+
+ABSENT = -1
+
+
+class Reads:
+    """The waiting reads of one leader in one epoch; `others` are the voters without the leader itself."""
+
+    def __init__(self, others: Sequence[int]) -> None:
+        self._others = tuple(others)
+        self._clock = 0
+        self._early: list[int] = []
+        self._noted: deque[tuple[int, int, int]] = deque()  # (stamp, token, mark), stamps ascending
+        self._answered: dict[int, int] = {}  # connection -> clock at the last Fetch answered on it
+        self._confirmed: dict[int, int] = dict.fromkeys(others, ABSENT)  # voter -> newest stamp it has confirmed
+
+    def hold(self, token: int) -> None:
+        """Keep a read until the leader has committed something of its own epoch."""
+        self._early.append(token)
+
+    def take_held(self) -> list[int]:
+        held, self._early = self._early, []
+        return held
+
+    def note(self, token: int, mark: int) -> None:
+        """A read that must see everything below `mark`; what is answered from now on can prove it."""
+        self._clock += 1
+        self._noted.append((self._clock, token, mark))
+
+    def answered(self, connection: int) -> None:
+        """A Fetch was answered on this connection just now."""
+        self._answered[connection] = self._clock
+
+    def fetched(self, voter: int, connection: int) -> None:
+        """A Fetch of this epoch came from a voter on this connection."""
+        if connection in self._answered and voter in self._confirmed:
+            self._confirmed[voter] = max(self._confirmed[voter], self._answered[connection])
+
+    def forget(self, connection: int) -> None:
+        """The connection broke: what was written on it may never have arrived."""
+        self._answered.pop(connection, None)
+
+    def needs(self, voter: int) -> bool:
+        """Whether the next Fetch of this voter could prove a read that it has not proved yet."""
+        return bool(self._noted) and self._confirmed.get(voter, self._clock) < self._noted[-1][0]
+
+    def take_proved(self) -> list[tuple[int, int]]:
+        """The (token, mark) of every read that a majority has proved by now, in order of arrival."""
+        proved_stamp = held_by_majority([self._clock, *(self._confirmed[voter] for voter in self._others)])
+        proved = []
+        while self._noted and self._noted[0][0] <= proved_stamp:
+            _, token, mark = self._noted.popleft()
+            proved.append((token, mark))
+        return proved
+
+    def unanswered(self) -> Iterable[int]:
+        """The tokens of all reads still waiting."""
+        return [*(token for _, token, _ in self._noted), *self._early]

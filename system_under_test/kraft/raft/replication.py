@@ -1,0 +1,138 @@
+"""Replication by fetching: the follower asks, and its next question is its acknowledgement (KIP-595).
+
+A Fetch says where the follower's log ends and in which epoch.  If that is a point of the leader's log, everything
+before it is equal in both, so that the leader may count the follower as holding it, and answers with what comes after.
+If not, the leader answers where the two part, and the follower cuts its log there; each such round goes back at least
+one epoch.
+"""
+
+from __future__ import annotations
+
+from system_under_test.kraft.raft.commitment import (
+    announced_mark,
+    answer_fetch,
+    answer_proved_reads,
+    commit,
+    has_news,
+    release,
+)
+from system_under_test.kraft.raft.decisions import divergence
+from system_under_test.kraft.raft.leadership import heard
+from system_under_test.kraft.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse
+from system_under_test.kraft.raft.states import Follower, Leader, Parked
+from system_under_test.kraft.raft.voter import Voter
+
+# The leader's side
+
+
+def on_fetch_request(voter: Voter, now: float, token: int, connection: int, request: FetchRequest) -> None:
+    leader = voter.state
+    error = _refusal(voter, request)
+    if error != Error.NONE or not isinstance(leader, Leader):
+        response = FetchResponse(error, voter.leader_id, voter.epoch)
+        if isinstance(leader, Leader):
+            answer_fetch(voter, leader, token, connection, response)
+        else:
+            voter.reply(token, response)
+        return
+    peer = request.replica.id
+    if peer in leader.followers:
+        heard(voter, now, leader, peer)
+        leader.reads.fetched(peer, connection)
+        answer_proved_reads(voter, leader)
+    diverging = divergence(voter.log, request, voter.bugs)
+    if diverging is not None:
+        mark = announced_mark(voter, leader)
+        answer_fetch(
+            voter, leader, token, connection, FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging)
+        )
+        return
+    if peer in leader.followers:
+        progress = leader.followers[peer]
+        progress.end_offset = request.fetch_offset
+        commit(voter, leader)
+    leader.parked.append(Parked(token, connection, request, now + request.max_wait_ms / 1000))
+    answer_parked(voter, now, leader)
+
+
+def _refusal(voter: Voter, request: FetchRequest) -> Error:
+    if request.current_leader_epoch < voter.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.current_leader_epoch > voter.epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    if not isinstance(voter.state, Leader):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if voter.shutting_down:
+        return Error.BROKER_NOT_AVAILABLE
+    if request.fetch_offset < voter.log.start_offset or not 0 <= request.last_fetched_epoch <= voter.epoch:
+        return Error.INVALID_REQUEST
+    return Error.NONE
+
+
+def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
+    """Answer every parked Fetch for which there is news or whose time is up."""
+    for parked in list(leader.parked):
+        if now >= parked.deadline or has_news(voter, leader, parked):
+            release(voter, leader, parked)
+
+
+# The follower's side
+
+
+def fetch_request(voter: Voter) -> FetchRequest:
+    identity = voter.identity
+    return FetchRequest(
+        identity.cluster_id,
+        identity.me,
+        current_leader_epoch=voter.epoch,
+        fetch_offset=voter.end_offset,
+        last_fetched_epoch=voter.end_epoch,
+        high_watermark=voter.high_watermark,
+        max_wait_ms=round(voter.timing.fetch_max_wait_s * 1000),
+    )
+
+
+def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest, response: FetchResponse) -> None:
+    follower = voter.state
+    if (
+        not isinstance(follower, Follower)
+        or follower.leader_id != peer
+        or (request.current_leader_epoch, request.fetch_offset) != (voter.epoch, voter.end_offset)
+    ):
+        return
+    follower.has_fetched = True
+    follower.fetch_deadline = now + voter.timing.fetch_timeout_s
+    if response.diverging is not None:
+        voter.truncate(_common_end(voter, response.diverging))
+        return
+    if response.batches:
+        _check_continuation(voter, response)
+        voter.append(response.batches)
+    if response.high_watermark is not None:
+        mark = min(voter.end_offset, response.high_watermark)
+        if voter.high_watermark is not None and mark < voter.high_watermark:
+            voter.halt(
+                f"epoch {voter.epoch}: leader {peer} tells the high watermark {response.high_watermark}, "
+                f"below our own {voter.high_watermark}"
+            )
+        voter.advance(mark)
+
+
+def _common_end(voter: Voter, diverging: EpochEnd) -> int:
+    """The end of the longest prefix that can still be equal: of the leader's epoch, what both have of it."""
+    ours = voter.log.end_offset_for_epoch(diverging.epoch)
+    end = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
+    if end >= voter.end_offset:
+        voter.halt(f"epoch {voter.epoch}: leader says the log diverges at {diverging}, but it ends at {ours}")
+    return end
+
+
+def _check_continuation(voter: Voter, response: FetchResponse) -> None:
+    end, epoch = voter.end_offset, voter.end_epoch
+    for batch in response.batches:
+        if batch.base_offset != end or not epoch <= batch.epoch <= voter.epoch:
+            voter.halt(
+                f"epoch {voter.epoch}: the leader continues a log that ends at {end} in epoch {epoch} "
+                f"with offset {batch.base_offset} of epoch {batch.epoch}"
+            )
+        end, epoch = batch.end_offset, batch.epoch

@@ -1,0 +1,201 @@
+"""The six epoch states of a voter, and which may follow which.
+
+Theory of operation.  A voter is in exactly one state, and each state belongs to one epoch.  Epochs never go back, and
+in one epoch a voter's path is short:
+
+    unattached ── election timeout ──▶ prospective ── majority of pre-votes ──▶ candidate (epoch + 1) ──▶ leader
+        ▲                                 │    ▲                                    │                       │
+        │ pre-votes refused, no leader    │    └────────── election timeout ────────┘                       ▼
+        └─────────────────────────────────┤                                                             resigned
+                                          ▼
+                                       follower ── fetch timeout ──▶ prospective
+
+`LEGAL` is the whole truth: a pair that is not in it is no transition, and a pair that is in it holds only for the
+stated change of epoch.  A higher epoch, wherever it is heard of, makes a voter unattached, or a follower if the epoch
+comes with its leader.  What keeps elections safe is visible in the table: only a prospective becomes candidate, in an
+epoch nobody used before it here; a leader leaves its epoch for ever; nobody follows two leaders in one epoch.
+
+Durable before entered: unattached, candidate, leader and follower (the caller persists).  Prospective and resigned live
+in memory alone: a crash in them leads back to what the file says.
+
+An illegal transition raises `IllegalTransition`.  It is never handled: the raise is itself a finding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import ClassVar
+
+from system_under_test.kraft.raft.messages import FetchRequest, ReplicaKey
+from system_under_test.kraft.raft.reads import Reads
+
+
+class Role(StrEnum):
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+class EpochStep(Enum):
+    """How a transition may change the epoch."""
+
+    SAME = "same epoch"
+    NEXT = "the next epoch"
+    HIGHER = "a higher epoch"
+    NOT_LOWER = "the same or a higher epoch"
+
+
+LEGAL: dict[tuple[Role, Role], EpochStep] = {
+    (Role.UNATTACHED, Role.UNATTACHED): EpochStep.HIGHER,
+    (Role.UNATTACHED, Role.PROSPECTIVE): EpochStep.SAME,  # election timeout
+    (Role.UNATTACHED, Role.FOLLOWER): EpochStep.NOT_LOWER,  # learnt of a leader
+    (Role.PROSPECTIVE, Role.CANDIDATE): EpochStep.NEXT,  # a majority would vote
+    (Role.PROSPECTIVE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # lost, and a leader is known; or one was found
+    (Role.PROSPECTIVE, Role.UNATTACHED): EpochStep.NOT_LOWER,  # lost, and no leader is known
+    (Role.CANDIDATE, Role.LEADER): EpochStep.SAME,
+    (Role.CANDIDATE, Role.PROSPECTIVE): EpochStep.SAME,  # election timeout
+    (Role.CANDIDATE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # somebody else won
+    (Role.CANDIDATE, Role.UNATTACHED): EpochStep.HIGHER,
+    (Role.LEADER, Role.RESIGNED): EpochStep.SAME,  # shutdown, or no majority fetches any more
+    (Role.LEADER, Role.FOLLOWER): EpochStep.HIGHER,
+    (Role.LEADER, Role.UNATTACHED): EpochStep.HIGHER,
+    (Role.FOLLOWER, Role.PROSPECTIVE): EpochStep.SAME,  # fetch timeout
+    (Role.FOLLOWER, Role.FOLLOWER): EpochStep.HIGHER,
+    (Role.FOLLOWER, Role.UNATTACHED): EpochStep.HIGHER,
+    (Role.RESIGNED, Role.UNATTACHED): EpochStep.HIGHER,  # also by itself, one epoch on, after an election timeout
+    (Role.RESIGNED, Role.FOLLOWER): EpochStep.HIGHER,
+}
+
+
+class IllegalTransition(Exception):
+    """The core was about to do what `LEGAL` forbids: a mistake in the core, never an answer to bad input."""
+
+
+@dataclass(slots=True)
+class Votes:
+    """What the voters said in one campaign, the own vote included."""
+
+    granted: set[int]
+    refused: set[int] = field(default_factory=set)
+
+    def record(self, voter: int, *, granted: bool) -> None:
+        """A voter may change its mind about a pre-vote; its last word counts."""
+        said, unsaid = (self.granted, self.refused) if granted else (self.refused, self.granted)
+        said.add(voter)
+        unsaid.discard(voter)
+
+    def answered(self, voter: int) -> bool:
+        return voter in self.granted or voter in self.refused
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Knows its epoch and perhaps its vote in it, but no leader."""
+
+    role: ClassVar[Role] = Role.UNATTACHED
+    epoch: int
+    election_deadline: float
+
+
+@dataclass(slots=True)
+class Prospective:
+    """Asks whether it would be elected, without disturbing anybody's epoch (KIP-996)."""
+
+    role: ClassVar[Role] = Role.PROSPECTIVE
+    epoch: int
+    election_deadline: float
+    votes: Votes
+    leader_id: int | None  # the leader whose silence brought us here
+
+
+@dataclass(slots=True)
+class Candidate:
+    """Has voted for itself and asks the others to."""
+
+    role: ClassVar[Role] = Role.CANDIDATE
+    epoch: int
+    election_deadline: float
+    votes: Votes
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a leader knows of one other voter."""
+
+    end_offset: int = -1  # its log end; -1 until its first Fetch that fits our log
+    fetched_at: float = -float("inf")
+    begin_due: float = 0.0  # when BeginQuorumEpoch goes out to it next, unless it fetches
+
+
+@dataclass(slots=True)
+class Parked:
+    """A Fetch that waits for news."""
+
+    token: int
+    connection: int
+    request: FetchRequest
+    deadline: float
+
+
+@dataclass(slots=True)
+class Leader:
+    """Appends, answers fetches, commits."""
+
+    role: ClassVar[Role] = Role.LEADER
+    epoch: int
+    epoch_start_offset: int  # of its LeaderChange
+    followers: dict[int, Progress]
+    quorum_deadline: float  # resigns then, unless a majority fetched; infinite for a sole voter
+    reads: Reads
+    heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
+    parked: list[Parked] = field(default_factory=list)
+    news_at: float = float("inf")  # when parked fetches are looked at next because the log grew
+
+
+@dataclass(slots=True)
+class Follower:
+    """Fetches from the leader of its epoch."""
+
+    role: ClassVar[Role] = Role.FOLLOWER
+    epoch: int
+    leader_id: int
+    fetch_deadline: float
+    has_fetched: bool = False  # the leader answered at least once: it is alive, and pre-votes are refused
+
+
+@dataclass(slots=True)
+class Resigned:
+    """Led this epoch and never will again; tells the others."""
+
+    role: ClassVar[Role] = Role.RESIGNED
+    epoch: int
+    election_deadline: float
+    preferred: tuple[ReplicaKey, ...]
+    untold: set[int]
+
+
+State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
+
+
+def check_transition(old: State, new: State) -> None:
+    """Raise IllegalTransition unless `new` may follow `old`."""
+    step = LEGAL.get((old.role, new.role))
+    change = new.epoch - old.epoch
+    match step:
+        case EpochStep.SAME:
+            fits = change == 0
+        case EpochStep.NEXT:
+            fits = change == 1
+        case EpochStep.HIGHER:
+            fits = change > 0
+        case EpochStep.NOT_LOWER:
+            fits = change >= 0
+        case None:
+            fits = False
+    if not fits:
+        allowed = f"needs {step.value}" if step else "is never allowed"
+        raise IllegalTransition(f"{old.role} of epoch {old.epoch} -> {new.role} of epoch {new.epoch}: {allowed}")

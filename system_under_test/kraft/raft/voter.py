@@ -1,0 +1,188 @@
+"""One voter's memory, and the few verbs that change it.
+
+Everything the other modules do goes through these verbs, so that each is in step with its effect: the mirror of the
+log follows `Append` and `Truncate`, the mirror of quorum-state follows `Persist`.  The mirrors are needed because the
+LogView shows only what was carried out before the call, while the effects of one call build on each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import NoReturn
+
+from system_under_test.kraft.raft.decisions import BUGS
+from system_under_test.kraft.raft.effects import (
+    Append,
+    Effect,
+    Fatal,
+    Flush,
+    HighWatermark,
+    Persist,
+    Refused,
+    Reply,
+    RoleChanged,
+    Send,
+    Truncate,
+)
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    Error,
+    FetchResponse,
+    Identity,
+    LogView,
+    QuorumState,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+)
+from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
+
+NOT_LEADER = "not the leader"
+
+
+class Halt(Exception):
+    """This voter must not go on; the core turns it into a `Fatal` effect."""
+
+
+class Voter:
+    """The state shared by election, leadership and replication; `core.Core` is its public face."""
+
+    def __init__(self, identity: Identity, log: LogView, persisted: QuorumState, random: Random, now: float) -> None:
+        if identity.me.id not in identity.voters or len(set(identity.voters)) != len(identity.voters):
+            raise ValueError(f"voter {identity.me.id} must be one of the voters {identity.voters}, each named once")
+        if unknown := identity.bugs - BUGS.keys():
+            raise ValueError(f"no such planted bug: {', '.join(sorted(unknown))}; there are {', '.join(BUGS)}")
+        self.identity = identity
+        self.timing = identity.timing
+        self.bugs = identity.bugs
+        self.me = identity.me.id
+        self.voters = identity.voters
+        self.others = tuple(voter for voter in identity.voters if voter != self.me)
+        self.random = random
+
+        self.log = log
+        self.end_offset = log.end_offset
+        self.end_epoch = log.last_epoch
+
+        self.persisted = persisted
+        self.state: State = Unattached(persisted.epoch, math.inf)
+        self.high_watermark: int | None = None
+        self.shutting_down = False
+
+        self.in_flight: set[tuple[int, type[RaftRequest]]] = set()
+        self.retry_at: dict[int, float] = {}
+        self.effects: list[Effect] = []
+
+    # What the voter knows
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def role(self) -> Role:
+        return self.state.role
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of this epoch as far as known; a resigned one is none."""
+        match self.state:
+            case Leader():
+                return self.me
+            case Follower(leader_id=leader_id) | Prospective(leader_id=leader_id):
+                return leader_id
+            case _:
+                return None
+
+    def election_timeout(self, now: float) -> float:
+        """When an election that begins now has failed: drawn from [t, 2t), so that split votes do not repeat."""
+        return now + self.timing.election_timeout_s * (1 + self.random.random())
+
+    # What the voter does
+
+    def enter(self, state: State, file: QuorumState | None = None, *, voted_now: bool = False) -> None:
+        """Go from one epoch state to another; what quorum-state must say of it first."""
+        check_transition(self.state, state)
+        if file is not None:
+            self.persist(file, voted_now=voted_now)
+        old, self.state = self.state, state
+        self.retry_at.clear()
+        self.announce()
+        if isinstance(old, Leader):
+            self._abandon(old)
+
+    def announce(self) -> None:
+        start = self.state.epoch_start_offset if isinstance(self.state, Leader) else None
+        self.emit(RoleChanged(self.role, self.epoch, self.leader_id, start))
+
+    def persist(self, state: QuorumState, *, voted_now: bool = False) -> None:
+        if state != self.persisted:
+            self.persisted = state
+            self.emit(Persist(state, voted_now))
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append and flush: nobody may count what a power loss could take."""
+        self.end_offset = batches[-1].end_offset
+        self.end_epoch = batches[-1].epoch
+        self.emit(Append(tuple(batches)))
+        self.flush()
+
+    def flush(self) -> None:
+        self.emit(Flush())
+
+    def truncate(self, end_offset: int) -> None:
+        if end_offset < (self.high_watermark or 0):
+            self.halt(
+                f"epoch {self.epoch}: leader {self.leader_id} wants the log cut to {end_offset}, "
+                f"below the high watermark {self.high_watermark}"
+            )
+        last = self.log.read(end_offset - 1, 1)[0] if end_offset > self.log.start_offset else None
+        if last is not None and last.end_offset > end_offset:  # batches are never torn: cut before this one
+            self.truncate(last.base_offset)
+            return
+        self.end_offset = end_offset
+        self.end_epoch = last.epoch if last is not None else 0
+        self.emit(Truncate(end_offset))
+
+    def advance(self, high_watermark: int) -> None:
+        if self.high_watermark is None or high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.emit(HighWatermark(high_watermark))
+
+    def send(self, peer: int, request: RaftRequest) -> None:
+        self.in_flight.add((peer, type(request)))
+        self.emit(Send(peer, request))
+
+    def is_busy(self, peer: int, kind: type[RaftRequest]) -> bool:
+        return (peer, kind) in self.in_flight
+
+    def back_off(self, peer: int, now: float) -> None:
+        self.retry_at[peer] = now + self.timing.retry_backoff_s
+
+    def reply(self, token: int, response: RaftResponse) -> None:
+        self.emit(Reply(token, response))
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def halt(self, reason: str) -> NoReturn:
+        raise Halt(reason)
+
+    # What the voter is
+
+    def names_me(self, key: ReplicaKey) -> bool:
+        mine = self.identity.me
+        return key.id == mine.id and (key.directory is None or key.directory == mine.directory)
+
+    def _abandon(self, old: Leader) -> None:
+        """Nobody may go on waiting for a leader that no longer is one."""
+        for parked in old.parked:
+            self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
+        for token in old.reads.unanswered():
+            self.emit(Refused(token, NOT_LEADER))
+
+
+def fatal(halt: Halt) -> Fatal:
+    return Fatal(str(halt))
