@@ -1,0 +1,79 @@
+"""EDN: every value reads back, and damage is named by its line."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.formats.edn import read_forms, read_items
+from checkers.history import MalformedHistory
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def written(value: object) -> str:
+    """EDN of a value; JSON's strings are EDN's but for escapes EDN has not."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return "[" + " ".join(map(written, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{written(k)} {written(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(values, max_size=5))
+def test_what_is_written_is_read(given_values: list[object]) -> None:
+    text = "\n; a comment (\n".join(map(written, given_values))
+    assert [form.value for form in read_forms(text)] == given_values
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (":ok", "ok"),
+        ("#jepsen.history.Op{:index 3, :f :read}", {"index": 3, "f": "read"}),
+        ('#inst "2026-01-01"', "2026-01-01"),
+        ("#{1 2}", [1, 2]),
+        ("(1 -2 +3)", [1, -2, 3]),
+        ("[1 #_ [2 3] 4]", [1, 4]),
+        ("[1N 2.5M 1e3]", [1, 2.5, 1000.0]),
+        (r"[\a \newline \u0041]", ["a", "\n", "A"]),
+        (r'"a\"b\nA"', 'a"b\nA'),
+    ],
+)
+def test_notation(text: str, value: object) -> None:
+    assert [form.value for form in read_forms(text)] == [value]
+
+
+def test_items_of_one_vector_have_lines_of_their_own() -> None:
+    items = list(read_items("; head\n[{:a 1}\n {:a 2}\n\n {:a 3}]\n{:a 4}"))
+    assert [(item.line, item.value["a"]) for item in items] == [(2, 1), (3, 2), (5, 3), (6, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{:a 1}\n{:a 2", r"line 2: '{' is never closed"),
+        ("[1\n2\n}", r"line 3: '\[' of line 1 is closed by '}'"),
+        ("{:a 1}\n\n{:a}", r"line 3: a map has a key without a value"),
+        ('1\n"abc', r"line 2: unexpected '\"abc'"),
+        ("{[1] 2}", r"line 1: a map's key is a collection"),
+        ("[" * 200, r"line 1: nested deeper"),
+        ("1\n2 )", r"line 2: unexpected '\)'"),
+        ("1\n#_", r"line 2: the text ends"),
+    ],
+)
+def test_damage_is_named_by_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(MalformedHistory, match=complaint):
+        list(read_forms(text))

@@ -1,0 +1,104 @@
+"""Any history is recognised by its content, and a damaged one is refused by its line."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.columns import events_to_table
+from checkers.formats import read_any
+from checkers.history import NEMESIS, Event, MalformedHistory, Type
+
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "histories"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the recorded histories are not here: no {SHARED.name}")
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "history"
+    path.write_text(text)
+    return path
+
+
+def test_edn_operations_become_events(tmp_path: Path) -> None:
+    text = """[{:process 0, :type :invoke, :f :cas, :value [1 2], :time 5}
+               {:process :nemesis, :type :info, :f :start, :value "cut"}
+               {:process 0, :type :fail, :f :cas, :value [1 2], :error :mismatch}]"""
+    begun, cut, failed = read_any(written(tmp_path, text))
+    assert begun == Event(0, 5, 0, Type.INVOKE, "cas", value=1, value2=2)
+    assert (cut.process, cut.payload) == (NEMESIS, '"cut"')
+    assert (failed.type, failed.error) == (Type.FAIL, "mismatch")
+
+
+def test_a_key_comes_from_key_or_if_asked_from_the_value(tmp_path: Path) -> None:
+    text = "{:process 0 :type :invoke :f :write :value [7 1]}"
+    assert read_any(written(tmp_path, text))[0].payload == "[7, 1]"
+    event = read_any(written(tmp_path, text), keyed=True)[0]
+    assert (event.key, event.value) == ("7", 1)
+
+
+def test_log_lines_of_jepsen(tmp_path: Path) -> None:
+    text = (
+        "WARN something else\n"
+        "INFO  jepsen.util - 4\t:invoke\t:read\tnil\n"
+        "INFO  jepsen.util - 4\t:fail\t:read\t:timed-out\n"
+        "INFO  jepsen.util - 2\t:invoke\t:cas\t[2 4]\n"
+    )
+    invoke, fail, cas = read_any(written(tmp_path, text))
+    assert (invoke.process, invoke.f, invoke.value) == (4, "read", None)
+    assert (fail.type, fail.error) == (Type.FAIL, "timed-out")
+    assert (cas.value, cas.value2) == (2, 4)
+
+
+def test_our_own_parquet(tmp_path: Path) -> None:
+    events = [Event(0, 1, 0, Type.INVOKE, "read", "k1"), Event(1, 2, 0, Type.OK, "read", "k1", 3, node="n1")]
+    pq.write_table(events_to_table(events), tmp_path / "history")
+    assert read_any(tmp_path / "history") == events
+
+
+def operation(process: int, type_: str, f: str = "read") -> str:
+    return f"{{:process {process} :type :{type_} :f :{f} :value nil}}"
+
+
+@pytest.mark.parametrize(
+    ("operations", "complaint"),
+    [
+        ([(1, "invoke"), (1, "invoke")], "line 2: process 1 invokes read while its read is open"),
+        ([(1, "ok")], "line 1: process 1 completes read that it never invoked"),
+        ([(1, "invoke"), (1, "info"), (1, "invoke")], "line 3: process 1 was retired by the info of line 2"),
+        ([(1, "invoke", "write"), (1, "ok", "read")], "line 2: process 1 invoked write but completes read"),
+        ([(1, "invoke"), (1, "done")], "line 2: an operation's :type must be"),
+        ([], "line 1: no operation"),
+    ],
+)
+def test_what_breaks_the_grammar_is_named_by_its_line(
+    tmp_path: Path, operations: list[tuple[int, str]], complaint: str
+) -> None:
+    text = "\n".join(operation(*o) for o in operations)
+    with pytest.raises(MalformedHistory, match=complaint):
+        read_any(written(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_at_all(tmp_path: Path) -> None:
+    (tmp_path / "history").write_bytes(b"{:a 1}\n\xff\xfe")
+    with pytest.raises(MalformedHistory, match="line 2: neither Parquet, Arrow nor UTF-8"):
+        read_any(tmp_path / "history")
+    (tmp_path / "history").write_bytes(b"PAR1 and no more")
+    with pytest.raises(MalformedHistory, match="row 0: not a history of ours"):
+        read_any(tmp_path / "history")
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted(SHARED.rglob("*.*")), ids=lambda p: p.name)
+def test_recorded_histories_read_and_a_cut_anywhere_is_noticed_or_is_a_prefix(path: Path, tmp_path: Path) -> None:
+    events = read_any(path)
+    assert [e.index for e in events] == list(range(len(events)))
+    text = path.read_text()
+    for cut in range(1, len(text), max(1, len(text) // 7)):
+        try:
+            part = read_any(written(tmp_path, text[:cut]))
+        except MalformedHistory as damage:
+            assert str(damage).startswith("line ")
+        else:
+            assert len(part) <= len(events)
+            assert [json.dumps(str(e)) for e in part[:-1]] == [json.dumps(str(e)) for e in events[: len(part) - 1]]
