@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,11 +26,12 @@ from harness.progress import Progress
 from harness.rates import achieved_rate_hz
 from harness.recorder import Recorder
 from harness.registry import load_backend, load_subject, load_workload
+from harness.schedules import read_schedule
 from harness.spec import CLIENT_NODES, Spec
 from harness.store import RunFolder, describe_test
 from harness.watch import Watch
-from nemesis.deck import deal, schedule_from_json
-from nemesis.faults import Card, FaultRecord
+from nemesis.deck import deal
+from nemesis.faults import Card, Fault, FaultRecord
 from nemesis.inject import Hooks, heal_all, play
 from system_under_test.subject import Node, Subject
 
@@ -160,7 +161,7 @@ class Conductor:
         spec = self.spec
         began_ns = self.recorder.now_ns()
         self.interpreter.tally.invoked = 0
-        schedule = self._schedule()
+        schedule, replay = self._schedule()
         self.test["schedule"] = [asdict(card) for card in schedule]
         self.test["main_began_ns"] = began_ns
         self.run_folder.write_json("test.json", self.test)
@@ -175,19 +176,19 @@ class Conductor:
                 )
             )
             if schedule:
-                group.create_task(self._break_things(schedule, began_ns))
+                group.create_task(self._break_things(schedule, replay, began_ns))
 
-    def _schedule(self) -> list[Card]:
+    def _schedule(self) -> tuple[list[Card], Mapping[int, Fault]]:
         if self.spec.schedule is not None:
-            return schedule_from_json(Path(self.spec.schedule).read_text())
+            return read_schedule(Path(self.spec.schedule))
         if not self.subject.declares.faults:
-            return []
-        return deal(self.spec.nemesis, self.spec.servers, self.spec.time_limit_s, self.spec.rng("deck"))
+            return [], {}
+        return deal(self.spec.nemesis, self.spec.servers, self.spec.time_limit_s, self.spec.rng("deck")), {}
 
-    async def _break_things(self, schedule: Sequence[Card], began_ns: int) -> None:
+    async def _break_things(self, schedule: Sequence[Card], replay: Mapping[int, Fault], began_ns: int) -> None:
         hooks = Hooks(note=self.recorder.note, record=self._fault_changed, before_heal=self._before_heal)
         clock, rng = self.recorder.now_ns, self.spec.rng("nemesis")
-        await play(schedule, self.backend, self.watch.ask, clock, began_ns, rng, hooks)
+        await play(schedule, self.backend, self.watch.ask, clock, began_ns, rng, hooks, replay)
 
     async def _before_heal(self, record: FaultRecord) -> None:
         if self.subject.declares.logs:
