@@ -52,13 +52,16 @@ def walker(entity_type: Any) -> Walk:
 
 
 def check(entity_type: Any, body: bytes, at: int) -> None:
-    """Raises MalformedBody unless an entity of this type fills `body` from `at` to its end."""
+    """Raises MalformedBody unless an entity of this type fits into `body` from `at` on.
+
+    Bytes behind it are ignored, as Kafka does: librdkafka's Metadata request for all topics has three of them.
+    """
     try:
         end = walker(entity_type)(body, at)
     except IndexError as problem:
         raise MalformedBody(f"{entity_type.__name__}: ends within a field") from problem
-    if end != len(body):
-        raise MalformedBody(f"{entity_type.__name__}: {len(body) - at} bytes came, {end - at} were announced")
+    if end > len(body):
+        raise MalformedBody(f"{entity_type.__name__}: {end - at} bytes were announced, {len(body) - at} came")
 
 
 def skip_tags(frame: bytes, at: int) -> int:

@@ -1,0 +1,239 @@
+"""Topic configs: what exists, what a value may be, and a pure decision over the image that alters them.
+
+    alter_configs(image, asked, ...) -> (records, one result per resource asked)
+
+SET and DELETE only; APPEND and SUBTRACT, which make sense for lists alone, are refused.  As in Kafka, a SET to the
+value that is already there, and a DELETE of what is not, succeed without a record; a resource with one bad alteration
+gets none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
+
+
+class ConfigType(IntEnum):
+    """As DescribeConfigs says it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ConfigSource(IntEnum):
+    """Where a described value comes from."""
+
+    TOPIC = 1
+    DEFAULT = 5
+
+
+class Operation(IntEnum):
+    """Of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """default: as text.  lowest, highest: of numbers.  choices: of strings, and of each member of a list."""
+
+    type: ConfigType
+    default: str
+    lowest: float = float("-inf")
+    highest: float = float("inf")
+    choices: tuple[str, ...] = ()
+
+
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+DEFINITIONS: Mapping[str, Definition] = {
+    "cleanup.policy": Definition(ConfigType.LIST, "delete", choices=("delete", "compact")),
+    "compression.type": Definition(
+        ConfigType.STRING, "producer", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+    ),
+    "delete.retention.ms": Definition(ConfigType.LONG, "86400000", 0, _LONG_MAX),
+    "file.delete.delay.ms": Definition(ConfigType.LONG, "60000", 0, _LONG_MAX),
+    "flush.messages": Definition(ConfigType.LONG, str(_LONG_MAX), 1, _LONG_MAX),
+    "flush.ms": Definition(ConfigType.LONG, str(_LONG_MAX), 0, _LONG_MAX),
+    "index.interval.bytes": Definition(ConfigType.INT, "4096", 0, _INT_MAX),
+    "max.compaction.lag.ms": Definition(ConfigType.LONG, str(_LONG_MAX), 1, _LONG_MAX),
+    "max.message.bytes": Definition(ConfigType.INT, "1048588", 0, _INT_MAX),
+    "message.timestamp.type": Definition(ConfigType.STRING, "CreateTime", choices=("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": Definition(ConfigType.DOUBLE, "0.5", 0, 1),
+    "min.compaction.lag.ms": Definition(ConfigType.LONG, "0", 0, _LONG_MAX),
+    "min.insync.replicas": Definition(ConfigType.INT, "1", 1, _INT_MAX),
+    "preallocate": Definition(ConfigType.BOOLEAN, "false"),
+    "retention.bytes": Definition(ConfigType.LONG, "-1", -(2**63), _LONG_MAX),
+    "retention.ms": Definition(ConfigType.LONG, "604800000", -1, _LONG_MAX),
+    "segment.bytes": Definition(ConfigType.INT, "1073741824", 14, _INT_MAX),
+    "segment.index.bytes": Definition(ConfigType.INT, "10485760", 4, _INT_MAX),
+    "segment.jitter.ms": Definition(ConfigType.LONG, "0", 0, _LONG_MAX),
+    "segment.ms": Definition(ConfigType.LONG, "604800000", 1, _LONG_MAX),
+    "unclean.leader.election.enable": Definition(ConfigType.BOOLEAN, "false"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What AlterConfigs calls a resource, and what shall become of its configs."""
+
+    type: int
+    name: str
+    alterations: tuple[Alteration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceResult:
+    type: int
+    name: str
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    name: str
+    value: str
+    source: ConfigSource
+    type: ConfigType
+    default: str
+
+
+def alter_configs(
+    image: Image, asked: Sequence[Resource], *, validate_only: bool = False
+) -> tuple[list[bytes], list[ResourceResult]]:
+    """Results in the order asked; the records of all accepted resources form one atomic batch."""
+    times_asked = Counter((resource.type, resource.name) for resource in asked)
+    values: list[bytes] = []
+    results: list[ResourceResult] = []
+    for resource in asked:
+        problem: tuple[ErrorCode, str] | None
+        if times_asked[(resource.type, resource.name)] > 1:
+            problem = (ErrorCode.invalid_request, "The resource is named more than once in the request.")
+        else:
+            problem = why_unknown(image, resource.type, resource.name) or _why_refused(resource)
+        if problem:
+            results.append(ResourceResult(resource.type, resource.name, *problem))
+            continue
+        results.append(ResourceResult(resource.type, resource.name))
+        values += (encode(record) for record in _changes(image, resource))
+    return ([] if validate_only else values), results
+
+
+def describe_configs(image: Image, topic: str, names: Sequence[str] | None) -> list[Described]:
+    """Every config of an existing topic, or those of `names` that exist, by name."""
+    overrides = image.configs(topic)
+    wanted = DEFINITIONS if names is None else [name for name in dict.fromkeys(names) if name in DEFINITIONS]
+    return [
+        Described(
+            name,
+            overrides.get(name, DEFINITIONS[name].default),
+            ConfigSource.TOPIC if name in overrides else ConfigSource.DEFAULT,
+            DEFINITIONS[name].type,
+            DEFINITIONS[name].default,
+        )
+        for name in sorted(wanted)
+    ]
+
+
+def why_unknown(image: Image, resource_type: int, resource_name: str) -> tuple[ErrorCode, str] | None:
+    """Why this resource has no configs here; None if it has."""
+    if resource_type != TOPIC_RESOURCE:
+        return ErrorCode.invalid_request, f"Only topics have configs here, not resources of type {resource_type}."
+    if resource_name not in image.topics:
+        return ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
+    return None
+
+
+def why_invalid(name: str, value: str | None) -> str | None:
+    """Why a topic config cannot have this value, in words; None if it can."""
+    definition = DEFINITIONS.get(name)
+    if definition is None:
+        return f"Unknown topic config name: {name}"
+    if value is None:
+        return f"Null value not supported for topic config: {name}"
+    expected = _expected(definition, value)
+    return f"Invalid value {value} for configuration {name}: it must be {expected}" if expected else None
+
+
+def _why_refused(resource: Resource) -> tuple[ErrorCode, str] | None:
+    names = Counter(alteration.name for alteration in resource.alterations)
+    for alteration in resource.alterations:
+        if names[alteration.name] > 1:
+            return ErrorCode.invalid_request, f"The config {alteration.name} is named more than once."
+        match alteration.operation:
+            case Operation.SET:
+                problem = why_invalid(alteration.name, alteration.value)
+            case Operation.DELETE:
+                problem = None if alteration.name in DEFINITIONS else f"Unknown topic config name: {alteration.name}"
+            case Operation.APPEND | Operation.SUBTRACT:
+                what = Operation(alteration.operation).name
+                problem = f"{what} is not supported for {alteration.name}: use SET with the whole value"
+            case unknown:
+                return ErrorCode.invalid_request, f"Unknown operation {unknown} for {alteration.name}."
+        if problem:
+            return ErrorCode.invalid_config, problem
+    return None
+
+
+def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
+    overrides = image.configs(resource.name, resource.type)
+    wanted = (
+        (alteration.name, alteration.value if alteration.operation == Operation.SET else None)
+        for alteration in resource.alterations
+    )
+    return [
+        ConfigRecord(resource.type, resource.name, name, value)
+        for name, value in wanted
+        if overrides.get(name) != value
+    ]
+
+
+def _expected(definition: Definition, value: str) -> str | None:
+    """What the value should have been; None if it is that."""
+    match definition.type:
+        case ConfigType.BOOLEAN:
+            return None if value.strip().lower() in ("true", "false") else "true or false"
+        case ConfigType.STRING:
+            return None if value in definition.choices else f"one of {', '.join(definition.choices)}"
+        case ConfigType.LIST:
+            members = [member.strip() for member in value.split(",")]
+            allowed = all(member in definition.choices for member in members)
+            return None if allowed else f"a list of {', '.join(definition.choices)}"
+        case _:
+            return _expected_number(definition, value)
+
+
+def _expected_number(definition: Definition, value: str) -> str | None:
+    whole = definition.type is not ConfigType.DOUBLE
+    try:
+        plain = value.isascii() and "_" not in value  # Python reads more than Kafka does
+        number = (int(value) if whole else float(value)) if plain else float("nan")
+    except ValueError:
+        number = float("nan")
+    if definition.lowest <= number <= definition.highest:  # false for nan
+        return None
+    kind = "a whole number" if whole else "a number"
+    return f"{kind} from {definition.lowest} to {definition.highest}"

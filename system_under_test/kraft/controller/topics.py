@@ -1,0 +1,192 @@
+"""Creating topics: a pure decision over the image.
+
+    create_topics(image, asked, ...) -> (records, one result per topic asked)
+
+Every topic is judged by itself, and the records of those accepted form one atomic batch: Topic, its Config records,
+then its Partition records.  Replicas are dealt round robin over the brokers by id, each topic beginning one broker
+further than the one before it, so leaders (the first replica) spread evenly; all replicas start in sync.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller import configs as configuration
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+    encode,
+)
+
+NAME_MAX_CHARACTERS = 249
+PARTITIONS_MAX = 10_000
+"""Of one request: its records must fit into one atomic batch."""
+DEFAULT_PARTITIONS = 1
+DEFAULT_REPLICATION_FACTOR = 1
+RESERVED = "__cluster_metadata"
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """partitions, replication_factor: -1 = the default.  assignments: partition -> broker ids, instead of both."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    name: str
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    topic_id: UUID | None = None
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+class _Refused(Exception):
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def create_topics(
+    image: Image,
+    asked: Sequence[NewTopic],
+    brokers: Iterable[int],
+    new_id: Callable[[], UUID],
+    *,
+    validate_only: bool = False,
+) -> tuple[list[bytes], list[TopicResult]]:
+    """brokers: ids that can hold replicas.  new_id: a fresh topic id at each call.  Results in the order asked."""
+    broker_ids = sorted(brokers)
+    times_asked = Counter(topic.name for topic in asked)
+    values: list[bytes] = []
+    results: list[TopicResult] = []
+    created = partitions = 0
+    for topic in asked:
+        try:
+            if times_asked[topic.name] > 1:
+                raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
+            _check_name(image, topic.name)
+            placed = _place(topic, broker_ids, first=len(image.topics) + created)
+            if partitions + len(placed) > PARTITIONS_MAX:
+                message = f"One request may create {PARTITIONS_MAX} partitions at most."
+                raise _Refused(ErrorCode.policy_violation, message)
+            overrides = _check_configs(topic)
+        except _Refused as refusal:
+            results.append(TopicResult(topic.name, refusal.error, refusal.message))
+            continue
+        created += 1
+        partitions += len(placed)
+        topic_id = new_id()
+        values += (encode(record) for record in _records(topic.name, topic_id, overrides, placed))
+        factor = len(placed[0])
+        results.append(TopicResult(topic.name, topic_id=topic_id, partitions=len(placed), replication_factor=factor))
+    return ([] if validate_only else values), results
+
+
+def _check_name(image: Image, name: str) -> None:
+    def illegal(why: str) -> _Refused:
+        return _Refused(ErrorCode.invalid_topic_exception, f"Topic name is illegal: it {why}.")
+
+    if not name:
+        raise illegal("is empty")
+    if name in (".", ".."):
+        raise illegal("is . or ..")
+    if len(name) > NAME_MAX_CHARACTERS:
+        raise illegal(f"has {len(name)} characters, more than {NAME_MAX_CHARACTERS}")
+    if not _LEGAL_NAME.fullmatch(name):
+        raise illegal("holds something besides ASCII letters and digits, '.', '_' and '-'")
+    if name == RESERVED:
+        raise _Refused(ErrorCode.invalid_request, f"{RESERVED} is the quorum's own topic.")
+    if name in image.topics:
+        raise _Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:  # metric names write one for the other
+        twin = next((other for other in image.topics if other.replace(".", "_") == name.replace(".", "_")), None)
+        if twin is not None:
+            message = f"Topic '{name}' collides with '{twin}': '.' and '_' are the same in metric names."
+            raise _Refused(ErrorCode.invalid_topic_exception, message)
+
+
+def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple[int, ...]]:
+    """The replicas of every partition, in the order of partitions."""
+    if topic.assignments:
+        return _check_assignments(topic, broker_ids)
+    count = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
+    factor = DEFAULT_REPLICATION_FACTOR if topic.replication_factor == -1 else topic.replication_factor
+    if count < 1:
+        raise _Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
+    if factor < 1:
+        raise _Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
+    if factor > len(broker_ids):
+        message = f"Replication factor {factor} is larger than the number of brokers, {len(broker_ids)}."
+        raise _Refused(ErrorCode.invalid_replication_factor, message)
+    if count > PARTITIONS_MAX:
+        raise _Refused(ErrorCode.policy_violation, f"One request may create {PARTITIONS_MAX} partitions at most.")
+    around = len(broker_ids)
+    return [tuple(broker_ids[(first + p + r) % around] for r in range(factor)) for p in range(count)]
+
+
+def _check_assignments(topic: NewTopic, broker_ids: Sequence[int]) -> list[tuple[int, ...]]:
+    if topic.partitions != -1 or topic.replication_factor != -1:
+        message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
+        raise _Refused(ErrorCode.invalid_request, message)
+    placed = [topic.assignments.get(partition, ()) for partition in range(len(topic.assignments))]
+    if not all(placed):
+        message = "Assigned partitions must be numbered from 0 without gaps, each with at least one replica."
+        raise _Refused(ErrorCode.invalid_replica_assignment, message)
+    for partition, replicas in enumerate(placed):
+        if len(set(replicas)) != len(replicas) or not set(replicas) <= set(broker_ids):
+            message = f"Partition {partition} names a broker twice, or one that does not exist: {list(replicas)}."
+            raise _Refused(ErrorCode.invalid_replica_assignment, message)
+        if len(replicas) != len(placed[0]):
+            message = "All partitions must have the same number of replicas."
+            raise _Refused(ErrorCode.invalid_replica_assignment, message)
+    return placed
+
+
+def _check_configs(topic: NewTopic) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for name, value in topic.configs.items():
+        problem = configuration.why_invalid(name, value)
+        if problem:
+            raise _Refused(ErrorCode.invalid_config, problem)
+        assert value is not None
+        overrides[name] = value
+    return overrides
+
+
+def _records(
+    name: str, topic_id: UUID, overrides: Mapping[str, str], placed: Sequence[tuple[int, ...]]
+) -> Iterable[Record]:
+    yield TopicRecord(name, topic_id)
+    for config, value in overrides.items():
+        yield ConfigRecord(TOPIC_RESOURCE, name, config, value)
+    for partition, replicas in enumerate(placed):
+        yield PartitionRecord(
+            partition,
+            topic_id,
+            replicas=replicas,
+            isr=replicas,
+            leader=replicas[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=tuple(UUID(int=0) for _ in replicas),
+        )

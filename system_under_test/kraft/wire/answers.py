@@ -1,0 +1,220 @@
+"""Response entities from results, in whatever version was asked (`types`: kio's module of that version).
+
+Fields a version does not have are left out by `make`; everything that differs between versions beyond that is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
+from system_under_test.kraft.controller.image import Image, Topic
+from system_under_test.kraft.controller.records import PartitionRecord
+from system_under_test.kraft.controller.topics import TopicResult
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.quorum import Quorum, QuorumInfo
+from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
+from system_under_test.kraft.wire.versions import NO_TIME, make
+
+LISTENER = "CONTROLLER"
+"""The name of the one listener every node has."""
+
+
+def create_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
+    topics = tuple(
+        make(
+            types.CreatableTopicResult,
+            name=result.name,
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=result.message,
+            num_partitions=result.partitions,
+            replication_factor=result.replication_factor,
+            configs=None if result.error else (),
+        )
+        for result in results
+    )
+    return make(types.CreateTopicsResponse, throttle_time=NO_TIME, topics=topics)
+
+
+def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
+    responses = tuple(
+        types.AlterConfigsResourceResponse(
+            error_code=result.error,
+            error_message=result.message,
+            resource_type=result.type,
+            resource_name=result.name,
+        )
+        for result in results
+    )
+    return types.IncrementalAlterConfigsResponse(throttle_time=NO_TIME, responses=responses)
+
+
+def describe_configs(
+    types: ModuleType, results: Iterable[tuple[ResourceResult, Sequence[Described]]], *, synonyms: bool
+) -> Entity:
+    described = tuple(
+        types.DescribeConfigsResult(
+            error_code=result.error,
+            error_message=result.message,
+            resource_type=result.type,
+            resource_name=result.name,
+            configs=tuple(_config(types, config, synonyms) for config in configs),
+        )
+        for result, configs in results
+    )
+    return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
+
+
+def metadata(types: ModuleType, quorum: Quorum, image: Image, asked: Sequence[Any] | None) -> Entity:
+    """asked: None = every topic."""
+    if asked is None:
+        topics = tuple(_topic(types, topic) for topic in image.topics.values())
+    else:
+        topics = tuple(_asked_topic(types, image, which) for which in asked)
+    brokers = tuple(
+        types.MetadataResponseBroker(node_id=node_id, host=host, port=port)
+        for node_id, (host, port) in sorted(quorum.brokers.items())
+    )
+    return make(
+        types.MetadataResponse,
+        throttle_time=NO_TIME,
+        brokers=brokers,
+        cluster_id=quorum.cluster_id,
+        controller_id=_or_unknown(quorum.leader_id),
+        topics=topics,
+    )
+
+
+def describe_quorum(types: ModuleType, quorum: Quorum, asked: Sequence[Any]) -> Entity:
+    """Voters and their progress from the leader; from any other node error 6, and the leader and epoch it knows."""
+    info = quorum.describe()
+    topics = tuple(
+        types.TopicData(
+            topic_name=topic.topic_name,
+            partitions=tuple(
+                _quorum_partition(types, quorum.node_id, info, partition.partition_index)
+                if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0
+                else _no_quorum(types, partition.partition_index)
+                for partition in topic.partitions
+            ),
+        )
+        for topic in asked
+    )
+    values: dict[str, Any] = {}
+    if hasattr(types, "Node"):
+        values["nodes"] = tuple(
+            types.Node(node_id=node_id, listeners=(types.Listener(name=LISTENER, host=host, port=port),))
+            for node_id, (host, port) in sorted(quorum.brokers.items())
+        )
+    return make(types.DescribeQuorumResponse, error_code=ErrorCode.none, error_message=None, topics=topics, **values)
+
+
+def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity:
+    def synonym(value: str, source: ConfigSource) -> Entity:
+        return types.DescribeConfigsSynonym(name=config.name, value=value, source=source)
+
+    synonyms = []
+    if with_synonyms and config.source is ConfigSource.TOPIC:
+        synonyms.append(synonym(config.value, ConfigSource.TOPIC))
+    if with_synonyms:
+        synonyms.append(synonym(config.default, ConfigSource.DEFAULT))
+    return make(
+        types.DescribeConfigsResourceResult,
+        name=config.name,
+        value=config.value,
+        read_only=False,
+        config_source=int(config.source),
+        is_sensitive=False,
+        synonyms=tuple(synonyms),
+        config_type=int(config.type),
+        documentation=None,
+    )
+
+
+def _asked_topic(types: ModuleType, image: Image, which: Any) -> Entity:
+    topic_id = getattr(which, "topic_id", None)
+    topic = image.topics.get(which.name) if topic_id is None else image.topic_of(topic_id)
+    if topic is not None:
+        return _topic(types, topic)
+    error = ErrorCode.unknown_topic_or_partition if topic_id is None else ErrorCode.unknown_topic_id
+    return make(
+        types.MetadataResponseTopic,
+        error_code=error,
+        name=which.name,
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=(),
+    )
+
+
+def _topic(types: ModuleType, topic: Topic) -> Entity:
+    return make(
+        types.MetadataResponseTopic,
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=False,
+        partitions=tuple(_partition(types, topic.partitions[number]) for number in sorted(topic.partitions)),
+    )
+
+
+def _partition(types: ModuleType, partition: PartitionRecord) -> Entity:
+    return make(
+        types.MetadataResponsePartition,
+        error_code=ErrorCode.none,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        offline_replicas=(),
+    )
+
+
+def _quorum_partition(types: ModuleType, node_id: int, info: QuorumInfo, index: int) -> Entity:
+    leads = info.leader_id == node_id
+    voters = tuple(
+        make(
+            types.ReplicaState,
+            replica_id=voter.id,
+            replica_directory_id=None,
+            log_end_offset=voter.log_end_offset,
+            last_fetch_timestamp=voter.last_fetch_ms,
+            last_caught_up_timestamp=voter.last_caught_up_ms,
+        )
+        for voter in info.voters
+    )
+    return make(
+        types.PartitionData,
+        partition_index=index,
+        error_code=ErrorCode.none if leads else ErrorCode.not_leader_or_follower,
+        error_message=None if leads else "This node does not lead the quorum.",
+        leader_id=_or_unknown(info.leader_id),
+        leader_epoch=info.leader_epoch,
+        high_watermark=_or_unknown(info.high_watermark if leads else None),
+        current_voters=voters if leads else (),
+        observers=(),
+    )
+
+
+def _no_quorum(types: ModuleType, index: int) -> Entity:
+    return make(
+        types.PartitionData,
+        partition_index=index,
+        error_code=ErrorCode.unknown_topic_or_partition,
+        error_message="Only the metadata partition has a quorum.",
+        leader_id=-1,
+        leader_epoch=-1,
+        high_watermark=-1,
+        current_voters=(),
+        observers=(),
+    )
+
+
+def _or_unknown(number: int | None) -> int:
+    return -1 if number is None else number

@@ -1,0 +1,186 @@
+"""The requests of clients, served by one node: Metadata, CreateTopics, IncrementalAlterConfigs, DescribeConfigs,
+DescribeQuorum (ApiVersions is the server's own business).
+
+    Call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
+
+Refusals.  41 NOT_CONTROLLER is the same on the wire whether a write was never queued or was queued and then lost its
+controller.  Here, and only for `NotQueued`, its error_message begins with NOT_QUEUED; whoever finds that mark may
+conclude that the request did not happen.  A write that was queued gets 41 without the mark, or 7 REQUEST_TIMED_OUT.
+
+Answers without records.  An error like TOPIC_ALREADY_EXISTS is decided on the speculative image.  Kafka may answer it
+from a deposed controller's memory; here `Quorum.write` holds it back until all that was pending is committed, so
+it tells of committed state.  Such errors prove in any case that *this* request wrote nothing.
+
+Reads.  Stock Kafka answers DescribeConfigs from the broker's own image, which may be stale.  Here it is a linearizable
+read at the active controller.
+
+Elsewhere.  At a node that is not the active controller the project's own clients are refused, so that each controller,
+deposed or not, answers for itself; requests of stock clients are handed on (`forward.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.configs import (
+    Alteration,
+    Described,
+    Resource,
+    ResourceResult,
+    alter_configs,
+    describe_configs,
+    why_unknown,
+)
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
+from system_under_test.kraft.wire import answers
+from system_under_test.kraft.wire.forward import forward, is_ours
+from system_under_test.kraft.wire.frames import Entity, codec
+from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, VoterState
+from system_under_test.kraft.wire.server import Call
+from system_under_test.kraft.wire.versions import (
+    CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_QUORUM,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+)
+
+__all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "Quorum", "QuorumInfo", "VoterState"]
+
+NOT_QUEUED = "NOT_QUEUED"
+"""How the error_message of a 41 begins if, and only if, the request certainly never reached the log."""
+
+CONTROLLER_APIS = frozenset({CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS})
+"""What only the active controller can answer."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the whole request has no results."""
+
+    error: ErrorCode
+    message: str
+
+
+class Api:
+    """Serves one node's clients.
+
+    new_uuid: ids of new topics (a seeded one makes runs repeatable).  timeout_s: how long a request may wait for the
+    quorum; CreateTopics names its own, smaller one.
+    """
+
+    def __init__(self, quorum: Quorum, *, new_uuid: Callable[[], UUID] = uuid4, timeout_s: float = 30.0) -> None:
+        self._quorum = quorum
+        self._new_uuid = new_uuid
+        self._timeout_s = timeout_s
+
+    async def handle(self, call: Call) -> Entity:
+        """The response to a call of the APIs above.  Raises KeyError for any other API."""
+        respond = _RESPONDERS[call.api_key]
+        types = codec(call.api_key, call.version).responses
+        refusal = None
+        if call.api_key in CONTROLLER_APIS and not self._quorum.is_active() and not is_ours(call.client_id):
+            answer = await self._settle(self._forward(call), self._timeout_s)
+            if not isinstance(answer, Refusal):
+                return answer
+            refusal = answer
+        return await respond(self, call.body, types, refusal)
+
+    async def _forward(self, call: Call) -> Entity:
+        leader = self._quorum.leader_id
+        if leader is None or leader == self._quorum.node_id or leader not in self._quorum.brokers:
+            raise NotQueued("no controller known")
+        host, port = self._quorum.brokers[leader]
+        return await forward(host, port, call.body, f"node-{self._quorum.node_id}", self._timeout_s)
+
+    async def _settle(self, asked: Awaitable[T], timeout_s: float) -> T | Refusal:
+        """What was asked of the quorum, or the one refusal that says how it ended."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asked
+        except NotQueued as refusal:
+            return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {refusal.reason}")
+        except LostLeadership:
+            return Refusal(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
+        except TimeoutError:
+            return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
+
+    async def _create_topics(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
+        asked = [_new_topic(topic) for topic in body.topics]
+
+        def decide(image: Image) -> tuple[list[bytes], list[TopicResult]]:
+            return create_topics(image, asked, self._quorum.brokers, self._new_uuid, validate_only=body.validate_only)
+
+        timeout_s = min(self._timeout_s, max(body.timeout.total_seconds(), 0.0))
+        outcome = await self._settle(self._quorum.write(decide), timeout_s) if refusal is None else refusal
+        if isinstance(outcome, Refusal):
+            outcome = [TopicResult(topic.name, outcome.error, outcome.message) for topic in asked]
+        return answers.create_topics(types, outcome)
+
+    async def _alter_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
+        asked = [
+            Resource(
+                resource.resource_type,
+                resource.resource_name,
+                tuple(Alteration(config.name, config.config_operation, config.value) for config in resource.configs),
+            )
+            for resource in body.resources
+        ]
+
+        def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
+            return alter_configs(image, asked, validate_only=body.validate_only)
+
+        outcome = await self._settle(self._quorum.write(decide), self._timeout_s) if refusal is None else refusal
+        if isinstance(outcome, Refusal):
+            outcome = [ResourceResult(r.type, r.name, outcome.error, outcome.message) for r in asked]
+        return answers.alter_configs(types, outcome)
+
+    async def _describe_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
+        image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
+        results: list[tuple[ResourceResult, list[Described]]] = []
+        for resource in body.resources:
+            result = ResourceResult(resource.resource_type, resource.resource_name)
+            if isinstance(image, Refusal):
+                results.append((replace(result, error=image.error, message=image.message), []))
+            elif problem := why_unknown(image, result.type, result.name):
+                results.append((replace(result, error=problem[0], message=problem[1]), []))
+            else:
+                # An empty list of names asks for all, as null does.
+                names = resource.configuration_keys or None
+                results.append((result, describe_configs(image, result.name, names)))
+        return answers.describe_configs(types, results, synonyms=body.include_synonyms)
+
+    async def _metadata(self, body: Any, types: ModuleType, refusal: None) -> Entity:
+        return answers.metadata(types, self._quorum, self._quorum.committed_image(), body.topics)
+
+    async def _describe_quorum(self, body: Any, types: ModuleType, refusal: None) -> Entity:
+        return answers.describe_quorum(types, self._quorum, body.topics)
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments={a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+_RESPONDERS: dict[int, Callable[[Api, Any, ModuleType, Any], Awaitable[Entity]]] = {
+    METADATA: Api._metadata,
+    CREATE_TOPICS: Api._create_topics,
+    DESCRIBE_CONFIGS: Api._describe_configs,
+    INCREMENTAL_ALTER_CONFIGS: Api._alter_configs,
+    DESCRIBE_QUORUM: Api._describe_quorum,
+}
