@@ -1,1 +1,154 @@
-"""etcd as a subject."""
+"""etcd as a subject: a system known to be good, and the proof that the seam is not KRaft in disguise.
+
+etcd 3.4 as Debian packages it, a static cluster, default election timeouts.  It has no log or trace that the checkers
+could read, so linearizability, recovery, deaths and vacuity judge it; its raft term is the epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from system_under_test.etcd.leadership import STATUS_PATH, Said, read_status
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Node, NodeStatus
+
+BINARY = "/usr/bin/etcd"
+CLIENT_PORT, PEER_PORT = 2379, 2380
+_PATIENCE_S = 1.0
+
+_ASK = (
+    r"""exec 3<>"/dev/tcp/$1/$2" && printf 'POST %s HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' "$3" >&3 && exec cat <&3"""
+)
+"""bash opens the connection itself: a few ms on the node, where an interpreter would take sixty."""
+
+_FRESH = 'rm -rf "$1" && mkdir -p "$1" && chmod 700 "$1"'
+_COMPLAINT = re.compile(rb'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|dpanic)").*', re.MULTILINE)
+_EXCERPT_BYTES = 2000
+
+
+class Etcd:
+    name = "etcd"
+    summary = "etcd 3.4 as Debian packages it, through its JSON gateway"
+    client_module = "system_under_test.etcd.client"
+    port = CLIENT_PORT
+    declares = Declares(nodes=True, logs=False, traces=False, elections=True, faults=True)
+    bugs: Mapping[str, Bug] = {}
+    workloads: tuple[str, ...] = ("register",)
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # member id -> name, learnt from what each member says of itself
+
+    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+        """Raises ValueError for a bug (none is planted here), OSError where a node has no etcd."""
+        if bug is not None:
+            raise ValueError(f"subject etcd has no planted bug {bug!r}")
+        self._names.clear()
+        members = ",".join(f"{n.name}=http://{n.address}:{PEER_PORT}" for n in nodes)
+        await asyncio.gather(*(_install(node, members, seed) for node in nodes))
+
+    async def start(self, node: Node) -> None:
+        await node.start([BINARY, "--config-file", _config_path(node)], output=f"{node.log_dir}/etcd.log")
+
+    async def status(self, node: Node) -> NodeStatus | None:
+        asked = await self._ask(node)
+        if asked is None:
+            return None
+        said, _ = asked
+        role = "unattached" if not said.leader_id else "leader" if said.leader_id == said.member_id else "follower"
+        return NodeStatus(node.name, said.term, role, self._names.get(said.leader_id))
+
+    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
+        """Every live member knows a leader and has applied all that any of them knew to be committed."""
+        states = await asyncio.gather(*(node.state() for node in nodes))
+        live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
+        if len(live) <= len(nodes) // 2:
+            return f"only {len(live)} of {len(nodes)} members are alive"
+        asked = await asyncio.gather(*(self._ask(node) for node in live))
+        goal = max((_index(a[1], "raftIndex") for a in asked if a is not None), default=0)
+        for node, answer in zip(live, asked, strict=True):
+            if answer is None:
+                return f"{node.name} says nothing"
+            said, status = answer
+            if not said.leader_id:
+                return f"{node.name} knows no leader in term {said.term}"
+            if _index(status, "raftAppliedIndex") < goal and not await self._reached(node, goal):
+                return f"{node.name} has not applied index {goal}"
+        return None
+
+    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
+        return {}
+
+    async def collect(self, node: Node, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        data = await node.read(f"{node.log_dir}/etcd.log")
+        (folder / "etcd.log").write_bytes(data)
+
+    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
+        """The first panic or fatal line of each node's log."""
+        found: list[Complaint] = []
+        for log in sorted((run_folder / "nodes").glob("*/etcd.log")):
+            data = log.read_bytes()
+            if (line := _COMPLAINT.search(data)) is not None:
+                excerpt = data[line.start() : line.start() + _EXCERPT_BYTES].decode(errors="replace")
+                found.append(Complaint(log.parent.name, line.group().decode(errors="replace")[:200], excerpt))
+        return found
+
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+        """etcd has no logs or traces of ours: nothing is written."""
+
+    async def _reached(self, node: Node, goal: int) -> bool:
+        """One more look: an entry just committed is applied a moment later."""
+        again = await self._ask(node)
+        return again is not None and _index(again[1], "raftAppliedIndex") >= goal
+
+    async def _ask(self, node: Node) -> tuple[Said, dict[str, Any]] | None:
+        """What the member says of itself; None if it says nothing, for whatever reason."""
+        try:
+            if await node.state() != "running":
+                return None
+            argv = ["bash", "-c", _ASK, "ask", node.address, str(CLIENT_PORT), STATUS_PATH]
+            done = await node.run(argv, timeout_s=_PATIENCE_S)
+            head, _, body = done.stdout.partition(b"\r\n\r\n")
+            status = json.loads(body) if b" 200 " in head.partition(b"\r\n")[0] else {}
+            said = read_status(status)
+        except (OSError, ValueError):
+            return None
+        self._names[said.member_id] = node.name
+        return said, status
+
+
+async def _install(node: Node, members: str, seed: int) -> None:
+    found = await node.run(["test", "-x", BINARY], timeout_s=10.0)
+    if found.status != 0:
+        raise OSError(f"{node.name} has no {BINARY}: install Debian's etcd-server there")
+    cleared = await node.run(["sh", "-c", _FRESH, "sh", f"{node.data_dir}/etcd"], timeout_s=10.0)
+    if cleared.status != 0:
+        raise OSError(f"{node.name}: its data directory cannot be made: {cleared.stderr.decode(errors='replace')}")
+    client, peer = f"http://{node.address}:{CLIENT_PORT}", f"http://{node.address}:{PEER_PORT}"
+    config = {  # a JSON file is a YAML file
+        "name": node.name,
+        "data-dir": f"{node.data_dir}/etcd",
+        "listen-peer-urls": peer,
+        "listen-client-urls": client,
+        "initial-advertise-peer-urls": peer,
+        "advertise-client-urls": client,
+        "initial-cluster": members,
+        "initial-cluster-state": "new",
+        "initial-cluster-token": f"krucible-{seed}",
+        "enable-grpc-gateway": True,  # the default on the command line, but not in a file
+        "logger": "zap",
+        "log-outputs": ["stderr"],
+    }
+    await node.write(_config_path(node), json.dumps(config, indent=1).encode())
+
+
+def _config_path(node: Node) -> str:
+    return f"{node.data_dir}/etcd.json"
+
+
+def _index(status: Mapping[str, Any], name: str) -> int:
+    return int(status.get(name, 0))

@@ -1,0 +1,104 @@
+"""Who leads etcd, as one client node sees it: every member is asked for its own status a few times a second.
+
+etcd's redirects nobody, so a client that wants to follow the leader has to look for it.  The view is shared by all
+clients of one node, starts with the first request and ends with the last client.  A member's status is answered from
+its own memory, so a deposed leader that has not noticed goes on claiming its old term; the highest term ever seen wins,
+and a view that is cut off from the new leader rightly keeps the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from system_under_test.etcd.gateway import Gateway, NoAnswer, NotSent, Rejected
+
+STATUS_PATH = "/v3/maintenance/status"
+REFRESH_S = 0.25
+PATIENCE_S = 0.5
+"""How long a member may take to say its status, and a first request waits for a first view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a member last said of itself; leader_id is "" if it knows none."""
+
+    member_id: str
+    term: int
+    leader_id: str
+
+
+class Leadership:
+    """peers: member name -> "host:port".  `retain` and `release` count the clients that look at it."""
+
+    def __init__(self, peers: Mapping[str, str]) -> None:
+        self._gateways = {name: Gateway(address) for name, address in peers.items()}
+        self._said: dict[str, Said] = {}
+        self._names: dict[str, str] = {}  # member id -> name
+        self._term = -1
+        self._leader: str | None = None
+        self._users = 0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._seen = asyncio.Event()
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads in the highest term seen, None while nobody was seen to lead."""
+        return self._leader
+
+    def deposed(self, member: str) -> bool:
+        """Whether the member itself last named another leader."""
+        said = self._said.get(member)
+        return said is not None and said.leader_id not in ("", said.member_id)
+
+    async def first_view(self) -> None:
+        """Begin to look, if nobody has; wait for the first round of answers, for at most PATIENCE_S."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(self._refresh())
+        if not self._seen.is_set():
+            await asyncio.wait_for(self._seen.wait(), 2 * PATIENCE_S)
+
+    def retain(self) -> None:
+        self._users += 1
+
+    async def release(self) -> None:
+        """The last one to release ends the refreshing."""
+        self._users -= 1
+        if self._users > 0 or self._refreshing is None:
+            return
+        task, self._refreshing = self._refreshing, None
+        task.cancel()
+        await asyncio.wait([task])
+        for gateway in self._gateways.values():
+            gateway.close()
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.gather(*(self._ask(name) for name in self._gateways))
+            self._seen.set()
+            await asyncio.sleep(REFRESH_S)
+
+    async def _ask(self, name: str) -> None:
+        gateway = self._gateways[name]
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await gateway.post(STATUS_PATH, {})
+            said = read_status(answer)
+        except (TimeoutError, NotSent, NoAnswer, Rejected, ValueError):
+            gateway.close()  # it says nothing now; what it said last stands
+            return
+        self._said[name] = said
+        self._names[said.member_id] = name
+        leader = self._names.get(said.leader_id)
+        if leader is not None and said.term >= self._term:
+            self._term, self._leader = said.term, leader
+
+
+def read_status(answer: Mapping[str, object]) -> Said:
+    """What an answer of STATUS_PATH says.  Raises ValueError if it is none."""
+    header = answer.get("header")
+    if not isinstance(header, dict) or "member_id" not in header:
+        raise ValueError("a status without a member's id")
+    leader_id = str(answer.get("leader") or "")
+    return Said(str(header["member_id"]), int(str(answer.get("raftTerm", 0))), "" if leader_id == "0" else leader_id)

@@ -1,0 +1,64 @@
+"""Three etcd members as plain processes on loopback addresses of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from system_under_test.subject import Completed
+
+
+class LocalNode:
+    """`system_under_test.subject.Node` without an agent: as much of it as etcd's subject uses."""
+
+    python = ("python3",)
+
+    def __init__(self, name: str, address: str, root: Path) -> None:
+        self.name = name
+        self.address = address
+        self.data_dir, self.trace_dir, self.log_dir = (str(root / name / d) for d in ("data", "trace", "log"))
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, output: str = "") -> int:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        with open(output, "ab") as log:  # noqa: ASYNC230, PTH123
+            self._process = await asyncio.create_subprocess_exec(
+                *argv, stdout=log, stderr=log, env={**os.environ, **env}
+            )
+        return self._process.pid
+
+    async def signal(self, name: str) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(getattr(signal, f"SIG{name}"))
+            if name == "KILL":
+                await self._process.wait()
+
+    async def state(self) -> Any:
+        if self._process is None or self._process.returncode is not None:
+            return "dead"
+        letter = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return "stopped" if letter == "T" else "running"
+
+    async def run(self, argv: Sequence[str], *, timeout_s: float = 10.0) -> Completed:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        except TimeoutError:
+            process.kill()
+            raise OSError(f"{argv[0]} took longer than {timeout_s} s") from None
+        return Completed(process.returncode or 0, out, err)
+
+    async def write(self, path: str, data: bytes) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(data)
+
+    async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
+        return Path(path).read_bytes() if Path(path).exists() else b""
+
+    async def copy_out(self, path: str, destination: Path) -> None:
+        raise NotImplementedError
