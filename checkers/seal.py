@@ -16,6 +16,7 @@ import os
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +142,7 @@ def _write_whole(history: pa.Table, path: Path) -> None:
     partial.replace(path)
 
 
-def _numpy(history: pa.Table, name: str) -> npt.NDArray[np.int64]:
+def _numpy(history: pa.Table, name: str) -> npt.NDArray[Any]:
     return np.asarray(history.column(name).combine_chunks())
 
 

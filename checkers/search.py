@@ -130,5 +130,5 @@ def _explore(
 def _candidates(operations: Sequence[Operation], done: int) -> list[int]:
     """What may be linearized next: all that was invoked before the first return still to come."""
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
-    first_ret = min((operations[i].ret for i in waiting if operations[i].ret is not None), default=None)
+    first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)
     return [i for i in waiting if first_ret is None or operations[i].call < first_ret]

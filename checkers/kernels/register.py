@@ -172,13 +172,13 @@ def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @kernel
 def _produces(key: Key, op: int) -> int:
-    return key.b[op] if key.kind[op] == CAS else key.a[op]
+    return int(key.b[op] if key.kind[op] == CAS else key.a[op])
 
 
 @kernel
 def _slot(value: int, mask: int) -> int:
     mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(mixed >> np.uint64(32)) & mask
+    return int(np.int64(mixed >> np.uint64(32)) & mask)
 
 
 @kernel
@@ -344,3 +344,31 @@ def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
         elif s.backward_end[position] >= 0 and s.backward_end[position] < end:
             return BLOCKS_CROSS, holder if holder < n else INITIAL, s.zone_root[position]
     return LINEARIZABLE, INITIAL, INITIAL
+
+
+@kernel
+def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
+    """After `judge_key` said TAKEN_TWICE or more: block of *every* operation that happened, and f and s of all blocks.
+
+    Unlike the walk along chains this stands violations: where two cas took one value, both are of its block.
+    """
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.block[op] = op if key.kind[op] == WRITE and s.happened[op] else -1
+    for root in range(n + 1):
+        s.first_ret[root], s.last_call[root] = OPEN, -1
+    s.first_ret[n] = INITIAL
+    for op in range(n):
+        if not s.happened[op]:
+            continue
+        root = op
+        while root != n and s.block[root] < 0:
+            root = s.source[root] if s.source[root] != INITIAL else n
+        root = n if root == n else s.block[root]
+        link = op
+        while link != n and s.block[link] < 0:
+            s.block[link] = root
+            link = s.source[link] if s.source[link] != INITIAL else n
+        if key.ret[op] < limit:
+            s.first_ret[root] = min(s.first_ret[root], key.ret[op])
+        s.last_call[root] = max(s.last_call[root], key.call[op])

@@ -119,7 +119,7 @@ def by_construction(
     """A history of correct registers: each operation takes effect at one instant between its two events."""
     names = [f"k{n}" for n in range(keys)]
     state: dict[str, int | None] = dict.fromkeys(names)
-    fresh_value = {name: 0 for name in names}
+    fresh_value = dict.fromkeys(names, 0)
     idle, fresh_process = list(range(processes)), processes
     pending: list[_Pending] = []
     lost: list[_Pending] = []

@@ -1,0 +1,295 @@
+"""From a key that is wrong to a witness a person can check: what kind of violation, in which words, and why.
+
+Kinds, and what is claimed by them:
+
+    value from nowhere   an answer no write that may have happened could have produced
+    lost write           a read returned an older value although a newer one was acknowledged, nobody ever saw the newer
+                         one, and the older one kept being read (by the node that acknowledged the newer one, or to the
+                         end of the history)
+    stale read           a read returned a value that had certainly been overwritten before the read began
+    order cycle          any other: the answers cannot be put in one order (two cas that both took the same value, ...)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from checkers.bucket import Bucket, read_rows
+from checkers.history import Type
+from checkers.kernels import register
+from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE, Operations
+from checkers.kernels.register import Key
+from checkers.register_window import Disagreement, Window, as_value, producer_of, smallest_window
+from checkers.verdict import Witness
+
+__all__ = ["Disagreement", "explain"]
+
+Row = dict[str, Any]
+
+
+def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
+    """The witness for key number k, and the index of the answer that no order explains.
+
+    Raises Disagreement where the independent search contradicts the kernel.
+    """
+    key = register.key_of(operations, k)
+    name = bucket.keys[k]
+    try:
+        window = smallest_window(key, int(operations.positions[k]))
+    except Disagreement as problem:
+        raise Disagreement(f"key {name}: {problem}; this is an error of the checker") from problem
+    story = _Story(bucket, operations, k, key, window)
+    kind = story.kind()
+    facts = {
+        "key": name,
+        "states_before": list(window.states_before),
+        "why": story.why(kind),
+        "expected": story.expected(),
+        "operations": story.listed(),
+        "letters": {str(story.invoke(op)["index"]): letter for op, letter in story.letters.items()},
+        "culprit": story.letters[window.culprit],
+        "rejudged": window.rejudged,
+    }
+    if window.weakened:
+        facts["note"] = "; ".join(
+            f"of the cas {story.letters[op]} only the write is counted: what it replaced lies outside the window"
+            for op in window.operations
+            if op in window.weakened
+        )
+    return story.answer(window.culprit)["index"], Witness(kind, story.summary(kind), story.events(), facts=facts)
+
+
+class _Story:
+    """The rows behind a window, and the sentences made of them."""
+
+    def __init__(self, bucket: Bucket, operations: Operations, k: int, key: Key, window: Window) -> None:
+        self.bucket, self.operations, self.key, self.window = bucket, operations, key, window
+        self.name = bucket.keys[k]
+        self.first = int(operations.offsets[k])
+        self.letters = {op: _letter(place) for place, op in enumerate(window.operations)}
+        self._rows: dict[int, Row] = {}
+        shown = [*window.operations, *window.prefix]
+        wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
+        self._rows = dict(zip(wanted, read_rows(bucket.path, wanted), strict=True))
+        self.overwriters = self._overwriters()
+
+    def _places(self, op: int) -> tuple[int, int]:
+        """Rows of invoke and completion.  A completion after the culprit's answer is shown too: it is a fact."""
+        return int(self.operations.invoked[self.first + op]), int(self.operations.completed[self.first + op])
+
+    def invoke(self, op: int) -> Row:
+        return self._rows[self._places(op)[0]]
+
+    def answer(self, op: int) -> Row:
+        return self._rows[self._places(op)[1]]
+
+    def acknowledged(self, op: int) -> bool:
+        return bool(self.key.ret[op] < self.window.limit)
+
+    def made(self, op: int) -> int | None:
+        return as_value(int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op]))
+
+    def events(self) -> tuple[Row, ...]:
+        rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
+        return tuple(self._rows[row] for row in sorted(rows))
+
+    def _overwriters(self) -> list[int]:
+        """What of the window stands between the value the culprit saw and the culprit, in order of call."""
+        source, seen = int(self.key.a[self.window.culprit]), set()
+        while (made_by := producer_of(self.key, source, self.window.limit)) >= 0 and made_by not in seen:
+            seen.add(made_by)
+            source = int(self.key.a[made_by]) if self.key.kind[made_by] == CAS else NIL
+        makers = [op for op in self.window.operations if self.key.kind[op] != READ and op != self.window.culprit]
+        return [op for op in makers if op not in seen]
+
+    def kind(self) -> str:
+        if self.window.code == register.FROM_NOWHERE:
+            return "value from nowhere"
+        if self.key.kind[self.window.culprit] != READ or not self.overwriters:
+            return "order cycle"
+        return "lost write" if self._vanished() else "stale read"
+
+    def _vanished(self) -> bool:
+        """Whether an acknowledged value was never seen, and the older one kept being read in its place."""
+        key, culprit = self.key, self.window.culprit
+        acknowledged = [op for op in self.overwriters if key.ret[op] < key.call[culprit]]
+        makers = np.array([self.operations_value(op) for op in self.overwriters])
+        if not acknowledged or (np.isin(key.a, makers) & (key.kind != WRITE) & (key.ret != OPEN)).any():
+            return False
+        last = max(acknowledged, key=lambda op: int(key.ret[op]))
+        again = np.flatnonzero((key.kind == READ) & (key.a == key.a[culprit]) & (key.call > key.ret[last]))
+        if len(again) < 2:
+            return False
+        reads = np.flatnonzero(key.kind == READ)
+        to_the_end = bool(reads[np.argmax(key.ret[reads])] in again)
+        node = self.answer(last)["node"]
+        answers = read_rows(self.bucket.path, [self._places(int(op))[1] for op in again])
+        return to_the_end or any(row["node"] == node for row in answers)
+
+    def operations_value(self, op: int) -> int:
+        return int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op])
+
+    def summary(self, kind: str) -> str:
+        culprit = self.window.culprit
+        asked, answered = self.invoke(culprit), self.answer(culprit)
+        who, what = _who(answered), _value(self.key.a[culprit])
+        if self.key.kind[culprit] == READ:
+            start = f"At {_at(answered)} {who} answered a read of {self.name} with {what}"
+        else:
+            start = f"At {_at(answered)} {who} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
+        if kind == "value from nowhere":
+            return f"{start}, {self._nobody(culprit)}"
+        newest = self._newest_before(culprit)
+        if newest is None:
+            return f"{start}, which no order of the operations around it explains"
+        row = self.answer(newest)
+        before = _span(asked["time_ns"] - row["time_ns"])
+        told = "seen" if self.key.kind[newest] == READ else "acknowledged"
+        never = ", and nobody ever saw it" if kind == "lost write" else ""
+        value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
+        return f"{start} although {value} was {told} {before} before it was asked{never}"
+
+    def _newest_before(self, culprit: int) -> int | None:
+        """The operation of the window that returned last before the culprit began, of another value."""
+        before = [
+            op
+            for op in self.window.operations
+            if self.key.ret[op] < self.key.call[culprit] and self.operations_value(op) != self.key.a[culprit]
+        ]
+        makers = [op for op in before if self.key.kind[op] != READ]
+        return max(makers or before, key=lambda op: int(self.key.ret[op]), default=None)
+
+    def _nobody(self, culprit: int) -> str:
+        """Why a value comes from nowhere, as the end of a sentence."""
+        value = as_value(int(self.key.a[self.window.operations[-1]]))
+        value = as_value(int(self.key.a[culprit])) if len(self.window.operations) == 1 else value
+        asked = self._asked_for(value)
+        if asked is None:
+            later = producer_of(self.key, NIL if value is None else value, OPEN)
+            if later >= 0 and later not in self.letters:
+                return (
+                    f"which nobody had yet asked to write (index {self._late(later)['index']} did so only afterwards)"
+                )
+            return "a value nobody ever wrote to it" if len(self.letters) == 1 else f"though nobody ever wrote {value}"
+        return f"a value whose only write was refused (index {asked['index']}: {asked['error']})"
+
+    def _asked_for(self, value: int | None) -> Row | None:
+        """The completion of a failed write or cas of a value, if there is one."""
+        events, k = self.bucket.events, self.bucket.keys.index(self.name)
+        number = NIL if value is None else value
+        of_key = (events.key == k) & (events.type == Type.FAIL)
+        wrote = ((events.kind == WRITE) & (events.value == number)) | ((events.kind == CAS) & (events.value2 == number))
+        found = np.flatnonzero(of_key & wrote)
+        return read_rows(self.bucket.path, [int(found[0])])[0] if len(found) else None
+
+    def _late(self, op: int) -> Row:
+        return read_rows(self.bucket.path, [self._places(op)[0]])[0]
+
+    def why(self, kind: str) -> list[str]:
+        """What happened in order, then why no order explains it; one sentence each."""
+        sentences = []
+        if self.window.prefix:
+            held = " or ".join(_value_of(state) for state in self.window.states_before)
+            last = max(self.window.prefix, key=lambda op: int(self.key.ret[op]))
+            sentences.append(f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(last))}")
+        sentences += [f"{letter}: {self._told(op)}" for op, letter in self.letters.items()]
+        culprit = self.letters[self.window.culprit]
+        value = _value(self.key.a[self.window.culprit])
+        if kind == "value from nowhere":
+            sentences.append(f"{culprit} saw {value}, {self._nobody(self.window.culprit)}")
+        elif self.window.code == register.TAKEN_TWICE:
+            others = " and ".join(self.letters[op] for op in self.overwriters)
+            sentences.append(f"Each of {others} and {culprit} took {value} away, and it had been written only once")
+        else:
+            sentences += self._overwritten(culprit, value)
+        count = "the one operation" if len(self.letters) == 1 else f"these {len(self.letters)} operations"
+        if self.window.rejudged:
+            sentences.append(f"An independent search tried every order of {count} and found none that fits")
+        return sentences
+
+    def _overwritten(self, culprit: str, value: str) -> list[str]:
+        newest = self._newest_before(self.window.culprit)
+        if newest is None:
+            return [f"However they are ordered, {culprit} cannot find {value}"]
+        letter = self.letters[newest]
+        sentences = [f"{letter} had returned before {culprit} was asked, so {letter} comes first"]
+        makers = [self.letters[op] for op in self.overwriters]
+        if makers:
+            sentences.append(f"After {' and '.join(makers)} nothing wrote {value} again, so {culprit} cannot find it")
+        return sentences
+
+    def _told(self, op: int) -> str:
+        """One operation in words."""
+        asked = self.invoke(op)
+        kind = self.key.kind[op]
+        what = {READ: "read", WRITE: f"write of {self.made(op)}"}.get(int(kind))
+        if what is None or asked["f"] == "cas":
+            what = f"cas from {_value_of(asked['value'])} to {_value_of(asked['value2'])}"
+        if not self.acknowledged(op):
+            completed = self._places(op)[1]
+            until = f" until {_at(self._rows[completed])}" if completed >= 0 else ""
+            return (
+                f"process {asked['process']} asked at {_at(asked)} for a {what}, which stayed without an answer{until}"
+            )
+        answered = self.answer(op)
+        result = f", with {_value(self.key.a[op])}" if asked["f"] == "read" else ""
+        times = f"asked at {_at(asked)} and answered at {_at(answered)}"
+        return f"the {what} of process {asked['process']} was {times} by {_who(answered)}{result}"
+
+    def expected(self) -> str:
+        """What would have been right."""
+        values = [_value_of(value) for value in self.window.right]
+        listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
+        if self.key.kind[self.window.culprit] == READ:
+            return f"an answer of {listed}" if listed else "no answer at all: none would have been right"
+        return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
+
+    def listed(self) -> list[Row]:
+        """The window's operations for a picture: one entry each, in order of call."""
+        return [
+            {
+                "letter": letter,
+                "process": self.invoke(op)["process"],
+                "f": self.invoke(op)["f"],
+                "saw": as_value(int(self.key.a[op])) if self.key.kind[op] != WRITE else None,
+                "made": self.made(op) if self.key.kind[op] != READ else None,
+                "acknowledged": self.acknowledged(op),
+                "overwrites": op in self.overwriters,
+                "words": self._told(op),
+            }
+            for op, letter in self.letters.items()
+        ]
+
+
+def _letter(place: int) -> str:
+    """a to z, then aa, ab, ..."""
+    letters = ""
+    place += 1
+    while place:
+        place, digit = divmod(place - 1, 26)
+        letters = chr(ord("a") + digit) + letters
+    return letters
+
+
+def _who(row: Row) -> str:
+    return row["node"] or "the system"
+
+
+def _at(row: Row) -> str:
+    return f"{row['time_ns'] / 1e9:.3f} s"
+
+
+def _span(time_ns: int) -> str:
+    if time_ns < 10_000_000:
+        return f"{time_ns / 1e6:.2f} ms"
+    return f"{time_ns / 1e9:.2f} s"
+
+
+def _value_of(value: int | None) -> str:
+    return "nil" if value is None else str(value)
+
+
+def _value(number: int) -> str:
+    return _value_of(as_value(int(number)))
