@@ -1,0 +1,164 @@
+"""What a run left behind, and what may be concluded where some of it is missing.
+
+Checkers over logs and traces share three questions: does the subject have such a thing at all (`outcome.json` says what
+it declares), was it delivered, and could it be read.  A thing not declared makes a checker *not applicable*; a thing
+declared but not delivered makes it *unknown*, unless what was delivered already shows a violation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.checker import Budget, Part, RunFiles
+from checkers.kernels.raft import Bools, Int64
+from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
+
+CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
+"""Trace events whose epoch is the node's own at that moment (an append's is that of the batch)."""
+
+_CLIENT_NODE = re.compile(r"c\d+")
+
+
+def by_number(name: str) -> tuple[str, int]:
+    """Sorting key that puts n2 before n10."""
+    digits = re.search(r"\d+$", name)
+    return (name[: digits.start()], int(digits.group())) if digits else (name, -1)
+
+
+def node_files(folder: Path) -> dict[str, str]:
+    """Node -> path of its Parquet file in `tables/log` or `tables/trace`; empty if there are none."""
+    return {p.stem: str(p) for p in sorted(folder.glob("*.parquet"), key=lambda p: by_number(p.stem))}
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; None if there is no such file.  Raises ValueError where it is not JSON."""
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"{path}: not JSON ({problem})") from problem
+
+
+def outcome(run: RunFiles) -> Mapping[str, Any]:
+    """outcome.json; empty if the harness never wrote one."""
+    return read_json(run.outcome) or {}
+
+
+def copies(run: RunFiles) -> list[dict[str, Any]]:
+    """Rows of COPIES, in order of copy and node; empty if there are none."""
+    if not run.copies.exists():
+        return []
+    rows: list[dict[str, Any]] = pq.read_table(run.copies).to_pylist()
+    return sorted(rows, key=lambda r: (r["copy"], by_number(r["node"])))
+
+
+def servers(run: RunFiles) -> list[str]:
+    """Names of the nodes that ran a server: as the test was specified, else every node that left something."""
+    spec = (read_json(run.test) or {}).get("spec", {})
+    count = spec.get("nodes")
+    left = {*node_files(run.log), *node_files(run.trace), *(c["node"] for c in copies(run))}
+    left |= {entry["node"] for entry in outcome(run).get("leaders") or ()}
+    left = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
+    if isinstance(count, int) and outcome(run).get("declares", {}).get("nodes", True):
+        left |= {f"n{i}" for i in range(1, count + 1)}
+    return sorted(left, key=by_number)
+
+
+def not_judged(run: RunFiles, *needs: str) -> Verdict | None:
+    """The verdict of a checker that needs "logs" or "traces" and got none at all; None if there is some of each."""
+    declared = outcome(run).get("declares", {})
+    for need in needs:
+        if declared.get(need) is False:
+            return Verdict(Validity.NOT_APPLICABLE, reason=f"the system under test has no {need} of this kind")
+    for need in needs:
+        if not node_files(run.log if need == "logs" else run.trace):
+            return Verdict(Validity.UNKNOWN, reason=f"no node delivered {need}, though the system under test has them")
+    return None
+
+
+def gaps(run: RunFiles, *needs: str) -> list[str]:
+    """What should have been delivered and was not, or could not be read; one clause each."""
+    found = []
+    everyone = servers(run)
+    for need, folder in (("logs", run.log), ("traces", run.trace)):
+        if need in needs and (silent := sorted(set(everyone) - set(node_files(folder)), key=by_number)):
+            found.append(f"{', '.join(silent)} delivered no {need}")
+    if "logs" in needs:
+        found += [f"copy {c['copy']} of {c['node']} is unreadable: {c['error']}" for c in copies(run) if c["error"]]
+    return found
+
+
+def conclude(
+    witnesses: Sequence[Witness],
+    looked_at: Mapping[str, int | float | str],
+    open_questions: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """Invalid with witnesses; unknown where a question stayed open; else valid.  Witnesses come worst first."""
+    reason = "; ".join(open_questions)
+    if witnesses:
+        kept = tuple(witnesses[:MAX_WITNESSES])
+        return Verdict(Validity.INVALID, {**looked_at, "violations": len(witnesses)}, reason, kept, details or {})
+    validity = Validity.UNKNOWN if open_questions else Validity.VALID
+    return Verdict(validity, looked_at, reason, details=details or {})
+
+
+def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
+    """Why a part's files are too large to open within the budget; None if they fit.  Counted from Parquet footers."""
+    size_bytes = 0
+    for path in part.paths:
+        metadata = pq.read_metadata(path)
+        for group in range(metadata.num_row_groups):
+            for column in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(column)
+                if columns is None or chunk.path_in_schema in columns:
+                    size_bytes += chunk.total_uncompressed_size
+    if size_bytes > budget.size_bytes:
+        return f"{len(part.paths)} files of {size_bytes} bytes exceed the budget of {budget.size_bytes} bytes"
+    return None
+
+
+def read_trace(path: str, events: Iterable[str]) -> pa.Table:
+    """The trace rows of some events, in seq order."""
+    table = pq.read_table(path)
+    wanted = pa.array(list(events), pa.string())
+    table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
+    return table.sort_by("seq")
+
+
+def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
+    """An integer column as int64, `null` where it is null."""
+    return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
+
+
+def present(table: pa.Table, column: str) -> Bools:
+    """Where a column is not null."""
+    return np.asarray(pc.is_valid(table[column]).to_numpy(), np.bool_)
+
+
+def words(table: pa.Table, column: str) -> list[str | None]:
+    """A string column, dictionary-encoded or not, as Python strings."""
+    values: list[str | None] = pc.cast(table[column], pa.string()).to_pylist()
+    return values
+
+
+def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
+    """One row as a witness carries it: its columns, and the name of its table."""
+    return {"table": name, **table.slice(position, 1).to_pylist()[0]}
+
+
+def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
+    """The rows of one copy at some offsets, as a witness carries them; an offset the log does not have is left out."""
+    wanted = [("copy", "=", copy), ("offset", "in", list(offsets))]
+    table = pq.read_table(path, filters=wanted).sort_by("offset")
+    return [row(table, i, "log") for i in range(len(table))]

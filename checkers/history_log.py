@@ -1,0 +1,270 @@
+"""The history against the log: what clients were told must be what the log says.
+
+In every log that has caught up at the end, each acknowledged write stands exactly once.  In no log, of any copy, stands
+a write that certainly failed, or any write twice.  And the order of the log respects real time over all keys: if one
+write had completed before another was invoked, it stands before it.
+
+This sees what registers hide.  A register shows only its last value, so a lost acknowledged write disappears as soon as
+somebody overwrites it; and judging key by key shows no order between keys.
+
+*Caught up* = the final copy of a node reaches the largest mark that any node had committed when its own final copy was
+taken, and either holds that very prefix or has an entry of its epoch or a later one.  (A node cut off to the end may
+carry a longer tail of an older epoch; it has not caught up.)  A part is the log of one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.checker import Budget, Checker, Part, RunFiles
+from checkers.committed import marks_of, read_log
+from checkers.evidence import (
+    conclude,
+    copies,
+    gaps,
+    log_rows,
+    node_files,
+    not_judged,
+    numbers,
+    over_budget,
+    read_trace,
+    row,
+)
+from checkers.history import Type
+from checkers.kernels.raft import Int64, Log, holds, out_of_order
+from checkers.raft_traces import Row
+from checkers.verdict import Verdict, Witness
+from checkers.writes import Writes, join, read_writes
+
+MISSING = "acknowledged write missing from a log"
+FAILED = "failed write in a log"
+TWICE = "write in a log twice"
+DISORDER = "log order against real time"
+
+_RANK = {MISSING: 0, FAILED: 1, TWICE: 2, DISORDER: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """One disagreement of one log with the history.  writes: history indexes of the invokes.  offsets: in log order."""
+
+    kind: str
+    node: str
+    copy: int
+    writes: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFinding:
+    """clashes: the first of each kind per copy, with the count of all in `counts`."""
+
+    clashes: tuple[Clash, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+    caught_up: int = 0
+    logs: int = 0
+    acknowledged: int = 0
+    repeated: int = 0
+    unknown: str = ""
+
+
+def _split(run: RunFiles) -> list[Part]:
+    logs = node_files(run.log)
+    if not logs or not run.history.exists():
+        return []
+    copied = [c for c in copies(run) if not c["error"]]
+    last = max((c["copy"] for c in copied), default=-1)
+    final_seq = {c["node"]: c["trace_seq"] for c in copied if c["copy"] == last and c["when"] == "final"}
+    return [
+        Part(
+            (str(run.history), path, *node_files(run.trace).values()),
+            {"node": node, "copies": [c for c in copied if c["node"] == node], "final_seq": final_seq},
+        )
+        for node, path in logs.items()
+    ]
+
+
+def _judge(part: Part, budget: Budget) -> LogFinding:
+    if excess := over_budget(part, budget, ("index", "process", "type", "key", "value", "offset", "epoch", "copy")):
+        return LogFinding(unknown=excess)
+    history, log_path, *traces = part.paths
+    writes = read_writes(history)
+    repeated = 0
+    clashes: list[Clash] = []
+    counts: dict[str, int] = {}
+    caught_up = 0
+    for copy in part.params["copies"]:
+        log, entries = read_log(log_path, copy["copy"])
+        entries = entries.filter(pc.is_valid(entries["key"]))
+        which, twice = join(writes, entries["key"], entries["value"])
+        repeated = len(twice)
+        ours = which >= 0
+        complete = copy["when"] == "final" and _caught_up(log, traces, part.params["final_seq"])
+        caught_up += complete
+        found = _clashes(writes, which[ours], numbers(entries, "offset")[ours], complete, twice)
+        for kind, indexes, offsets in found:
+            counts[kind] = counts.get(kind, 0) + 1
+            if not any(c.kind == kind and c.copy == copy["copy"] for c in clashes):
+                invoked = tuple(int(writes.invoked[i]) for i in indexes)
+                clashes.append(Clash(kind, part.params["node"], copy["copy"], invoked, offsets))
+    acknowledged = int(np.count_nonzero(writes.outcome == Type.OK))
+    return LogFinding(
+        tuple(clashes), tuple(counts.items()), caught_up, len(part.params["copies"]), acknowledged, repeated
+    )
+
+
+def _caught_up(log: Log, traces: Sequence[str], final_seq: dict[str, int]) -> bool:
+    """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch."""
+    tables = []
+    for path in traces:
+        said = read_trace(path, ("high-watermark",))
+        if len(said):
+            until = final_seq.get(said["node"][0].as_py(), -1)
+            tables.append(said.filter(pc.less_equal(said["seq"], until)))
+    marks = marks_of(largest_mark(tables))
+    if len(marks.offset) == 0 or log.end < marks.offset[0]:
+        return False
+    return bool(holds(log, marks)[0].any() or log.last_epoch >= marks.epoch.min())
+
+
+def largest_mark(tables: Sequence[pa.Table]) -> pa.Table:
+    """The high-watermark rows of the largest offset, of all nodes."""
+    rows = pa.concat_tables(tables)
+    offsets = numbers(rows, "offset")
+    return rows.filter(pa.array((offsets > 0) & (offsets == offsets.max(initial=0))))
+
+
+Found = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+def _clashes(writes: Writes, which: Int64, offsets: Int64, complete: bool, repeated: Int64) -> list[Found]:
+    """(kind, writes, offsets) of everything in which one log disagrees with the history.
+
+    which: the write of each entry, in offset order.  complete: the log has caught up.
+    """
+    found: list[Found] = []
+    times = np.bincount(which, minlength=len(writes))
+    if complete:
+        acknowledged = writes.outcome == Type.OK
+        acknowledged[repeated] = False
+        found += [(MISSING, (i,), ()) for i in np.flatnonzero(acknowledged & (times == 0)).tolist()]
+    failed = np.flatnonzero(writes.outcome[which] == Type.FAIL)
+    found += [(FAILED, (int(which[i]),), (int(offsets[i]),)) for i in failed.tolist()]
+    for i in np.flatnonzero(times > 1).tolist():
+        found.append((TWICE, (i,), tuple(offsets[which == i].tolist())))
+    _, first = np.unique(which, return_index=True)
+    first.sort()
+    once, at = which[first], offsets[first]
+    disorder = out_of_order(writes.invoked[once], writes.completed[once])
+    if disorder is not None:
+        found.append((DISORDER, tuple(int(once[i]) for i in disorder), tuple(int(at[i]) for i in disorder)))
+    return found
+
+
+def _combine(run: RunFiles, findings: Sequence[LogFinding]) -> Verdict:
+    if (verdict := not_judged(run, "logs", "traces")) is not None:
+        return verdict
+    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    if not run.history.exists():
+        unknown.append("there is no sealed history")
+    elif not any(f.caught_up for f in findings):
+        unknown.append("no node's final log had caught up with the largest committed mark")
+    if repeated := max((f.repeated for f in findings), default=0):
+        unknown.append(
+            f"{repeated} writes share their key and value with another, so no log entry can be told as theirs"
+        )
+    clashes = [c for f in findings for c in f.clashes]
+    witnesses = [_witness(run, c) for c in _one_per_write(clashes)]
+    looked_at = {
+        "acknowledged writes": max((f.acknowledged for f in findings), default=0),
+        "logs": sum(f.logs for f in findings),
+        "logs caught up at the end": sum(f.caught_up for f in findings),
+    }
+    for kind in _RANK:
+        if count := sum(n for f in findings for k, n in f.counts if k == kind):
+            looked_at[f"{kind} (all logs)"] = count
+    return conclude(witnesses, looked_at, unknown)
+
+
+def _one_per_write(clashes: list[Clash]) -> list[Clash]:
+    """The latest copy for each kind and write, one of each kind before the second of any."""
+    latest = {(c.kind, c.writes): c for c in sorted(clashes, key=lambda c: (c.copy, c.node))}
+    seen: dict[str, int] = {}
+    ranked = []
+    for clash in sorted(latest.values(), key=lambda c: c.writes):
+        seen[clash.kind] = seen.get(clash.kind, -1) + 1
+        ranked.append((seen[clash.kind], _RANK[clash.kind], clash))
+    return [clash for _, _, clash in sorted(ranked, key=lambda r: r[:2])]
+
+
+def _witness(run: RunFiles, clash: Clash) -> Witness:
+    events = _operations(run, clash.writes)
+    path = node_files(run.log)[clash.node]
+    rows = log_rows(path, clash.copy, clash.offsets) if clash.offsets else []
+    log = f"the log of {clash.node} (copy {clash.copy})"
+    calls = [e for e in events if e["type"] == Type.INVOKE]
+    named = {e["index"]: f"the write of {e['value']} to {e['key']}" for e in calls}
+    first = named[clash.writes[0]]
+    why, expected = _words(clash, first, named.get(clash.writes[-1], first), log)
+    return Witness(
+        kind=clash.kind,
+        summary=why[-1][0].upper() + why[-1][1:],
+        events=tuple(events),
+        rows=tuple(rows),
+        facts={
+            "nodes": [clash.node],
+            "copies": [clash.copy],
+            "epoch": rows[0]["epoch"] if rows else None,
+            "offset": clash.offsets[0] if clash.offsets else None,
+            "offsets": list(clash.offsets),
+            "key": calls[0]["key"],
+            "value": calls[0]["value"],
+            "why": why,
+            "expected": expected,
+        },
+    )
+
+
+def _words(clash: Clash, first: str, last: str, log: str) -> tuple[list[str], str]:
+    """(what happened, sentence by sentence, the last one being the summary; what was expected)."""
+    at = [str(offset) for offset in clash.offsets]
+    if clash.kind == MISSING:
+        return [f"{first} was acknowledged, but {log}, which has caught up, does not have it."], "it stands there once"
+    if clash.kind == FAILED:
+        return [f"{first} failed for certain, but it stands in {log} at offset {at[0]}."], "it stands in no log"
+    if clash.kind == TWICE:
+        return [f"{first} stands in {log} {len(at)} times, at offsets {', '.join(at)}."], "a write stands in a log once"
+    return [
+        f"{last} had completed before {first} was invoked, but in {log} it stands after it ({at[1]} after {at[0]})."
+    ], "the log keeps the order that clients could observe"
+
+
+def _operations(run: RunFiles, invoked: Sequence[int]) -> list[Row]:
+    """Invoke and completion of some operations, given the indexes of their invokes, in index order."""
+    calls: list[Row] = pq.read_table(run.history, filters=[("index", "in", list(invoked))]).to_pylist()
+    events: list[dict[str, Any]] = []
+    for call in calls:
+        events.append(call)
+        later = [("process", "=", call["process"]), ("index", ">", call["index"])]
+        answer = pq.read_table(run.history, filters=later).sort_by("index").slice(0, 1)
+        events += [row(answer, i, "history") for i in range(len(answer)) if answer["type"][i].as_py() != Type.INVOKE]
+    for event in events:
+        event.pop("table", None)
+    return sorted(events, key=lambda e: e["index"])
+
+
+HISTORY_LOG = Checker(
+    name="history-against-log",
+    title="History against log",
+    question="Does every log hold each acknowledged write once, no failed one, and in an order clients could observe?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+)

@@ -1,0 +1,243 @@
+"""Kernels over logs, traces and histories side by side: pure functions over arrays, in process and on Spark alike.
+
+Logs are compared aligned by *offset*, never by row number: `align` lays the entries of one log over a range of offsets
+and marks what it does not have as ABSENT.  Everything else here asks one of three questions of columns: do two rows
+disagree that must not, does a value fall that must not, and does one order respect another.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.kernels.jit import kernel
+
+Bools = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+ABSENT = -1
+"""Stands for the epoch of an entry that a log does not have; real epochs are >= 0."""
+
+NOWHERE = -1
+
+_BLOCK = 4096
+
+
+def align(first: int, size: int, offsets: Int64, epochs: Int32, checksums: Int64) -> tuple[Int32, Int64]:
+    """The entries of one log laid over offsets first .. first + size - 1; each offset at most once.
+
+    Returns (epochs int32[size], ABSENT where there is no entry; checksums int64[size], 0 there).
+    """
+    aligned_epochs = np.full(size, ABSENT, np.int32)
+    aligned_checksums = np.zeros(size, np.int64)
+    aligned_epochs[offsets - first] = epochs
+    aligned_checksums[offsets - first] = checksums
+    return aligned_epochs, aligned_checksums
+
+
+@kernel
+def compare(epochs_a: Int32, checksums_a: Int64, epochs_b: Int32, checksums_b: Int64) -> tuple[int, int]:
+    """Of two aligned logs: (first position where their entries differ, last position where their epochs are equal).
+
+    Only positions that both logs have count; NOWHERE if there is none.  Two logs match iff the last equal epoch lies
+    before the first difference: both are minimum and maximum, so ranges of offsets can be compared apart.
+    """
+    size = epochs_a.shape[0]
+    first = NOWHERE
+    for start in range(0, size, _BLOCK):
+        stop = min(size, start + _BLOCK)
+        different = np.int64(0)
+        for i in range(start, stop):
+            different |= (checksums_a[i] ^ checksums_b[i]) | np.int64(epochs_a[i] ^ epochs_b[i])
+        if different == 0:
+            continue
+        for i in range(start, stop):
+            both = epochs_a[i] != ABSENT and epochs_b[i] != ABSENT
+            if both and (epochs_a[i] != epochs_b[i] or checksums_a[i] != checksums_b[i]):
+                first = i
+                break
+        if first != NOWHERE:
+            break
+    last = NOWHERE
+    for i in range(size - 1, -1, -1):
+        if epochs_a[i] == epochs_b[i] and epochs_a[i] != ABSENT:
+            last = i
+            break
+    return first, last
+
+
+def classes(aligned: list[tuple[Int32, Int64]]) -> tuple[list[int], list[int]]:
+    """Group identical aligned logs: (class of each log, index of one log of each class)."""
+    class_of: list[int] = []
+    representatives: list[int] = []
+    for i, (epochs, checksums) in enumerate(aligned):
+        for number, j in enumerate(representatives):
+            if np.array_equal(epochs, aligned[j][0]) and np.array_equal(checksums, aligned[j][1]):
+                class_of.append(number)
+                break
+        else:
+            class_of.append(len(representatives))
+            representatives.append(i)
+    return class_of, representatives
+
+
+def disagreements(keys: Int64, values: Int64) -> tuple[Int64, Int64]:
+    """Rows that have the same key and different values: for each such key, its first row and the first row with
+    another value.  Returns (rows, other rows), in order of the key."""
+    if len(keys) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    begins = np.concatenate(([True], sorted_keys[1:] != sorted_keys[:-1]))
+    first_row = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    differs = np.flatnonzero(values[order] != values[first_row])
+    _, one_per_key = np.unique(sorted_keys[differs], return_index=True)
+    picked = differs[one_per_key]
+    return first_row[picked].astype(np.int64), order[picked].astype(np.int64)
+
+
+@kernel
+def falls(values: Int64, groups: Int64) -> tuple[Int64, Int64]:
+    """Where a value is below an earlier one of its group; rows of a group stand together.
+
+    Returns (rows that fell, the earlier row with the largest value), at most one pair per group: the first.
+    """
+    fell = np.empty(values.shape[0], np.int64)
+    highest = np.empty(values.shape[0], np.int64)
+    count = 0
+    top = 0
+    reported = False
+    for i in range(values.shape[0]):
+        if i == 0 or groups[i] != groups[i - 1]:
+            top, reported = i, False
+        elif values[i] >= values[top]:
+            top = i
+        elif not reported:
+            fell[count], highest[count] = i, top
+            count += 1
+            reported = True
+    return fell[:count], highest[:count]
+
+
+@kernel
+def beyond(offsets: Int64, is_mark: Bools, groups: Int64) -> Int64:
+    """Rows that are no mark and whose offset exceeds every earlier mark of their group; the first of each group.
+
+    Rows of a group stand together; before the first mark everything above 0 is beyond.
+    """
+    found = np.empty(offsets.shape[0], np.int64)
+    count = 0
+    mark = np.int64(0)
+    reported = False
+    for i in range(offsets.shape[0]):
+        if i == 0 or groups[i] != groups[i - 1]:
+            mark, reported = np.int64(0), False
+        if is_mark[i]:
+            mark = max(mark, offsets[i])
+        elif offsets[i] > mark and not reported:
+            found[count] = i
+            count += 1
+            reported = True
+    return found[:count]
+
+
+class Log(NamedTuple):
+    """One log as its batches: ends int64[n] ascending (exclusive), prefix hashes at those ends, the log's end offset
+    and the epoch of its last entry (ABSENT if it is empty)."""
+
+    ends: Int64
+    hashes: Int64
+    end: int
+    last_epoch: int
+
+
+class Marks(NamedTuple):
+    """Committed prefixes: everything below offset, with that prefix hash, was committed in `epoch` or earlier.
+
+    known: False where the hash is not known (the mark fell inside a batch).
+    """
+
+    offset: Int64
+    hash: Int64
+    known: Bools
+    epoch: Int64
+
+
+def holds(log: Log, marks: Marks) -> tuple[Bools, Bools]:
+    """Per mark: (the log holds exactly this prefix, the log certainly does not hold it).
+
+    Both are False where the log reaches the mark but nothing is known of the hash there.
+    """
+    reaches = marks.offset <= log.end
+    if len(log.ends) == 0:
+        at_batch_end = np.zeros(len(marks.offset), np.bool_)
+        equal = at_batch_end
+    else:
+        place = np.minimum(np.searchsorted(log.ends, marks.offset), len(log.ends) - 1)
+        at_batch_end = log.ends[place] == marks.offset
+        equal = at_batch_end & (log.hashes[place] == marks.hash)
+    return marks.known & equal, ~reaches | (marks.known & ~equal)
+
+
+def must_hold(log: Log, marks: Marks) -> Bools:
+    """Per mark: whether any correct log with this end and this last epoch holds it.
+
+    A leader of a later epoch holds everything committed before, and a log with an entry of its epoch holds what that
+    leader held up to there (leader completeness, log matching).  Within the epoch of the mark itself, a log is a
+    prefix of its leader's log, so it must hold the mark once it is as long.
+    """
+    later = marks.epoch < log.last_epoch
+    as_long = (marks.epoch == log.last_epoch) & (marks.offset <= log.end)
+    return np.asarray(later | as_long, np.bool_)
+
+
+def out_of_order(invoked: Int64, completed: Int64) -> tuple[int, int] | None:
+    """Of operations in log order: a pair (earlier, later) of positions such that the later one had completed before
+    the earlier one was invoked; None if the order respects real time.  An operation that never completed has a
+    `completed` beyond every index."""
+    if len(invoked) < 2:
+        return None
+    latest_call = np.maximum.accumulate(invoked)[:-1]
+    wrong = np.flatnonzero(completed[1:] < latest_call)
+    if len(wrong) == 0:
+        return None
+    later = int(wrong[0]) + 1
+    return int(np.argmax(invoked[:later])), later
+
+
+_MARK, _APPEND, _FLUSH, _TRUNCATE, _START = 0, 1, 2, 3, 4
+
+
+@kernel
+def keeps(events: Int64, offsets: Int64, holds_mark: Bools) -> tuple[Int64, Int64]:
+    """Follow what one node must keep, through its trace in seq order.
+
+    events: 0 high watermark, 1 append, 2 flush, 3 truncate, 4 start; offsets: -1 where null.
+    holds_mark: after this row the node holds everything below its offset, and that is committed.
+
+    Returns (owed, removed), int64 per row: the row of the largest mark the node owes after this row; and, for a
+    truncation or a start that removed something owed, the row of that mark.  NOWHERE otherwise.  A start is held only
+    to what was flushed; what was rightly lost is owed no longer.
+    """
+    count = events.shape[0]
+    owed = np.full(count, NOWHERE, np.int64)
+    removed = np.full(count, NOWHERE, np.int64)
+    top = NOWHERE
+    flushed = np.int64(0)
+    for i in range(count):
+        event, offset = events[i], offsets[i]
+        if holds_mark[i] and offset > 0 and (top == NOWHERE or offset >= offsets[top]):
+            top = i
+        if event == _FLUSH:
+            flushed = offset
+        elif event in (_TRUNCATE, _START):
+            if top != NOWHERE and offset < offsets[top]:
+                if event == _TRUNCATE or offset < min(flushed, offsets[top]):
+                    removed[i] = top
+                top = NOWHERE
+            flushed = min(flushed, offset)
+        owed[i] = top
+    return owed, removed

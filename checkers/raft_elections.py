@@ -1,0 +1,205 @@
+"""Election safety and votes: at most one leader in an epoch, because every voter votes once in it.
+
+Ongaro & Ousterhout 2014, sections 5.2 and 5.4; KIP-595.  Two majorities share a voter, so two leaders of one epoch need
+a voter that voted twice, or a leader without a majority.  A leader is who says so itself, and whom others take for it:
+a node may die before it can say much of its own leadership.
+
+A vote row is written once the vote is durable and before the candidate hears of it.  The same vote granted again is
+one vote; pre-votes are none.  What a copied quorum-state file says of the vote must agree with the votes traced before
+the copy was taken: after a restart it is all that the voter knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from checkers.checker import Budget, Checker, Part, RunFiles
+from checkers.evidence import by_number, not_judged, numbers, over_budget, read_trace, row, words
+from checkers.kernels.raft import disagreements
+from checkers.raft_traces import Row, TraceFinding, conclude_traces, copy_row, pairs, part_per_node, rows_of
+from checkers.verdict import Verdict, Witness
+
+
+def _judge_leaders(part: Part, budget: Budget) -> TraceFinding:
+    """Of this node: the first row of each epoch it led (per life of its process), the first that names another leader,
+    and every vote."""
+    if excess := over_budget(part, budget):
+        return TraceFinding(unknown=excess)
+    rows: dict[tuple[int, str, str], Row] = {}
+    for said in rows_of(read_trace(part.paths[0], ("role", "vote"))):
+        if said["event"] == "vote":
+            rows.setdefault((said["epoch"], "votes for", str(said["peer"])), said)
+        elif said["role"] == "leader":
+            rows.setdefault((said["epoch"], "leads", str(said["incarnation"])), said)
+        elif said["peer"] is not None:
+            rows.setdefault((said["epoch"], "follows", said["peer"]), said)
+    led = sum(what == "leads" for _, what, _ in rows)
+    return TraceFinding(counts={"times a node became leader": led}, rows=tuple(rows.values()))
+
+
+def _combine_leaders(run: RunFiles, findings: Sequence[TraceFinding]) -> Verdict:
+    if (verdict := not_judged(run, "traces")) is not None:
+        return verdict
+    by_epoch: dict[int, list[Row]] = defaultdict(list)
+    for said in (r for f in findings for r in f.rows):
+        by_epoch[said["epoch"]].append(said)
+    witnesses = [w for epoch in sorted(by_epoch) for w in _judge_epoch(epoch, by_epoch[epoch])]
+    led = sum(any(r["role"] == "leader" for r in rows) for rows in by_epoch.values())
+    return conclude_traces(run, findings, witnesses, {"epochs with a leader": led})
+
+
+def _judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
+    """rows: what all nodes said of one epoch."""
+    own = [r for r in rows if r["role"] == "leader"]
+    said: dict[str, Row] = {}
+    for claim in [*own, *(r for r in rows if r["event"] == "role" and r["role"] != "leader")]:
+        said.setdefault(claim["node"] if claim["role"] == "leader" else claim["peer"], claim)
+    leaders = sorted(said, key=by_number)
+    votes = sorted((r for r in rows if r["event"] == "vote"), key=lambda r: by_number(r["node"]))
+    if len(leaders) > 1:
+        claims = [said[name] for name in leaders]
+        return [
+            _elected(
+                "two leaders in one epoch",
+                f"{' and '.join(leaders)} were both leader of epoch {epoch}.",
+                (claims, votes),
+                [_claim(name, said[name]) for name in leaders],
+                "at most one leader in an epoch: two majorities share a voter, and a voter votes once",
+            )
+        ]
+    if len({r["incarnation"] for r in own}) > 1:
+        return [
+            _elected(
+                "leader again after a restart",
+                f"{leaders[0]} led epoch {epoch}, was restarted, and led the same epoch again.",
+                (own, votes),
+                [f"{leaders[0]} became leader of epoch {epoch} in more than one life of its process."],
+                "a restarted leader needs a new epoch: what it had not written to disk is gone, and it would put other "
+                "entries at the same offsets of the same epoch",
+            )
+        ]
+    return []
+
+
+def _elected(kind: str, summary: str, rows: tuple[list[Row], list[Row]], why: list[str], expected: str) -> Witness:
+    """rows: claims to leadership, votes."""
+    claims, votes = rows
+    voters: dict[str, list[str]] = defaultdict(list)
+    for vote in votes:
+        voters[str(vote["peer"])].append(vote["node"])
+    epoch = claims[0]["epoch"]
+    names = {r["node"] if r["role"] == "leader" else r["peer"] for r in claims}
+    facts: dict[str, Any] = {
+        "nodes": sorted(names, key=by_number),
+        "epoch": epoch,
+        "offset": None,
+        "votes": dict(voters),
+        "why": why + [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()],
+        "expected": expected,
+    }
+    return Witness(kind, summary, rows=tuple(claims + votes), facts=facts)
+
+
+def _claim(leader: str, said: Row) -> str:
+    if said["node"] == leader:
+        return f"{leader} became leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
+    return f"{said['node']} took {leader} for the leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
+
+
+def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
+    if excess := over_budget(part, budget):
+        return TraceFinding(unknown=excess)
+    votes = read_trace(part.paths[0], ("vote",))
+    epochs, seqs, peers = numbers(votes, "epoch"), numbers(votes, "seq"), words(votes, "peer")
+    number = {name: i for i, name in enumerate(dict.fromkeys(peers))}
+    twice = disagreements(epochs, np.array([number[name] for name in peers], np.int64))
+    witnesses = [_voted_twice(row(votes, a, "trace"), row(votes, b, "trace")) for a, b in pairs(twice)]
+    copied: list[Row] = part.params["copies"]
+    for copy in copied:
+        given = np.flatnonzero((epochs == copy["quorum_epoch"]) & (seqs <= copy["trace_seq"]))
+        if len(given) and peers[given[-1]] != copy["voted_for"]:
+            witnesses.append(_not_kept(row(votes, int(given[-1]), "trace"), copy))
+            break
+    witnesses += _copies_disagree(copied)
+    counts = {"votes": len(votes), "quorum-state files": sum(c["quorum_epoch"] >= 0 for c in copied)}
+    return TraceFinding(tuple(witnesses), counts)
+
+
+def _voted_twice(one: Row, two: Row) -> Witness:
+    restarted = ", restarted in between" if one["incarnation"] != two["incarnation"] else ""
+    return Witness(
+        kind="voted twice in one epoch",
+        summary=f"{one['node']} voted for {one['peer']} and for {two['peer']} in epoch {one['epoch']}{restarted}.",
+        rows=(one, two),
+        facts={
+            "nodes": [one["node"], one["peer"], two["peer"]],
+            "epoch": one["epoch"],
+            "offset": None,
+            "why": [
+                f"{r['node']} gave its vote in epoch {r['epoch']} to {r['peer']} (seq {r['seq']}, process life "
+                f"{r['incarnation']})."
+                for r in (one, two)
+            ],
+            "expected": "one vote per voter and epoch, or two candidates can each have a majority",
+        },
+    )
+
+
+def _not_kept(vote: Row, copy: Row) -> Witness:
+    given = f"{vote['node']} gave its vote in epoch {vote['epoch']} to {vote['peer']} (its trace, seq {vote['seq']})."
+    return _quorum_state_disagrees(vote["node"], vote["peer"], (vote, copy_row(copy)), copy, given)
+
+
+def _copies_disagree(copied: Sequence[Row]) -> list[Witness]:
+    """The first two successive copies of one epoch whose votes differ."""
+    for earlier, later in pairwise(copied):
+        given = earlier["voted_for"]
+        if given is not None and earlier["quorum_epoch"] == later["quorum_epoch"] and later["voted_for"] != given:
+            why = f"Copy {earlier['copy']} ({earlier['when']}) found a vote of {later['node']} for {given}."
+            return [_quorum_state_disagrees(later["node"], given, (copy_row(earlier), copy_row(later)), later, why)]
+    return []
+
+
+def _quorum_state_disagrees(node: str, given: str, rows: tuple[Row, Row], copy: Row, why: str) -> Witness:
+    epoch, kept = copy["quorum_epoch"], copy["voted_for"]
+    holds = f"a vote for {kept}" if kept is not None else "no vote"
+    return Witness(
+        kind="voted twice in one epoch" if kept is not None else "vote not kept",
+        summary=f"{node} voted for {given} in epoch {epoch}, but later its quorum-state holds {holds} in that epoch.",
+        rows=rows,
+        facts={
+            "nodes": [node, given],
+            "epoch": epoch,
+            "offset": None,
+            "why": [why, f"Copy {copy['copy']} ({copy['when']}), taken later, finds {holds} of epoch {epoch} there."],
+            "expected": "a vote is kept for as long as its epoch lasts, or the voter can vote again after a restart",
+        },
+    )
+
+
+def _combine_votes(run: RunFiles, findings: Sequence[TraceFinding]) -> Verdict:
+    return not_judged(run, "traces") or conclude_traces(run, findings)
+
+
+ELECTION_SAFETY = Checker(
+    name="election-safety",
+    title="Election safety",
+    question="Was there at most one leader in every epoch?",
+    split=part_per_node,
+    judge=_judge_leaders,
+    combine=_combine_leaders,
+)
+
+VOTE_ONCE = Checker(
+    name="vote-once",
+    title="One vote per epoch",
+    question="Did every voter vote at most once in an epoch, restarts included?",
+    split=part_per_node,
+    judge=_judge_votes,
+    combine=_combine_votes,
+)

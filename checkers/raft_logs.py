@@ -1,0 +1,278 @@
+"""Log matching: where two logs have an entry of the same epoch at the same offset, they are equal up to there.
+
+Ongaro & Ousterhout 2014, figure 3.  The property holds between any two logs at any two times, so every copy of every
+node is held against every other one: the copies taken before each heal still have the uncommitted tails that are gone
+at the end.
+
+For two logs aligned by offset let d be the first offset where epoch or checksum differ.  They match iff no offset >= d
+has equal epochs (d itself included: one epoch, two contents).  A node that was cut off rightly carries a tail of an
+older epoch; such a tail differs in every epoch behind d and is no violation.
+
+A part is a range of offsets over all files, the size of a row group.  Inside a range identical slices are grouped
+first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not 435.
+What a range says of two logs is a first difference and a last equal epoch; minimum and maximum join the ranges.
+A log by itself must have no hole, and its epochs never fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.checker import Budget, Checker, Part, RunFiles
+from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers
+from checkers.kernels.raft import NOWHERE, align, classes, compare
+from checkers.verdict import Verdict, Witness
+
+RANGE = 1 << 17
+"""Offsets per part; a writer whose row groups hold as many entries lets a part open nothing it does not need."""
+
+ENTRY_SIZE_BYTES = 12
+"""Of an aligned entry: its epoch and its checksum."""
+
+_COLUMNS = ["copy", "offset", "epoch", "checksum"]
+
+LogName = tuple[str, int]
+"""Which log: node, copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFinding:
+    """What one range of offsets says.
+
+    logs: those with an entry in the range.  class_of: class of each, by identical content in the range.
+    compared: (class, class) -> (first offset that differs, last offset of equal epochs), NOWHERE if there is none.
+    edges: per log (first offset, last offset, epoch of the first, epoch of the last).
+    holes, falls: (log, offset) at most one of each per log: the entry after a hole, or of a lower epoch.
+    """
+
+    logs: tuple[LogName, ...]
+    class_of: tuple[int, ...]
+    compared: dict[tuple[int, int], tuple[int, int]]
+    edges: tuple[tuple[int, int, int, int], ...]
+    holes: tuple[tuple[LogName, int], ...]
+    falls: tuple[tuple[LogName, int], ...]
+    entries: int
+    unknown: str = ""
+
+
+def _split(run: RunFiles) -> list[Part]:
+    files = node_files(run.log)
+    if not files:
+        return []
+    spans = {path: _spans(path) for path in files.values()}
+    end = max((last + 1 for groups in spans.values() for _, last in groups), default=0)
+    parts = []
+    for first in range(0, end, RANGE):
+        groups = {
+            path: [i for i, (low, high) in enumerate(spans[path]) if low < first + RANGE and high >= first]
+            for path in files.values()
+        }
+        wanted = {path: some for path, some in groups.items() if some}
+        if wanted:
+            parts.append(Part(tuple(wanted), {"first": first, "groups": list(wanted.values())}))
+    return parts
+
+
+def _spans(path: str) -> list[tuple[int, int]]:
+    """Lowest and highest offset of each row group; everything where the writer kept no statistics."""
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.names.index("offset")
+    spans = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(column).statistics
+        if metadata.row_group(group).num_rows == 0:
+            spans.append((0, -1))
+        elif statistics is None or not statistics.has_min_max:
+            raise ValueError(f"{path}: row group {group} has no statistics of its offsets; write it with statistics")
+        else:
+            spans.append((statistics.min, statistics.max))
+    return spans
+
+
+def _judge(part: Part, budget: Budget) -> RangeFinding:
+    first: int = part.params["first"]
+    names: list[LogName] = []
+    columns, edges, holes, falls = [], [], [], []
+    for path, groups in zip(part.paths, part.params["groups"], strict=True):
+        table = pq.ParquetFile(path).read_row_groups(groups, columns=["node", *_COLUMNS])
+        table = table.filter(pc.and_(pc.greater_equal(table["offset"], first), pc.less(table["offset"], first + RANGE)))
+        copy_column = numbers(table, "copy")
+        for copy in np.unique(copy_column):
+            one = table.filter(copy_column == copy)
+            name = (str(one["node"][0].as_py()), int(copy))
+            offsets, epochs = numbers(one, "offset"), numbers(one, "epoch")
+            order = np.argsort(offsets, kind="stable")
+            offsets, epochs, checksums = offsets[order], epochs[order], numbers(one, "checksum")[order]
+            steps = np.diff(offsets)
+            holes += [(name, int(offsets[i + 1])) for i in np.flatnonzero(steps != 1)[:1]]
+            falls += [(name, int(offsets[i + 1])) for i in np.flatnonzero(np.diff(epochs) < 0)[:1]]
+            edges.append((int(offsets[0]), int(offsets[-1]), int(epochs[0]), int(epochs[-1])))
+            names.append(name)
+            columns.append((offsets, epochs.astype(np.int32), checksums))
+    size = max((last + 1 - first for _, last, _, _ in edges), default=0)
+    if len(columns) * size * ENTRY_SIZE_BYTES > budget.size_bytes:
+        words = f"offsets from {first}: {len(columns)} logs of {size} entries are beyond {budget.size_bytes} bytes"
+        return RangeFinding((), (), {}, (), (), (), 0, words)
+    slices = [align(first, size, *column) for column in columns]
+    class_of, representatives = classes(slices)
+    compared = {}
+    for a, i in enumerate(representatives):
+        for b, j in enumerate(representatives[: a + 1]):
+            different, equal = compare(*slices[i], *slices[j])
+            compared[a, b] = (_absolute(first, different), _absolute(first, equal))
+    entries = sum(last - low + 1 for low, last, _, _ in edges)
+    return RangeFinding(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
+
+
+def _absolute(first: int, position: int) -> int:
+    return NOWHERE if position == NOWHERE else first + position
+
+
+def _combine(run: RunFiles, findings: Sequence[RangeFinding]) -> Verdict:
+    if (verdict := not_judged(run, "logs")) is not None:
+        return verdict
+    names = sorted({name for f in findings for name in f.logs})
+    different, equal = _join(names, findings)
+    forked = np.argwhere((different >= 0) & (equal >= different))
+    pairs = [(names[i], names[j], int(different[i, j])) for i, j in forked if i < j]
+    files = node_files(run.log)
+    witnesses = [_fork(files, *pair) for pair in _one_per_nodes(pairs, run)]
+    witnesses += _broken(files, findings)
+    looked_at = {
+        "nodes": len({node for node, _ in names}),
+        "copies": len({copy for _, copy in names}),
+        "logs": len(names),
+        "entries": sum(f.entries for f in findings),
+        "pairs of logs": len(names) * (len(names) - 1) // 2,
+    }
+    return conclude(witnesses, looked_at, [f.unknown for f in findings if f.unknown] + gaps(run, "logs"))
+
+
+def _join(names: list[LogName], findings: Sequence[RangeFinding]) -> tuple[Any, Any]:
+    """Over all ranges, per pair of logs: the first offset that differs, the last offset of equal epochs."""
+    number = {name: i for i, name in enumerate(names)}
+    nothing = np.iinfo(np.int64).max
+    different = np.full((len(names), len(names)), nothing, np.int64)
+    equal = np.full((len(names), len(names)), NOWHERE, np.int64)
+    for finding in findings:
+        if not finding.logs:
+            continue
+        size = max(finding.class_of) + 1
+        d = np.full((size, size), nothing, np.int64)
+        e = np.full((size, size), NOWHERE, np.int64)
+        for (a, b), (first, last) in finding.compared.items():
+            d[a, b] = d[b, a] = nothing if first == NOWHERE else first
+            e[a, b] = e[b, a] = last
+        rows = np.array([number[name] for name in finding.logs])
+        kinds = np.array(finding.class_of)
+        here = np.ix_(rows, rows)
+        different[here] = np.minimum(different[here], d[np.ix_(kinds, kinds)])
+        equal[here] = np.maximum(equal[here], e[np.ix_(kinds, kinds)])
+    different[different == nothing] = NOWHERE
+    return different, equal
+
+
+def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: RunFiles) -> list[tuple[LogName, LogName, int]]:
+    """One pair of copies for every two nodes that forked at one offset, the latest copies; lowest offset first."""
+    latest: dict[tuple[str, str, int], tuple[LogName, LogName, int]] = {}
+    for pair in sorted(pairs, key=lambda p: (p[0][1], p[1][1])):
+        (a, _), (b, _), d = pair
+        latest[min(a, b), max(a, b), d] = pair
+    return sorted(latest.values(), key=lambda p: (p[2], p[0], p[1]))
+
+
+def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witness:
+    """The witness for two logs: both entries where they part, and both where their epochs meet again."""
+    meeting = _first_equal_epoch(files, a, b, different)
+    rows_a = log_rows(files[a[0]], a[1], (different, meeting))
+    rows_b = log_rows(files[b[0]], b[1], (different, meeting))
+    epoch = rows_a[-1]["epoch"]
+    where = "in the same entry" if meeting == different else f"though both have an entry of epoch {epoch} at {meeting}"
+    return Witness(
+        kind="logs differ below an equal epoch",
+        summary=f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where} (epoch {epoch}).",
+        rows=tuple(rows_a + rows_b),
+        facts={
+            "nodes": [a[0], b[0]],
+            "copies": [a[1], b[1]],
+            "epoch": epoch,
+            "offset": different,
+            "equal_epoch_at": meeting,
+            "why": [
+                f"At offset {different} the two logs hold different entries.",
+                f"At offset {meeting} both hold an entry that the leader of epoch {epoch} placed there.",
+                "A follower takes an entry only if it has the one before it, so everything below should be equal.",
+            ],
+            "expected": f"equal logs up to offset {meeting}",
+        },
+    )
+
+
+def _name(log: LogName) -> str:
+    return f"{log[0]} (copy {log[1]})"
+
+
+def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int) -> int:
+    def epochs(log: LogName) -> dict[int, int]:
+        wanted = [("copy", "=", log[1]), ("offset", ">=", start)]
+        table = pq.read_table(files[log[0]], columns=["offset", "epoch"], filters=wanted)
+        return dict(zip(table["offset"].to_pylist(), table["epoch"].to_pylist(), strict=True))
+
+    of_a, of_b = epochs(a), epochs(b)
+    return min(offset for offset, epoch in of_a.items() if of_b.get(offset) == epoch)
+
+
+def _broken(files: dict[str, str], findings: Sequence[RangeFinding]) -> list[Witness]:
+    """Witnesses for logs that are wrong by themselves, inside a range or where two ranges meet."""
+    holes = {log: offset for f in reversed(findings) for log, offset in f.holes}
+    falls = {log: offset for f in reversed(findings) for log, offset in f.falls}
+    before: dict[LogName, tuple[int, int]] = {}
+    for finding in findings:
+        for log, (first, last, first_epoch, last_epoch) in zip(finding.logs, finding.edges, strict=True):
+            if log in before and first != before[log][0] + 1:
+                holes.setdefault(log, first)
+            if log in before and first_epoch < before[log][1]:
+                falls.setdefault(log, first)
+            before[log] = (last, last_epoch)
+    return [
+        _single(files, log, offset, "log has a hole", "the entry before it is missing", "offsets without a gap")
+        for log, offset in sorted(holes.items())
+    ] + [
+        _single(
+            files, log, offset, "epoch went back", "its epoch is below that of the entry before it", "rising epochs"
+        )
+        for log, offset in sorted(falls.items())
+    ]
+
+
+def _single(files: dict[str, str], log: LogName, offset: int, kind: str, why: str, expected: str) -> Witness:
+    rows = log_rows(files[log[0]], log[1], (offset - 1, offset))
+    return Witness(
+        kind=kind,
+        summary=f"In the log of {_name(log)}, offset {offset}: {why}.",
+        rows=tuple(rows),
+        facts={
+            "nodes": [log[0]],
+            "copies": [log[1]],
+            "epoch": rows[-1]["epoch"],
+            "offset": offset,
+            "why": [f"At offset {offset} {why}."],
+            "expected": expected,
+        },
+    )
+
+
+LOG_MATCHING = Checker(
+    name="log-matching",
+    title="Log matching",
+    question="Where two logs have an entry of the same epoch at the same offset, are they equal up to there?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+)
