@@ -8,11 +8,15 @@ because afterwards the uncommitted tails are gone and all logs agree.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 from harness.store import RunFolder
 from system_under_test.subject import Collected, Node
 
+_INDEX = "copies.json"
 _COPY = 'rm -rf "$2" && mkdir -p "$2" && cp -a "$1/." "$2" && cat "$3"/*.jsonl 2>/dev/null | wc -c'
 
 
@@ -51,3 +55,15 @@ class Copies:
             await node.copy_out(aside, folder)
             await node.run(["rm", "-rf", aside], timeout_s=30)
             self.taken.append(Collected(number, when, node.name, state, folder, int(done.stdout)))
+
+    def write_index(self) -> None:
+        """Write `copies.json`, so that the copies can be told apart when the run is judged, now or later."""
+        root = self._run.root
+        self._run.write_json(_INDEX, [{**asdict(c), "folder": str(c.folder.relative_to(root))} for c in self.taken])
+
+
+def copies_of(run_folder: Path) -> list[Collected]:
+    """The copies a run took, as its index tells; none if it took none."""
+    index = run_folder / _INDEX
+    rows = json.loads(index.read_text()) if index.exists() else []
+    return [Collected(**{**row, "folder": run_folder / row["folder"]}) for row in rows]

@@ -21,7 +21,6 @@ from checkers.history import Type
 from harness.backends.backend import Backend, ClusterSpec
 from harness.collect import Copies
 from harness.interpreter import Interpreter
-from harness.judging import copies_to_json
 from harness.progress import Progress
 from harness.rates import achieved_rate_hz
 from harness.recorder import Recorder
@@ -207,7 +206,7 @@ class Conductor:
         try:
             await self.copies.take(when, leave_stopped=leave_stopped)
         finally:
-            self.run_folder.write_json("copies.json", copies_to_json(self.copies.taken, self.run_folder.root))
+            self.copies.write_index()
         await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
 
     async def _recover(self) -> None:

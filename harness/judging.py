@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from checkers.checker import Checker, RunFiles
 from checkers.pipeline import judge_run, write_results
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
+from harness.collect import copies_of
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec
-from system_under_test.subject import Collected, Declares
+from system_under_test.subject import Declares
 
 OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
 OF_LOGS = ("log-matching", "committed-never-lost", "history-against-log")
@@ -36,14 +36,6 @@ def checkers_for(spec: Spec, declares: Declares) -> list[Checker]:
     return [checker for name, checker in CATALOG.items() if name in names]
 
 
-def copies_to_json(copies: list[Collected], root: Path) -> list[dict[str, Any]]:
-    return [{**asdict(c), "folder": str(c.folder.relative_to(root))} for c in copies]
-
-
-def copies_from_json(rows: list[dict[str, Any]], root: Path) -> list[Collected]:
-    return [Collected(**{**row, "folder": root / row["folder"]}) for row in rows]
-
-
 def judge(
     root: Path, spark: SparkJudge | None, progress: Callable[[str], None], report: bool = True
 ) -> Mapping[str, Any]:
@@ -57,11 +49,9 @@ def judge(
     began = time.monotonic()
     progress("sealing the history")
     seal(root)
-    copies_file = root / "copies.json"
-    copies = copies_from_json(json.loads(copies_file.read_text()), root) if copies_file.exists() else []
     if subject.declares.logs or subject.declares.traces:
         progress("reading logs and traces")
-        subject.tables(root, copies, test["started_monotonic_ns"])
+        subject.tables(root, copies_of(root), test["started_monotonic_ns"])
     verdicts = judge_run(RunFiles(root), checkers_for(spec, subject.declares), spark, progress)
     results = write_results(root, verdicts)
     judged = time.monotonic()
