@@ -116,7 +116,7 @@ class Log:
         """See `LogView`.  Bodies are raw bytes.  Raises ValueError below the start or beyond the end."""
         if not self.start_offset <= offset <= self.end_offset:
             raise ValueError(f"offset {offset} is not within {self.start_offset}..{self.end_offset}")
-        found = []
+        found: list[Batch] = []
         for batch in self.batches(offset):
             max_size_bytes -= len(batch.body)  # type: ignore[arg-type]
             if found and max_size_bytes < 0:

@@ -55,8 +55,9 @@ Handler = Callable[[Call], Awaitable[Entity | None]]
 class Server:
     """A listening socket and its connections.  `port` is the real one where 0 was asked for."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, on_disconnect: Callable[[int], None] = lambda number: None) -> None:
         self._handler = handler
+        self._on_disconnect = on_disconnect
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
@@ -104,6 +105,7 @@ class Server:
             log.exception("connection %d from %s closed: its request could not be handled", number, peer)
         finally:
             writer.transport.abort()
+            self._on_disconnect(number)
 
     async def _answer(self, number: int, frame: bytes) -> bytes | None:
         header, at = decode_request_header(frame)
@@ -124,8 +126,12 @@ class Server:
         return encode_response(header.correlation_id, response)
 
 
-async def serve(host: str, port: int, handler: Handler) -> Server:
-    """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `handler`."""
-    server = Server(handler)
+async def serve(
+    host: str, port: int, handler: Handler, on_disconnect: Callable[[int], None] = lambda number: None
+) -> Server:
+    """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `handler`.
+
+    on_disconnect: told the number of a connection once it is over, whatever ended it."""
+    server = Server(handler, on_disconnect)
     await server.listen(host, port)
     return server
