@@ -1,0 +1,5 @@
+"""`python -m harness.agent`."""
+
+from harness.agent.program import main
+
+main()

@@ -1,0 +1,126 @@
+"""The agent's child processes: the one server, commands, and orphans that were left to it.
+
+Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at who ended (WNOWAIT), so
+that while the dead leader of a group still holds its number, the rest of the group can be killed without hitting a
+stranger; only then it collects the status.  Whatever ends and is not known here was an orphan (the agent is PID 1 of
+its container, and a subreaper elsewhere) and is collected silently.
+
+Every child leads a session of its own, so that a signal meets the server with all that it started, and a Ctrl-C at
+the harness' terminal meets neither.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTLE_S = 2.0
+"""How long a stop or continue may take to show in /proc before it counts as failed."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process we started.  ended: called once, after it was reaped, with its status (minus the signal)."""
+
+    process: subprocess.Popen[bytes]
+    ended: Callable[[int], None]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Children:
+    """Starts children and notices their end.  Lives on one thread, the one that receives SIGCHLD."""
+
+    def __init__(self) -> None:
+        self._living: dict[int, Child] = {}
+        self.orphans_reaped = 0
+
+    def start(self, argv: Sequence[str], ended: Callable[[int], None], **popen: Any) -> Child:
+        """Raises OSError if argv cannot be executed."""
+        process = subprocess.Popen(
+            list(argv), stdin=popen.pop("stdin", subprocess.DEVNULL), start_new_session=True, **popen
+        )
+        child = Child(process, ended)
+        self._living[process.pid] = child
+        return child
+
+    def reap(self) -> None:
+        """Collect every child that has ended."""
+        while True:
+            try:
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if seen is None:
+                return
+            child = self._living.pop(seen.si_pid, None)
+            if child is not None:
+                signal_group(child.pid, signal.SIGKILL)
+            _, raw = os.waitpid(seen.si_pid, 0)
+            if child is None:
+                self.orphans_reaped += 1
+                continue
+            child.process.returncode = os.waitstatus_to_exitcode(raw)
+            child.ended(child.process.returncode)
+
+    def kill_all(self) -> None:
+        """Kill every child with its group and collect them; used when the agent ends."""
+        for pid in list(self._living):
+            signal_group(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 1.0
+        while self._living and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.001)
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of descendants whose parent died, as PID 1 is anyway.  False where the kernel refuses."""
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a whole group; a no-op if nobody is left in it."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of the process is stopped by a signal."""
+    try:
+        states = [_state_letter(task / "stat") for task in Path(f"/proc/{pid}/task").iterdir()]
+    except FileNotFoundError:
+        return False
+    return bool(states) and all(state in "Tt" for state in states)
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Poll for at most _SETTLE_S; a stop or continue usually shows within 0.1 ms."""
+    deadline = time.monotonic() + _SETTLE_S
+    pause_s = 0.00005
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.005)
+    return True
+
+
+def environment(added: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **added}
+
+
+def _state_letter(stat: Path) -> str:
+    """The third field of /proc's stat; the second is a name in parentheses that may hold anything."""
+    return stat.read_text().rpartition(")")[2].split()[0]

@@ -1,0 +1,78 @@
+"""Running a command to its end, and reading how much CPU time the machine's owner took away."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.agent.children import Children, signal_group
+
+
+async def run(
+    children: Children, argv: Sequence[str], timeout_s: float, given: bytes = b""
+) -> tuple[int, bytes, bytes]:
+    """Status (minus the signal's number), stdout and stderr of a command that reads `given`.
+
+    Raises OSError if argv cannot be executed, or if it takes longer than timeout_s (it is then killed).
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def note(status: int) -> None:
+        if not ended.done():  # after a timeout nobody waits any more
+            ended.set_result(status)
+
+    read_end, write_end = os.pipe()
+    try:
+        child = children.start(
+            argv,
+            note,
+            stdin=read_end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError:
+        os.close(write_end)
+        raise
+    finally:
+        os.close(read_end)
+    feeding = loop.run_in_executor(None, _feed, write_end, given)
+    assert child.process.stdout is not None
+    assert child.process.stderr is not None
+    everything = asyncio.gather(_read_all(child.process.stdout), _read_all(child.process.stderr), ended, feeding)
+    try:
+        out, err, status, _ = await asyncio.wait_for(everything, timeout_s)
+    except TimeoutError:
+        signal_group(child.pid, signal.SIGKILL)
+        raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {timeout_s:g} s and was killed") from None
+    return status, out, err
+
+
+def steal_s() -> float:
+    """CPU seconds since boot, over all CPUs, that a hypervisor gave to others (field 8 of /proc/stat)."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+async def _read_all(pipe: object) -> bytes:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+def _feed(descriptor: int, given: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as pipe:
+        try:
+            pipe.write(given)
+            pipe.flush()
+        except BrokenPipeError:
+            return  # a command may end without reading what it was given

@@ -1,0 +1,84 @@
+"""Files of a node: written whole, read from an offset, copied out as a tar stream."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write(path: str, data: bytes) -> None:
+    """Create or replace a file so that no reader ever sees half of it; parents are made."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(target.name + ".unfinished")
+    unfinished.write_bytes(data)
+    unfinished.replace(target)
+
+
+def read(path: str, offset: int, size_bytes: int, piece: Callable[[bytes], None], piece_bytes: int) -> None:
+    """Hand `piece` up to size_bytes (-1: all) from `offset`; nothing beyond the end, or if there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        left = size_bytes if size_bytes >= 0 else max(0, os.fstat(descriptor).st_size - offset)
+        while left > 0 and (data := os.pread(descriptor, min(left, piece_bytes), offset)):
+            piece(data)
+            offset += len(data)
+            left -= len(data)
+    finally:
+        os.close(descriptor)
+
+
+def pack(path: str, piece: Callable[[bytes], None], piece_bytes: int) -> str:
+    """Hand `piece` a tar of one file (named "file") or of a folder's contents; returns "file" or "folder".
+
+    Each file is taken as long as it is when it is opened, so one that grows meanwhile does no harm; one that vanishes
+    is left out, and so is whatever is neither file nor folder.  Raises FileNotFoundError if there is no such path.
+    """
+    root = Path(path)
+    if not root.exists():
+        raise FileNotFoundError(errno.ENOENT, "no such file or folder on the node", path)
+    out = _Pieces(piece, piece_bytes)
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, bufsize=piece_bytes) as tar:  # type: ignore[call-overload]
+        if root.is_file():
+            _add(tar, root, "file")
+        else:
+            for found in sorted(root.rglob("*")):
+                _add(tar, found, str(found.relative_to(root)))
+    return "file" if root.is_file() else "folder"
+
+
+class _Pieces:
+    """What tarfile writes to."""
+
+    def __init__(self, piece: Callable[[bytes], None], piece_bytes: int) -> None:
+        self._piece = piece
+        self._piece_bytes = piece_bytes
+
+    def write(self, data: bytes) -> int:
+        for at in range(0, len(data), self._piece_bytes):
+            self._piece(data[at : at + self._piece_bytes])
+        return len(data)
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    try:
+        status = path.lstat()
+        entry = tarfile.TarInfo(name)
+        entry.mode, entry.mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+        if stat.S_ISDIR(status.st_mode):
+            entry.type = tarfile.DIRTYPE
+            tar.addfile(entry)
+        elif stat.S_ISREG(status.st_mode):
+            data = path.read_bytes()
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    except FileNotFoundError:
+        return

@@ -1,0 +1,271 @@
+"""The agent itself: frames in, a table of verbs, frames out, and an end that leaves nothing behind.
+
+Requests run concurrently; answers go out as they are ready.  The end comes with the end of stdin, with SIGTERM or with
+a stream that is no longer frames.  A sentinel thread watches for the end too, because a client that blocks the loop
+must not keep a dead harness' node alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import gc
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.agent import commands, files
+from harness.agent.beacons import Beacons
+from harness.agent.children import Children, adopt_orphans
+from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
+from harness.agent.hosted_clients import HostedClients
+from harness.agent.rules import Rules
+from harness.agent.server import Server
+
+Answer = tuple[dict[str, Any], bytes]
+Verb = Callable[["Asked"], Awaitable[Answer]]
+
+_SENTINEL_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request.  piece: sends a part of a long answer; callable from any thread but the loop's, and blocks while
+    the harness is slow to read."""
+
+    args: Mapping[str, Any]
+    body: bytes
+    piece: Callable[[bytes], None]
+
+
+def main() -> None:
+    """Speak over the process' own stdin and stdout until they end.  Does not return."""
+    commands_in, answers_out = os.dup(0), os.dup(1)
+    with Path("/dev/null").open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # whatever a client's module prints must not get among the frames
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends us in order
+    sys.setswitchinterval(0.0005)  # a computing client holds up the beacons' thread no longer than this
+    adopt_orphans()
+    agent = Agent()
+    threading.Thread(target=agent.watch_for_end, args=(commands_in,), name="sentinel", daemon=True).start()
+    try:
+        asyncio.run(agent.serve(commands_in, answers_out))
+    except BaseException:  # noqa: BLE001 - said, then ended: nothing may keep a failed agent alive
+        traceback.print_exc()
+        agent.end("the program failed")
+
+
+def log(words: str) -> None:
+    print(f"agent {time.monotonic():.3f} {words}", file=sys.stderr, flush=True)
+
+
+class Agent:
+    def __init__(self) -> None:
+        self._children = Children()
+        self._server = Server(self._children, self._send)
+        self._clients = HostedClients(log)
+        self._rules = Rules(self._children)
+        self._beacons: Beacons | None = None
+        self._ending = threading.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+        self._writer: asyncio.StreamWriter | None = None
+        self._verbs: dict[str, Verb] = {
+            "hello": self._hello,
+            "start": self._start,
+            "signal": self._signal,
+            "state": self._state,
+            "run": self._run,
+            "read": self._read,
+            "write": self._write,
+            "copy_out": self._copy_out,
+            "clients.open": self._clients_open,
+            "clients.invoke": self._clients_invoke,
+            "clients.close": self._clients_close,
+            "beacons.start": self._beacons_start,
+            "beacons.interval": self._beacons_interval,
+            "beacons.mark": self._beacons_mark,
+            "beacons.count": self._beacons_count,
+            "beacons.health": self._beacons_health,
+            "nft": self._nft,
+            "steal": self._steal,
+        }
+
+    async def serve(self, commands_in: int, answers_out: int) -> None:
+        """Answer until the stream ends or breaks, then end.  Does not return."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
+        loop.add_signal_handler(signal.SIGTERM, self.end, "asked to end (SIGTERM)")
+        reader, self._writer = await _streams(commands_in, answers_out)
+        _quiet_collector()
+        decoder = Decoder()
+        while data := await reader.read(PIECE_BYTES):
+            try:
+                for header, body in decoder.feed(data):
+                    task = asyncio.ensure_future(self._answer(header, body))
+                    self._running.add(task)
+                    task.add_done_callback(self._running.discard)
+            except BrokenStream as broken:
+                self.end(str(broken))
+        self.end("the stream ended within a frame" if decoder.torn else "the stream ended")
+
+    def watch_for_end(self, commands_in: int) -> None:
+        """The sentinel: sees the other side hang up without reading, and gives the loop a moment to end by itself."""
+        poll = select.poll()
+        poll.register(commands_in, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
+        poll.poll()
+        time.sleep(_SENTINEL_GRACE_S)
+        self.end("the stream ended while the loop was stuck")
+
+    def end(self, why: str) -> None:
+        """Kill the server, delete our rules, exit.  Does not return; the first caller does it, others wait."""
+        with self._ending:
+            try:
+                log(f"ending: {why}")
+                self._children.kill_all()
+                self._rules.delete_owned()
+            finally:
+                os._exit(0)
+
+    async def _answer(self, header: Mapping[str, Any], body: bytes) -> None:
+        number = header.get("id")
+        loop = asyncio.get_running_loop()
+
+        def piece(data: bytes) -> None:
+            asyncio.run_coroutine_threadsafe(self._send_and_drain({"id": number, "more": True}, data), loop).result()
+
+        try:
+            verb = self._verbs.get(str(header.get("verb")))
+            if verb is None:
+                raise OSError(errno.ENOSYS, f"this agent knows no {header.get('verb')!r}")
+            result, answer = await verb(Asked(header.get("args") or {}, body, piece))
+            self._send({"id": number, "result": result}, answer)
+        except Exception as error:  # noqa: BLE001 - every failure travels back as the node's own words
+            code = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+            self._send({"id": number, "errno": code, "words": _words(error)})
+
+    def _send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        if self._writer is not None:
+            self._writer.write(encode(header, body))
+
+    async def _send_and_drain(self, header: Mapping[str, Any], body: bytes) -> None:
+        self._send(header, body)
+        assert self._writer is not None
+        await self._writer.drain()
+
+    # ---- verbs -------------------------------------------------------------------------------------------------
+
+    async def _hello(self, asked: Asked) -> Answer:
+        python = ".".join(map(str, sys.version_info[:3]))
+        return {"pid": os.getpid(), "monotonic_ns": time.monotonic_ns(), "python": python}, b""
+
+    async def _start(self, asked: Asked) -> Answer:
+        return {"pid": self._server.start(asked.args["argv"], asked.args["env"], asked.args["output"])}, b""
+
+    async def _signal(self, asked: Asked) -> Answer:
+        self._server.signal(asked.args["name"])
+        return {}, b""
+
+    async def _state(self, asked: Asked) -> Answer:
+        return {"state": self._server.state()}, b""
+
+    async def _run(self, asked: Asked) -> Answer:
+        status, out, err = await commands.run(self._children, asked.args["argv"], asked.args["timeout_s"], asked.body)
+        return {"status": status, "stdout_bytes": len(out)}, out + err
+
+    async def _read(self, asked: Asked) -> Answer:
+        await _in_thread(
+            files.read, asked.args["path"], asked.args["offset"], asked.args["size_bytes"], asked.piece, PIECE_BYTES
+        )
+        return {}, b""
+
+    async def _write(self, asked: Asked) -> Answer:
+        await _in_thread(files.write, asked.args["path"], asked.body)
+        return {}, b""
+
+    async def _copy_out(self, asked: Asked) -> Answer:
+        return {"kind": await _in_thread(files.pack, asked.args["path"], asked.piece, PIECE_BYTES)}, b""
+
+    async def _clients_open(self, asked: Asked) -> Answer:
+        await self._clients.open(
+            asked.args["module"], asked.args["placements"], asked.args["peers"], asked.args["config"]
+        )
+        _quiet_collector()
+        return {}, b""
+
+    async def _clients_invoke(self, asked: Asked) -> Answer:
+        return await self._clients.invoke(asked.args["thread"], asked.args["request"], asked.args["timeout_s"]), b""
+
+    async def _clients_close(self, asked: Asked) -> Answer:
+        await self._clients.close()
+        return {"overran": self._clients.overran, "escaped": self._clients.escaped}, b""
+
+    async def _beacons_start(self, asked: Asked) -> Answer:
+        if self._beacons is not None:
+            await _in_thread(self._beacons.stop)
+        self._beacons = Beacons(
+            asked.body, asked.args["address"], asked.args["port"], asked.args["peers"], asked.args["interval_ms"]
+        )
+        return {}, b""
+
+    async def _beacons_interval(self, asked: Asked) -> Answer:
+        self._beating().set_interval(asked.args["interval_ms"])
+        return {}, b""
+
+    async def _beacons_mark(self, asked: Asked) -> Answer:
+        return {"sent": self._beating().mark()}, b""
+
+    async def _beacons_count(self, asked: Asked) -> Answer:
+        return {"received": self._beating().count(asked.args["windows"])}, b""
+
+    async def _beacons_health(self, asked: Asked) -> Answer:
+        refused, late_s = self._beating().health()
+        return {"refused": refused, "late_s": late_s}, b""
+
+    async def _nft(self, asked: Asked) -> Answer:
+        await self._rules.apply(asked.body.decode(), asked.args["owned"])
+        return {}, b""
+
+    async def _steal(self, asked: Asked) -> Answer:
+        return {"steal_s": commands.steal_s()}, b""
+
+    def _beating(self) -> Beacons:
+        if self._beacons is None:
+            raise OSError(errno.ESRCH, "no beacons were started on this node")
+        return self._beacons
+
+
+async def _streams(commands_in: int, answers_out: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=4 * PIECE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(commands_in, "rb", 0))
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(answers_out, "wb", 0)
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def _in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(work, *arguments))
+
+
+def _quiet_collector() -> None:
+    """What lives now lives to the end: keep the collector from walking it again, and let it run seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"[:500]

@@ -1,0 +1,82 @@
+"""The one server process of a node: started, stopped, continued, killed, and its end reported unasked."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.agent.children import Child, Children, environment, is_stopped, signal_group, wait_until
+
+_SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
+
+
+class Server:
+    """At most one living server.  report: called with the exit event as soon as it has been reaped."""
+
+    def __init__(self, children: Children, report: Callable[[dict[str, Any]], None]) -> None:
+        self._children = children
+        self._report = report
+        self._child: Child | None = None
+        self._ordered: set[str] = set()
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
+        """Returns the pid.  Raises OSError if one is running already or argv cannot be executed."""
+        self._children.reap()
+        if self._child is not None:
+            raise OSError(errno.EBUSY, f"a server is already running here (pid {self._child.pid})")
+        self._ordered = set()
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        with Path(output).open("ab") as log:
+            self._child = self._children.start(argv, self._ended, stdout=log, stderr=log, env=environment(env))
+        return self._child.pid
+
+    def signal(self, name: str) -> None:
+        """Signal the whole group; a no-op if the server is dead.
+
+        STOP and CONT return when every thread has obeyed, KILL when the process has been reaped.  Raises OSError if
+        they do not within two seconds.
+        """
+        number = _SIGNALS[name]
+        self._children.reap()  # a death that came before the order was not ordered
+        child = self._child
+        if child is None:
+            return
+        self._ordered.add(name)
+        signal_group(child.pid, number)
+        obeyed = {
+            "STOP": lambda: self._child is not child or is_stopped(child.pid),
+            "CONT": lambda: self._child is not child or not is_stopped(child.pid),
+            "KILL": lambda: self._reaped(child),
+            "TERM": lambda: True,
+        }[name]
+        if not wait_until(obeyed):
+            raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
+
+    def state(self) -> str:
+        """ "running", "stopped" or "dead"."""
+        self._children.reap()
+        if self._child is None:
+            return "dead"
+        return "stopped" if is_stopped(self._child.pid) else "running"
+
+    def _reaped(self, child: Child) -> bool:
+        self._children.reap()
+        return self._child is not child
+
+    def _ended(self, status: int) -> None:
+        child, self._child = self._child, None
+        assert child is not None
+        bidden = "TERM" in self._ordered or ("KILL" in self._ordered and status == -signal.SIGKILL)
+        self._report(
+            {
+                "event": "exit",
+                "pid": child.pid,
+                "monotonic_ns": time.monotonic_ns(),
+                "status": status,
+                "bidden": bidden,
+            }
+        )

@@ -1,0 +1,179 @@
+"""What every backend with an agent on each node has in common: all verbs but making nodes, cutting links, removing all.
+
+A backend adds its links with `add`, starts the beacons with `start_beacons`, and implements `create`, `cut` and
+`destroy`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.backend import ClientHost, ClusterSpec, Exit, HostHealth
+from nemesis.cluster import Beacons, Link
+from system_under_test.subject import Node, NodeGone, ProcessState
+
+BEACON_PORT = 7788
+CALM_INTERVAL_MS = 20.0
+IN_FLIGHT_S = 0.03
+"""How long after a window its last datagrams may still be under way."""
+
+T = TypeVar("T")
+
+
+class AgentCluster:
+    """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.servers: Sequence[str] = spec.servers
+        self.clients: Sequence[str] = spec.clients
+        self._links: dict[str, AgentLink] = {}
+        self._nodes: dict[str, AgentNode] = {}
+        self._hosts = {name: AgentClientHost(lambda name=name: self._link(name)) for name in spec.clients}  # type: ignore[misc]
+        self._exits: list[Exit] = []
+        self._steal_at_start_s: dict[str, float] = {}
+        self._observing = asyncio.Lock()
+
+    # ---- what a backend calls ----------------------------------------------------------------------------------
+
+    async def add(self, link: AgentLink, node: AgentNode) -> None:
+        """Take over a node whose agent has said hello."""
+        self._links[link.name] = link
+        self._nodes[link.name] = node
+        result, _ = await link.call("steal")
+        self._steal_at_start_s[link.name] = result["steal_s"]
+
+    def heard(self, node: str, event: Mapping[str, Any]) -> None:
+        """The `on_event` of every link."""
+        if event["event"] == "exit":
+            self._exits.append(Exit(node, event["pid"], event["monotonic_ns"], event["status"], event["bidden"]))
+
+    async def start_beacons(self, port: int = BEACON_PORT) -> None:
+        token = hashlib.sha256(self.spec.run_id.encode()).digest()[:8]
+        addresses = {name: node.address for name, node in self._nodes.items()}
+
+        async def start(name: str) -> None:
+            peers = {peer: address for peer, address in addresses.items() if peer != name}
+            args = {"address": addresses[name], "port": port, "peers": peers, "interval_ms": CALM_INTERVAL_MS}
+            await self._links[name].call("beacons.start", args, token)
+
+        await asyncio.gather(*(start(name) for name in addresses))
+
+    async def close_links(self) -> None:
+        """End every agent's stdin, upon which it kills its server and ends."""
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    # ---- nemesis.cluster.Cluster -------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node:
+        """Raises NodeGone before `create` and for a name that is not in the cluster."""
+        if name not in self._nodes:
+            raise NodeGone(f"{name}: there is no such node (yet)")
+        return self._nodes[name]
+
+    async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
+        """See Cluster.observe.  One window at a time; a second caller waits."""
+        async with self._observing:
+            try:
+                await self._ask_all("beacons.interval", {"interval_ms": interval_ms})
+                first = await self._ask_all("beacons.mark")
+                await asyncio.sleep(window_s)
+                last = await self._ask_all("beacons.mark")
+            finally:
+                await self._ask_all("beacons.interval", {"interval_ms": CALM_INTERVAL_MS})
+            await asyncio.sleep(IN_FLIGHT_S)
+            return await self._count(first, last)
+
+    async def state(self, server: str) -> ProcessState:
+        return await self._node(server).state()
+
+    async def pause(self, server: str) -> None:
+        await self._node(server).signal("STOP")
+
+    async def resume(self, server: str) -> None:
+        await self._node(server).signal("CONT")
+
+    async def kill(self, server: str) -> None:
+        await self._node(server).signal("KILL")
+
+    async def restart(self, server: str) -> None:
+        """Start the server as it was last started.  Raises OSError if it is running or never was started."""
+        await self._node(server).start_again()
+
+    # ---- harness.backends.backend.Backend ----------------------------------------------------------------------
+
+    def client_host(self, client_node: str) -> ClientHost:
+        """May be asked for before `create`.  Raises NodeGone for a name that is no client node."""
+        if client_node not in self._hosts:
+            raise NodeGone(f"{client_node}: there is no such client node")
+        return self._hosts[client_node]
+
+    def exits(self) -> Sequence[Exit]:
+        return tuple(self._exits)
+
+    async def health(self) -> HostHealth:
+        """Nodes whose agents do not answer are left out."""
+        answers = await self._ask_all("steal")
+        return HostHealth({n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()})
+
+    async def beacon_health(self) -> Mapping[str, Mapping[str, Any]]:
+        """Node -> {"refused": peer -> datagrams its kernel refused, "late_s": worst delay of a beat since then}."""
+        return await self._ask_all("beacons.health")
+
+    # ---- helpers -----------------------------------------------------------------------------------------------
+
+    def _link(self, name: str) -> AgentLink:
+        if name not in self._links:
+            raise NodeGone(f"{name}: there is no such node (yet)")
+        return self._links[name]
+
+    def _node(self, name: str) -> AgentNode:
+        self._link(name)
+        return self._nodes[name]
+
+    async def _ask_all(self, verb: str, args: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+        return await self._ask({name: (verb, args or {}) for name in self._links})
+
+    async def _ask(self, questions: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+        """Node -> answer, all asked at once; a node whose agent does not answer is left out."""
+        asked = [answered(self._links[name].call(verb, args)) for name, (verb, args) in questions.items()]
+        answers = await asyncio.gather(*asked)
+        return {name: answer[0] for name, answer in zip(questions, answers, strict=True) if answer is not None}
+
+    async def _count(
+        self, first: Mapping[str, Mapping[str, Any]], last: Mapping[str, Mapping[str, Any]]
+    ) -> dict[Link, Beacons]:
+        marked = first.keys() & last.keys()
+        windows = {
+            (source, to): (first[source]["sent"][to], last[source]["sent"][to])
+            for source in marked
+            for to in last[source]["sent"]
+        }
+        received = await self._ask({to: ("beacons.count", {"windows": _into(to, windows)}) for to in self._links})
+        return {
+            (source, to): Beacons(sent=end - begin, received=received[to]["received"][source])
+            for (source, to), (begin, end) in windows.items()
+            if to in received
+        }
+
+
+async def answered(call: Coroutine[Any, Any, T]) -> T | None:
+    """None where the agent is gone."""
+    try:
+        return await call
+    except NodeGone:
+        return None
+
+
+def directed_links(nodes: Iterable[str]) -> list[Link]:
+    """Every directed pair of different nodes."""
+    names = list(nodes)
+    return [(source, to) for source in names for to in names if source != to]
+
+
+def _into(to: str, windows: Mapping[Link, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return {source: window for (source, target), window in windows.items() if target == to}

@@ -1,0 +1,276 @@
+"""The harness' end of the stream to an agent, and what it makes of it: a `Node` and a `ClientHost`.
+
+Works over any pair of byte streams: a container's attached stdin, a local pipe, ssh.  Many requests may be under way
+at once; each has a number, and answers come back in any order.  An answer nobody waits for any more is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from checkers.history import Type
+from harness.agent.frames import BODY_BYTES_MAX, BrokenStream, Decoder, encode
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.subject import Completed, NodeGone, ProcessState
+
+ANSWER_S = 10.0
+"""How long an agent may take for a verb that names no time limit of its own."""
+_HOST_PATIENCE_S = 1.0
+"""How long beyond a request's limit the harness waits for the agent (whose own watchdog answers after 0.5 s)."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    answer: asyncio.Future[tuple[dict[str, Any], bytes]]
+    sink: Callable[[bytes], Any] | None = None
+    pieces: list[bytes] = field(default_factory=list)
+
+
+class AgentLink:
+    """Requests and answers over one stream.
+
+    name: of the node, for words.  on_event: told every frame the agent sends unasked.  words_of_node: what the agent
+    wrote to its stderr lately; quoted when it is gone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_event: Callable[[Mapping[str, Any]], None] = lambda event: None,
+        words_of_node: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.name = name
+        self._reader = reader
+        self._writer = writer
+        self._on_event = on_event
+        self._words_of_node = words_of_node
+        self._waiting: dict[int, _Waiting] = {}
+        self._next_number = 0
+        self._gone = ""
+        self._listening = asyncio.ensure_future(self._listen())
+
+    @property
+    def gone(self) -> str:
+        """Why the agent no longer answers; "" while it may."""
+        return self._gone
+
+    async def call(
+        self,
+        verb: str,
+        args: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float = ANSWER_S,
+        sink: Callable[[bytes], Any] | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """One request and its answer.  sink: gets the pieces of a long answer instead of the returned bytes.
+
+        Raises NodeGone when the agent does not answer in time or its stream ends, OSError when it refuses.
+        """
+        if self._gone:
+            raise NodeGone(self._gone)
+        if len(body) > BODY_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"{self.name}: {len(body)} bytes are too many for one request")
+        loop = asyncio.get_running_loop()
+        self._next_number += 1
+        number = self._next_number
+        waiting = _Waiting(loop.create_future(), sink)
+        self._waiting[number] = waiting
+        deadline = loop.call_later(timeout_s, self._give_up, number, verb, timeout_s)
+        try:
+            self._writer.write(encode({"id": number, "verb": verb, "args": args or {}}, body))
+            return await waiting.answer
+        finally:
+            deadline.cancel()
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """End the agent's stdin, upon which it ends; wait for nothing."""
+        self._end("the link was closed")
+        self._listening.cancel()
+        self._writer.close()
+
+    async def _listen(self) -> None:
+        decoder = Decoder()
+        try:
+            while data := await self._reader.read(1 << 18):
+                for header, body in decoder.feed(data):
+                    self._take(header, body)
+            self._end("its stream ended within a frame" if decoder.torn else "its stream ended")
+        except (BrokenStream, OSError) as error:
+            self._end(str(error))
+
+    def _take(self, header: dict[str, Any], body: bytes) -> None:
+        if "event" in header:
+            self._on_event(header)
+            return
+        waiting = self._waiting.get(header.get("id", -1))
+        if waiting is None or waiting.answer.done():
+            return
+        if "words" in header:
+            waiting.answer.set_exception(OSError(header["errno"], f"{self.name}: {header['words']}"))
+        elif header.get("more"):
+            (waiting.sink or waiting.pieces.append)(body)
+        else:
+            waiting.answer.set_result((header["result"], b"".join(waiting.pieces) + body))
+
+    def _give_up(self, number: int, verb: str, timeout_s: float) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_exception(NodeGone(f"{self.name}: no answer to {verb} within {timeout_s:g} s"))
+
+    def _end(self, why: str) -> None:
+        if self._gone:
+            return
+        said = self._words_of_node().strip().splitlines()
+        self._gone = f"{self.name}: its agent is gone ({why}{'; it said: ' + said[-1] if said else ''})"
+        for waiting in self._waiting.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(NodeGone(self._gone))
+
+
+@dataclass(slots=True)
+class _LastStart:
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    output: str
+
+
+class AgentNode:
+    """A `system_under_test.subject.Node` over a link."""
+
+    def __init__(
+        self,
+        link: AgentLink,
+        *,
+        address: str,
+        data_dir: str,
+        trace_dir: str,
+        log_dir: str,
+        python: tuple[str, ...],
+    ) -> None:
+        self.name = link.name
+        self.address = address
+        self.data_dir = data_dir
+        self.trace_dir = trace_dir
+        self.log_dir = log_dir
+        self.python = python
+        self._link = link
+        self._last_start: _LastStart | None = None
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
+        """See Node.start.  output: `log_dir`/server.log if not given."""
+        last = _LastStart(list(argv), dict(env or {}), output or f"{self.log_dir}/server.log")
+        result, _ = await self._link.call("start", asdict(last))
+        self._last_start = last
+        return int(result["pid"])
+
+    async def start_again(self) -> int:
+        """Start the server exactly as it was last started.  Raises OSError if it never was."""
+        if self._last_start is None:
+            raise OSError(errno.ESRCH, f"{self.name}: no server was ever started here")
+        last = self._last_start
+        return await self.start(last.argv, env=last.env, output=last.output)
+
+    async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
+        await self._link.call("signal", {"name": name})
+
+    async def state(self) -> ProcessState:
+        result, _ = await self._link.call("state")
+        state: ProcessState = result["state"]
+        return state
+
+    async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
+        """See Node.run.  Raises OSError (ETIMEDOUT) if the command outlives timeout_s; it is then killed."""
+        result, output = await self._link.call(
+            "run", {"argv": list(argv), "timeout_s": timeout_s}, timeout_s=timeout_s + ANSWER_S
+        )
+        size = result["stdout_bytes"]
+        return Completed(result["status"], output[:size], output[size:])
+
+    async def write(self, path: str, data: bytes) -> None:
+        await self._link.call("write", {"path": path}, data)
+
+    async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
+        _, data = await self._link.call("read", {"path": path, "offset": offset, "size_bytes": size_bytes})
+        return data
+
+    async def copy_out(self, path: str, destination: Path) -> None:
+        """A file becomes the file `destination`; a folder's contents stand in the folder `destination` afterwards."""
+        with tempfile.SpooledTemporaryFile(max_size=1 << 25) as spool:
+            result, _ = await self._link.call("copy_out", {"path": path}, sink=spool.write, timeout_s=120.0)
+            spool.seek(0)
+            await asyncio.to_thread(_unpack, spool, destination, result["kind"])
+
+
+class AgentClientHost:
+    """A `harness.backends.backend.ClientHost` over a link.
+
+    link: asked for at every verb, because a host is handed out before its node exists; raises NodeGone until then.
+    """
+
+    def __init__(self, link: Callable[[], AgentLink]) -> None:
+        self._link = link
+        self.troubles: Mapping[str, int] = {}
+        """After `close`: how many clients "overran" their limit, and how many exceptions "escaped" one."""
+
+    async def open(
+        self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
+    ) -> None:
+        given = {
+            "module": module,
+            "placements": [asdict(placement) for placement in placements],
+            "peers": dict(peers),
+            "config": dict(config),
+        }
+        await self._link().call("clients.open", given, timeout_s=30.0)
+
+    async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
+        asked = {"thread": thread, "request": _set_fields(request), "timeout_s": timeout_s}
+        try:
+            result, _ = await self._link().call("clients.invoke", asked, timeout_s=timeout_s + _HOST_PATIENCE_S)
+        except OSError as error:  # NodeGone too: whether the request was asked at all, nobody knows
+            return Outcome(Type.INFO, error=f"agent: {error.strerror or error}")
+        return Outcome(**{**result, "type": Type(result["type"])})
+
+    async def close(self) -> None:
+        """Close every client; nothing to do if the agent is gone, because they ended with it."""
+        try:
+            self.troubles, _ = await self._link().call("clients.close")
+        except NodeGone:
+            return
+
+
+def _set_fields(request: Request) -> dict[str, Any]:
+    fields = {"f": request.f, "key": request.key, "value": request.value}
+    fields |= {"value2": request.value2, "payload": request.payload}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _unpack(archive: IO[bytes] | Any, destination: Path, kind: str) -> None:
+    """Raises OSError if an entry would land outside the destination."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=archive, mode="r|") as tar:
+        if kind == "file":
+            for entry in tar:
+                content = tar.extractfile(entry)
+                assert content is not None
+                with destination.open("wb") as out:
+                    while data := content.read(1 << 20):
+                        out.write(data)
+            return
+        destination.mkdir(parents=True, exist_ok=True)
+        for entry in tar:
+            inside = (destination / entry.name).resolve().is_relative_to(destination.resolve())
+            if not inside or not (entry.isreg() or entry.isdir()):
+                raise OSError(errno.EPERM, f"the node sent {entry.name!r}, which is no plain file or folder")
+            tar.extract(entry, destination, set_attrs=False)

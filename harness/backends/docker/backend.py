@@ -1,0 +1,236 @@
+"""The docker backend: a container per node on a bridge of the run's own, and a helper that keeps the rules.
+
+    harness ── attached stdin ──► agent (PID 1) in krucible-<run>-<node>      one per server and client node
+            ── attached stdin ──► agent in krucible-<run>-helper              host's network, NET_ADMIN
+            ── pipe ────────────► reaper
+
+The harness itself needs no root: rules go through the helper, always.  Everything carries the run's labels from its
+very creation on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from harness.agent.rules import Table, without
+from harness.backends.agent_cluster import AgentCluster, answered
+from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.docker import cleanup, containers, engine, image, network
+from harness.backends.owner import current_owner, is_dead
+from harness.backends.reaper import Reaper
+from harness.backends.sweep import sweep
+from nemesis.cluster import Link
+from system_under_test.subject import NodeGone
+
+HELPER = "helper"
+_HELLO_S = 30.0
+_OPEN_S = 5.0
+"""How long the links of a fresh network may take until every one has carried a beacon."""
+
+T = TypeVar("T")
+
+
+class DockerBackend(AgentCluster):
+    """See `harness.backends.backend.Backend`.  Raises ValueError for a run id that cannot be part of a name."""
+
+    name = "docker"
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        super().__init__(spec)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.run_id):
+            raise ValueError(f"run id {spec.run_id!r} cannot stand in a container's name")
+        self.notes: Sequence[str] = ("containers on one bridge; links are cut by one nft set on its forward hook",)
+        self._labels = engine.labels(spec.run_id, current_owner())
+        self._table: Table = network.table_of(spec.run_id)
+        self._address_of: dict[str, str] = {}
+        self._client: Any = None
+        self._helper: AgentLink | None = None
+        self._reaper: Reaper | None = None
+        self._pool = ThreadPoolExecutor(10, thread_name_prefix="docker")
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._stop = threading.Event()
+
+    async def create(self, progress: Callable[[str], None]) -> None:
+        """See Backend.create.  May take minutes where the image must be built first; cancelling it is safe, and
+        whoever calls it calls `destroy` in the end."""
+        try:
+            await self._create(progress)
+        except (APIError, DockerException, requests.RequestException, NodeGone) as error:
+            raise BackendUnavailable(f"Docker could not bring the nodes up: {_words(error)}") from error
+
+    async def cut(self, links: Collection[Link]) -> None:
+        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft refuses, NodeGone without a helper."""
+        text = network.replace_cut(self._table, links, self._address_of)
+        if self._helper is None:
+            raise NodeGone(f"{HELPER}: there is no such node (yet)")
+        await self._helper.call("nft", {"owned": [self._table]}, text.encode())
+
+    async def destroy(self) -> None:
+        self._stop.set()
+        if self._under_way:  # what the engine is still making must not appear after the last look
+            await asyncio.wait(self._under_way)
+        table_deleted = await self._delete_table()
+        await self.close_links()
+        if self._helper is not None:
+            await self._helper.close()
+        if self._client is not None:
+            await self._in_thread(cleanup.remove_run, self._client, self.spec.run_id)
+            if not table_deleted:
+                await self._in_thread(cleanup.delete_table, self._client, self._table, self.spec.run_id)
+            self._client.close()
+            self._client = None
+        if self._reaper is not None:
+            await self._in_thread(self._reaper.dismiss)
+            self._reaper = None
+        self._pool.shutdown(wait=False)
+
+    # ---- creating ----------------------------------------------------------------------------------------------
+
+    async def _create(self, progress: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        client = await self._in_thread(engine.connect)
+        family, table = self._table
+        reap = {"run_id": self.spec.run_id, "family": family, "table": table}
+        self._reaper = Reaper("harness.backends.docker.cleanup:reap", reap)
+        self._client = client
+        tag = await self._in_thread(image.ensure_image, progress, self._stop, client)
+        swept = self._in_thread(self._sweep)
+        subnet = await self._in_thread(network.create_network, client, self._network, self._labels)
+        progress(f"network {subnet}")
+        self._address_of = network.addresses(subnet, self.servers, self.clients)
+        try:
+            await self._start_all(tag)
+        except ImageNotFound:  # somebody's newer build removed it in this very moment
+            await self._in_thread(cleanup.remove_run, client, self.spec.run_id)
+            await self._in_thread(network.create_network, client, self._network, self._labels)
+            await self._start_all(await self._in_thread(image.ensure_image, progress, self._stop, client))
+        for run_id in await swept:
+            progress(f"removed what the dead run {run_id} had left")
+        await self.start_beacons()
+        await self._wait_until_open()
+        progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
+
+    async def _start_all(self, tag: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._start_helper(tag))
+            for name in self._address_of:
+                group.create_task(self._start_node(tag, name))
+
+    async def _start_node(self, tag: str, name: str) -> None:
+        plan = containers.Plan(
+            name=f"krucible-{self.spec.run_id}-{name}",
+            hostname=name,
+            image=tag,
+            network=self._network,
+            address=self._address_of[name],
+            labels=self._labels,
+        )
+        link = await self._start(plan, name)
+        folder = containers.NODE_FOLDER
+        node = AgentNode(
+            link,
+            address=plan.address,
+            data_dir=f"{folder}/data",
+            trace_dir=f"{folder}/trace",
+            log_dir=f"{folder}/log",
+            python=("python3",),
+        )
+        await self.add(link, node)
+        await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
+
+    async def _start_helper(self, tag: str) -> None:
+        plan = containers.Plan(
+            name=f"krucible-{self.spec.run_id}-{HELPER}",
+            hostname=HELPER,
+            image=tag,
+            network="host",
+            address="",
+            labels=self._labels,
+            capabilities=("NET_ADMIN",),
+            with_volume=False,
+        )
+        helper = self._helper = await self._start(plan, HELPER)
+        try:
+            text = network.make_table(self._table, current_owner())
+            await helper.call("nft", {"owned": [self._table]}, text.encode())
+        except NodeGone:
+            raise
+        except OSError as error:
+            raise BackendUnavailable(
+                f"This kernel cannot filter on bridges ({error.strerror}): choose BACKEND=namespaces."
+            ) from error
+        await self._delete_dead_tables(helper)
+
+    async def _start(self, plan: containers.Plan, name: str) -> AgentLink:
+        container = await self._in_thread(containers.create, self._client, plan)
+        attached = await containers.stream(await self._in_thread(containers.open_socket, self._client, container))
+        link = AgentLink(name, attached.reader, attached.writer, lambda event: self.heard(name, event), attached.words)
+        await self._in_thread(self._client.api.start, container)
+        await link.call("hello", timeout_s=_HELLO_S)
+        return link
+
+    async def _wait_until_open(self) -> None:
+        """Raises BackendUnavailable naming a link that carries nothing: then something on this host filters."""
+        deadline = time.monotonic() + _OPEN_S
+        while True:
+            seen = await self.observe(0.05, 10.0)
+            closed = [f"{source}>{to}" for (source, to), beacons in seen.items() if not beacons.received]
+            if not closed:
+                return
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(
+                    f"Containers on one network do not reach each other ({', '.join(closed[:3])}): does a firewall "
+                    "on this machine drop forwarded packets?  Allow them, or choose BACKEND=namespaces."
+                )
+
+    # ---- removing ----------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> list[str]:
+        return sweep(cleanup.runs(self._client), lambda run_id: cleanup.remove_run(self._client, run_id))
+
+    async def _delete_dead_tables(self, helper: AgentLink) -> None:
+        """A table outlives its helper only if that was killed alone; it names its owner itself."""
+        for family, name in network.tables_in(await _output(helper, "list", "tables", "bridge")):
+            owner = network.owner_in(await _output(helper, "list", "table", family, name))
+            if owner and is_dead(owner):
+                await helper.call("nft", {"owned": []}, without((family, name)).encode())
+
+    async def _delete_table(self) -> bool:
+        """True if there is certainly no table of ours any more."""
+        if self._helper is None:
+            return True
+        return await answered(self._helper.call("nft", {"owned": []}, without(self._table).encode())) is not None
+
+    # ---- helpers -----------------------------------------------------------------------------------------------
+
+    @property
+    def _network(self) -> str:
+        return f"krucible-{self.spec.run_id}"
+
+    def _in_thread(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        """The engine's client blocks.  Cancelling the caller does not stop the work; `destroy` waits for it."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return asyncio.shield(future)
+
+
+async def _output(helper: AgentLink, *words: str) -> str:
+    """What nft prints; "" if it fails (a table may go while it is being listed)."""
+    result, output = await helper.call("run", {"argv": ["nft", *words], "timeout_s": 5.0})
+    return output[: result["stdout_bytes"]].decode() if result["status"] == 0 else ""
+
+
+def _words(error: BaseException) -> str:
+    text = getattr(error, "explanation", None) or str(error)
+    return str(text).splitlines()[0][:300]

@@ -1,0 +1,320 @@
+"""The image every node starts from: built once, kept under a name that says what is in it.
+
+Three images, each upon the other, each tagged with a hash of its inputs, so that nothing is ever rebuilt for nothing or
+reused wrongly:
+
+* `krucible-base:<hash>`: Debian bookworm with Python, nftables, iproute2 and etcd.  From `debian:bookworm-slim` where
+  a registry answers within seconds, else from debootstrap (about two minutes, once per machine);
+* `krucible-wheels:<hash>`: packages for *its* Python, not the host's;
+* `krucible-node:<hash>`: the code that runs on nodes, compiled.
+
+The upper two are one committed container each and no Dockerfile: every step of a build is a layer, and on some storage
+drivers a layer takes five seconds, which an edited file would cost several times over.
+
+One build at a time per user (a file lock).  A node image nobody has used for an hour is removed when a new one is
+built; one in use cannot be (the engine refuses).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound
+
+from harness.backends.backend import BackendUnavailable
+from harness.backends.docker.cleanup import remove_run
+from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
+from harness.backends.docker.root_filesystem import PACKAGES, RECIPE, Interrupted, run_watched, unpack_debian
+from harness.backends.owner import current_owner
+from harness.backends.reaper import Reaper
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+NODE_PYTHON = "3.11"
+NODE_WHEELS = ("kio", "crc32c")
+"""Packages the node's code imports; their versions are those of pyproject.toml."""
+CODE_ON_NODES = (
+    "harness/__init__.py",
+    "harness/agent",
+    "checkers/__init__.py",
+    "checkers/history.py",
+    "system_under_test",
+)
+REGISTRY_IMAGE = "debian:bookworm-slim"
+REGISTRY_PATIENCE_S = 6.0
+UNUSED_S = 3600.0
+
+Progress = Callable[[str], None]
+
+_SITE, _CODE = "opt/krucible/site", "opt/krucible/code"
+_ENVIRONMENT = f"ENV PYTHONPATH=/{_CODE}:/{_SITE} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1"
+_COMPILE = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+
+_REGISTRY_DOCKERFILE = f"""\
+FROM {REGISTRY_IMAGE}
+RUN apt-get update && apt-get install -y --no-install-recommends {" ".join(PACKAGES)} && rm -rf /var/lib/apt/lists/*
+LABEL {IMAGE_LABEL}=base
+"""
+
+
+def ensure_image(progress: Progress, stop: threading.Event | None = None, client: Any = None) -> str:
+    """The tag of the node image for the code as it stands now, building whatever of it is missing.
+
+    Blocks (call it in a thread); `stop` ends it early with Interrupted.  client: a connection to use; else one is
+    made.  Raises BackendUnavailable with one sentence if the image cannot be built here.
+    """
+    client = client or connect()
+    stop = stop or threading.Event()
+    code = _node_code()
+    wheels = _wheel_requirements()
+    base = f"krucible-base:{_digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
+    site = "krucible-wheels:" + _digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
+    node = "krucible-node:" + _digest(site.encode(), _ENVIRONMENT.encode(), *_flat(code))
+    if not _has(client, node):
+        with _one_builder(progress, stop):
+            if not _has(client, base):
+                _build_base(client, base, progress, stop)
+            if not _has(client, site):
+                _add_layer(client, base, site, _SITE, _read_all(_wheels(wheels, progress, stop)), stop)
+            if not _has(client, node):
+                progress("image: adding the nodes' code")
+                _add_layer(client, site, node, _CODE, code, stop)
+                _remove_unused(client, keep=node)
+    _mark_used(node)
+    return node
+
+
+def cache_folder() -> Path:
+    """Where wheels, locks and marks of use are kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(root) / "krucible"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# ---- what goes in ----------------------------------------------------------------------------------------------
+
+
+def _node_code() -> dict[str, bytes]:
+    """Relative path -> content of every file that runs on nodes; read once, so that hash and image agree."""
+    files: list[Path] = []
+    for name in CODE_ON_NODES:
+        path = REPOSITORY / name
+        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return {str(path.relative_to(REPOSITORY)): path.read_bytes() for path in files}
+
+
+def _wheel_requirements() -> list[str]:
+    """The lines of pyproject.toml's dependencies that name NODE_WHEELS."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    lines = [line for line in project["project"]["dependencies"] if line.startswith(NODE_WHEELS)]
+    if len(lines) != len(NODE_WHEELS):
+        raise BackendUnavailable(f"pyproject.toml must name {', '.join(NODE_WHEELS)} among its dependencies.")
+    return sorted(lines)
+
+
+def _flat(code: dict[str, bytes]) -> Iterator[bytes]:
+    for path, content in sorted(code.items()):
+        yield path.encode()
+        yield content
+
+
+def _digest(*parts: bytes) -> str:
+    running = hashlib.sha256()
+    for part in parts:
+        running.update(len(part).to_bytes(8, "big") + part)
+    return running.hexdigest()[:16]
+
+
+# ---- building --------------------------------------------------------------------------------------------------
+
+
+def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event) -> None:
+    if _registry_answers(client, progress):
+        try:
+            _build_on_registry_image(client, tag, stop)
+            return
+        except BuildError as error:
+            progress(f"image: installing packages upon {REGISTRY_IMAGE} failed ({error.msg}); trying debootstrap")
+    with unpack_debian(cache_folder(), progress, stop) as root:
+        progress("image: importing the base")
+        archive = subprocess.Popen(
+            ["tar", "--numeric-owner", "-C", str(root), "-c", "."], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        assert archive.stdout is not None
+        repository, _, version = tag.partition(":")
+        with archive.stdout as stream:
+            client.api.import_image_from_stream(
+                iter(lambda: stream.read(1 << 20), b""),
+                repository=repository,
+                tag=version,
+                changes=[f"LABEL {IMAGE_LABEL}=base", "ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+            )
+        if archive.wait() != 0:
+            client.api.remove_image(tag, force=True)
+            raise BackendUnavailable("Packing the base image failed: is the disk of the cache folder full?")
+
+
+def _registry_answers(client: Any, progress: Progress) -> bool:
+    """Whether the slim image is here or can be pulled; False as soon as the registry keeps us waiting."""
+    if _has(client, REGISTRY_IMAGE):
+        return True
+    impatient = type(client).from_env(timeout=REGISTRY_PATIENCE_S)
+    try:
+        for line in impatient.api.pull(*REGISTRY_IMAGE.split(":"), stream=True, decode=True):
+            if "error" in line:
+                raise DockerException(line["error"])
+    except (DockerException, OSError) as error:
+        progress(f"image: no registry gives {REGISTRY_IMAGE} ({str(error).splitlines()[0][:80]}); using debootstrap")
+        return False
+    finally:
+        impatient.close()
+    return True
+
+
+def _wheels(requirements: Sequence[str], progress: Progress, stop: threading.Event) -> Path:
+    """A folder with the wheels unpacked for the image's Python; cached by what was asked for."""
+    folder = cache_folder() / f"site-{_digest(NODE_PYTHON.encode(), *(r.encode() for r in requirements))}"
+    if folder.is_dir():
+        return folder
+    progress("image: fetching wheels for the nodes' Python")
+    unfinished = folder.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    machine = os.uname().machine
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(unfinished), "--only-binary=:all:"]
+    argv += ["--python-version", NODE_PYTHON, "--implementation", "cp", "--abi", f"cp{NODE_PYTHON.replace('.', '')}"]
+    for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
+        argv += ["--platform", f"{generation}_{machine}"]
+    status, tail = run_watched([*argv, *requirements], stop)
+    if status != 0:
+        raise BackendUnavailable(f"pip could not fetch wheels for the nodes ({tail}): check the network and retry.")
+    for cached in unfinished.rglob("__pycache__"):
+        shutil.rmtree(cached)
+    unfinished.rename(folder)
+    return folder
+
+
+def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, bytes], stop: threading.Event) -> None:
+    """Commit `below` with `files` put into `folder` and compiled there."""
+    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
+    reaper = Reaper("harness.backends.docker.cleanup:reap_image_build", {"run_id": run_id})
+    repository, _, version = tag.partition(":")
+    kind = repository.removeprefix("krucible-")
+    try:
+        container = api.create_container(
+            below,
+            [*_COMPILE, f"/{folder}"],
+            labels=labels(run_id, current_owner()),
+            host_config=api.create_host_config(network_mode="none", cap_drop=["ALL"]),
+        )["Id"]
+        api.put_archive(container, "/", _archive({f"{folder}/{path}": data for path, data in files.items()}))
+        api.start(container)
+        if (status := api.wait(container)["StatusCode"]) != 0:
+            words = api.logs(container, tail=3).decode(errors="replace").strip()
+            raise BackendUnavailable(f"Compiling {folder} for the node image failed (status {status}): {words}")
+        if stop.is_set():
+            raise Interrupted("building the node image was interrupted")
+        unlabel = f"LABEL {IMAGE_LABEL}={kind} {RUN_LABEL}= {OWNER_LABEL}="
+        api.commit(container, repository, version, changes=[_ENVIRONMENT, unlabel])
+    except APIError as error:
+        raise BackendUnavailable(f"Docker could not build the node image: {error.explanation}") from error
+    finally:
+        remove_run(client, run_id)
+        reaper.dismiss()
+
+
+def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
+    """Build with the classic builder (BuildKit may be missing).  Raises BuildError with the failing step's words."""
+    archive = io.BytesIO(_archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
+    said: list[str] = []
+    lines = client.api.build(fileobj=archive, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
+    for line in lines:
+        if stop.is_set():
+            lines.close()  # the engine abandons a build whose client has gone
+            raise Interrupted("building the node image was interrupted")
+        if "error" in line:
+            raise BuildError(line["error"].strip(), iter(said))
+        said.append(line.get("stream", ""))
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """A tar of files, readable by all."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+def _read_all(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# ---- keeping order ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
+    """Hold the lock; the kernel drops it when this process dies, however it dies."""
+    with (cache_folder() / "image.lock").open("w") as lock:
+        waiting = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waiting:
+                    progress("image: another run is building it; waiting")
+                waiting = True
+            if stop.wait(0.2):
+                raise Interrupted("waiting for the node image was interrupted")
+        yield
+
+
+def _has(client: Any, tag: str) -> bool:
+    try:
+        client.api.inspect_image(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _mark(tag: str) -> Path:
+    return cache_folder() / f"used-{tag.replace(':', '-')}"
+
+
+def _mark_used(tag: str) -> None:
+    _mark(tag).touch()
+
+
+def _remove_unused(client: Any, keep: str) -> None:
+    """Remove node images of ours that no run of this user has asked for within the last hour."""
+    for image in client.api.images(filters={"label": f"{IMAGE_LABEL}=node"}):
+        tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith("krucible-node:")]
+        if not tags or keep in tags:
+            continue
+        used = max((_mark(tag).stat().st_mtime for tag in tags if _mark(tag).exists()), default=image["Created"])
+        if time.time() - used < UNUSED_S:
+            continue
+        try:
+            for tag in tags:
+                client.api.remove_image(tag)
+                _mark(tag).unlink(missing_ok=True)
+        except APIError as error:
+            if error.status_code not in (404, 409):  # somebody else was faster, or a container still uses it
+                raise
