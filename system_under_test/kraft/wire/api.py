@@ -43,6 +43,7 @@ from system_under_test.kraft.controller.topics import NewTopic, TopicResult, cre
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.forward import forward, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
+from system_under_test.kraft.wire.marks import NOT_QUEUED
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, VoterState
 from system_under_test.kraft.wire.server import Call
 from system_under_test.kraft.wire.versions import (
@@ -54,9 +55,6 @@ from system_under_test.kraft.wire.versions import (
 )
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "Quorum", "QuorumInfo", "VoterState"]
-
-NOT_QUEUED = "NOT_QUEUED"
-"""How the error_message of a 41 begins if, and only if, the request certainly never reached the log."""
 
 CONTROLLER_APIS = frozenset({CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS})
 """What only the active controller can answer."""

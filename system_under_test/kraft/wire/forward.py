@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 
-from system_under_test.kraft.wire.frames import Entity, MalformedFrame, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame
+from system_under_test.kraft.wire.marks import OUR_PREFIX
 from system_under_test.kraft.wire.quorum import NotQueued
-
-OUR_PREFIX = "krucible-"
-"""Client ids that begin so are the project's own: their requests are answered here or refused, never handed on."""
 
 CONNECT_TIMEOUT_S = 1.0
 
@@ -28,19 +27,13 @@ async def forward(host: str, port: int, request: Entity, sender: str, timeout_s:
 
     Raises NotQueued if it could not be reached at all, TimeoutError if it was asked and the outcome is unknown.
     """
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port)
-    except OSError as problem:
-        raise NotQueued("the controller cannot be reached") from problem
+    connection = Connection(host, port, OUR_PREFIX + sender, connect_timeout_s=CONNECT_TIMEOUT_S)
     try:
         async with asyncio.timeout(timeout_s):
-            writer.write(encode_request(1, OUR_PREFIX + sender, request))
-            frame = await read_frame(reader)
-        if frame is None:
-            raise TimeoutError("the controller closed the connection")
-        return decode_response(type(request), frame)[1]
-    except (OSError, asyncio.IncompleteReadError, MalformedFrame) as problem:
+            return await connection.ask(request)
+    except (OSError, MalformedFrame) as problem:
+        if not connection.sent:
+            raise NotQueued("the controller cannot be reached") from problem
         raise TimeoutError(f"no answer of the controller: {problem}") from problem
     finally:
-        writer.transport.abort()
+        connection.close()
