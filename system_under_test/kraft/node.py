@@ -223,13 +223,15 @@ class Node:
         if self.ended.done():
             return
         try:
-            self._carry_out(event(self._clock.now()))
+            now = self._clock.now()
+            self._carry_out(event(now))
+            deadline = self._core.deadline()
             for _ in range(_TICKS_MAX):
-                now = self._clock.now()
-                if self.ended.done() or self._core.deadline() > now:
+                if deadline > now or self.ended.done():
                     break
                 self._carry_out(self._core.tick(now))
-            self._set_timer()
+                deadline = self._core.deadline()
+            self._set_timer(deadline)
         except OSError as problem:
             self._refuse(f"the disk failed: {problem}")
         except (CorruptBatch, LogRefused) as problem:
@@ -338,10 +340,9 @@ class Node:
 
     # Time, names and ends
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, deadline: float) -> None:
         """Wake at the core's deadline; an earlier timer is left to ring in vain, which is cheaper than to move it."""
-        deadline = self._core.deadline()
-        if self.ended.done() or deadline >= self._timer_at:
+        if deadline >= self._timer_at or self.ended.done():
             return
         if self._timer is not None:
             self._timer.cancel()

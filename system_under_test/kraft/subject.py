@@ -1,1 +1,232 @@
-"""The bundled KRaft as a subject: installed, started, watched, collected."""
+"""The bundled KRaft as a subject: installed, started, watched, collected.
+
+What a node says of itself comes from its trace alone, read through the agent: the data network may be cut, and a node
+that is asked over it would be disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
+from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.trace import FILE_NAME
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Node, NodeStatus
+
+PORT = 9092
+OUTPUT = "kraft.log"
+_MODULE = "system_under_test.kraft"
+_FORMAT_LIMIT_S = 60.0
+_COMPLAINTS_MAX = 5  # of one node
+_EXCERPT_LINES = 30
+_COMPLAINT = re.compile(r"^(?:[^\n]*FATAL: |cannot start: |Traceback \(most recent call last\))[^\n]*", re.MULTILINE)
+
+
+def _bug(name: str, found_by: str, witness_kinds: tuple[str, ...], decision: str, in_containers: bool = True) -> Bug:
+    point = f"{decisions.__name__}:{decision}"
+    return Bug(name, decisions.BUGS[name], found_by, witness_kinds, point, in_containers)
+
+
+_BUGS = (
+    _bug(decisions.STALE_READ, "linearizability", ("stale read",), "must_confirm"),
+    _bug(
+        decisions.MINORITY_COMMIT,
+        "committed-never-lost",
+        ("committed entry lost", "committed prefixes differ", "truncation below the high watermark"),
+        "committed_end",
+    ),
+    _bug(decisions.DIVERGENCE_BY_OFFSET, "log-matching", ("logs differ below an equal epoch",), "divergence"),
+    _bug(decisions.LONE_VOTE, "election-safety", ("two leaders in one epoch",), "wins"),
+    _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
+)
+
+
+class Kraft:
+    name = "kraft"
+    summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
+    client_module = "system_under_test.kraft.client"
+    port = PORT
+    declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True)
+    bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
+    workloads: tuple[str, ...] = ("register",)
+
+    def __init__(self) -> None:
+        self._heard: dict[str, Hearsay] = {}
+
+    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+        """Raises ValueError for an unknown bug, OSError where a node cannot be formatted."""
+        if bug is not None and bug not in self.bugs:
+            raise ValueError(f"subject kraft has no planted bug {bug!r}; it has {', '.join(self.bugs)}")
+        self._heard = {}
+        peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(nodes, 1)}
+        common = {"cluster_id": kafka_uuid(derived_uuid("cluster", seed)), "peers": peers, "seed": seed, "bug": bug}
+        await asyncio.gather(*(_install(node, peers[node.name][0], common) for node in nodes))
+
+    async def start(self, node: Node) -> None:
+        await node.start(_argv(node), output=f"{node.log_dir}/{OUTPUT}")
+
+    async def status(self, node: Node) -> NodeStatus | None:
+        """From the rows the node has added to its trace since the last time."""
+        try:
+            if await node.state() != "running":
+                return None
+            heard = await self._hear(node)
+        except OSError:
+            return None  # the agent is gone, and the node with it
+        if not heard.rows:
+            return None
+        return NodeStatus(node.name, heard.epoch, heard.role, heard.leader, heard.high_watermark, heard.log_end)
+
+    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
+        """One leader whom every live node follows, and every log reaches the largest mark that any node has told."""
+        states = await asyncio.gather(*(node.state() for node in nodes))
+        live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
+        if len(live) <= len(nodes) // 2:
+            return f"only {len(live)} of {len(nodes)} nodes are alive"
+        statuses = await asyncio.gather(*(self.status(node) for node in live))
+        said = [status for status in statuses if status is not None]
+        if len(said) < len(live):
+            silent = {node.name for node in live} - {status.node for status in said}
+            return f"{', '.join(sorted(silent))}: says nothing"
+        return _behind(said, max(heard.largest_mark for heard in self._heard.values()))
+
+    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
+        return {}
+
+    async def collect(self, node: Node, folder: Path) -> None:
+        """The node's output into its own folder `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
+        trace = folder.parents[1] / "trace" / f"{node.name}.jsonl"
+        for target in (folder, trace.parent):
+            target.mkdir(parents=True, exist_ok=True)
+        (folder / OUTPUT).write_bytes(await node.read(f"{node.log_dir}/{OUTPUT}"))
+        have = trace.stat().st_size if trace.exists() else 0
+        new = await node.read(_trace_path(node), have)
+        with trace.open("ab") as file:
+            file.write(new[: new.rfind(b"\n") + 1])  # whole rows only: a torn one is removed at the next start
+
+    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
+        """Tracebacks, refusals to start and refusals to go on, in the order they were printed."""
+        found: list[Complaint] = []
+        for path in sorted((run_folder / "nodes").glob(f"*/{OUTPUT}")):
+            found += _complaints(path.parent.name, path.read_text(errors="replace"))
+        return found
+
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+        # Only here, so that listing subjects costs no Arrow.
+        from system_under_test.kraft.files import write_tables
+
+        write_tables(run_folder, copies, started_monotonic_ns)
+
+    async def _hear(self, node: Node) -> Hearsay:
+        heard = self._heard.setdefault(node.name, Hearsay())
+        heard.take(await node.read(_trace_path(node), heard.read_bytes))
+        return heard
+
+
+@dataclass(slots=True)
+class Hearsay:
+    """What a node's trace has told so far.  largest_mark: over all its incarnations."""
+
+    read_bytes: int = 0
+    rows: int = 0
+    epoch: int = 0
+    role: str = "unattached"
+    leader: str | None = None
+    high_watermark: int | None = None
+    log_end: int = 0
+    largest_mark: int = -1
+
+    def take(self, data: bytes) -> None:
+        """More of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
+        whole = data.rfind(b"\n") + 1
+        self.read_bytes += whole
+        for line in data[:whole].splitlines():
+            self._row(json.loads(line))
+
+    def _row(self, row: Mapping[str, Any]) -> None:
+        self.rows += 1
+        event = row["event"]
+        self.epoch = max(self.epoch, row["epoch"])
+        if event == "start":
+            self.role, self.leader, self.high_watermark = "unattached", None, None
+        if event == "role":
+            self.role, self.leader = row["role"], row.get("peer")
+        if event == "high-watermark":
+            self.high_watermark = row["offset"]
+            self.largest_mark = max(self.largest_mark, row["offset"])
+        if event in ("start", "append", "truncate"):
+            self.log_end = row["offset"]
+
+
+def _behind(said: Sequence[NodeStatus], mark: int) -> str | None:
+    """Why these nodes have not all caught up with the mark under one leader; None if they have."""
+    epoch = max(status.epoch for status in said)
+    leader = next((status for status in said if status.epoch == epoch and status.role == "leader"), None)
+    if leader is None:
+        return f"nobody leads epoch {epoch}"
+    if leader.high_watermark is None:
+        return f"{leader.node} has committed nothing in epoch {epoch}"
+    for status in said:
+        if status.epoch != epoch or status.leader != leader.node:
+            return f"{status.node} is {status.role} in epoch {status.epoch}; {leader.node} leads epoch {epoch}"
+        if (status.log_end or 0) < mark:
+            return f"the log of {status.node} ends at {status.log_end}; offsets below {mark} are committed"
+    return None
+
+
+async def _install(node: Node, node_id: int, common: Mapping[str, Any]) -> None:
+    config = {
+        "node_id": node_id,
+        "name": node.name,
+        "listen": f"{node.address}:{PORT}",
+        "data_dir": node.data_dir,
+        "trace_dir": node.trace_dir,
+        **common,
+    }
+    await node.write(_config_path(node), json.dumps(config, indent=1).encode())
+    done = await node.run([*_argv(node), "--format"], timeout_s=_FORMAT_LIMIT_S)
+    if done.status != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        raise OSError(f"{node.name}: its data directory cannot be formatted: {said}")
+
+
+def _argv(node: Node) -> list[str]:
+    return [*node.python, "-m", _MODULE, "--config", _config_path(node)]
+
+
+def _config_path(node: Node) -> str:
+    return f"{node.log_dir}/kraft.json"
+
+
+def _trace_path(node: Node) -> str:
+    return f"{node.trace_dir}/{FILE_NAME}"
+
+
+def _complaints(node: str, text: str) -> list[Complaint]:
+    found: list[Complaint] = []
+    end_of_last = 0
+    for match in _COMPLAINT.finditer(text):
+        if match.start() < end_of_last or len(found) == _COMPLAINTS_MAX:
+            continue
+        lines = text[match.start() :].splitlines()[:_EXCERPT_LINES]
+        traced = next((i for i, line in enumerate(lines[:2]) if line.startswith("Traceback")), None)
+        if traced is not None:
+            lines = lines[: _end_of_traceback(lines, traced + 1)]
+            reason = lines[-1]
+        else:
+            lines = lines[:1]
+            reason = lines[0]
+        end_of_last = match.start() + len("\n".join(lines))
+        found.append(Complaint(node, reason[:300], "\n".join(lines)))
+    return found
+
+
+def _end_of_traceback(lines: Sequence[str], start: int) -> int:
+    """Behind the first line that is not indented: the exception itself."""
+    return next((i + 1 for i in range(start, len(lines)) if not lines[i].startswith(" ")), len(lines))
