@@ -32,7 +32,8 @@ Entity = Any
 """A kio entity: a frozen dataclass that knows its api key and version."""
 
 _REQUEST_PREFIX = struct.Struct(">hhih")
-_UNREADABLE = (SerialError, ValueError, TypeError, IndexError, struct.error)
+_UNREADABLE = (SerialError, ValueError, TypeError, LookupError, struct.error)
+"""What kio raises over bytes that are no entity; over tagged fields it does not know, too."""
 
 
 class MalformedFrame(ValueError):

@@ -1,0 +1,188 @@
+"""What the controller decides: which records, which errors.  Every decision is replayed into the image it came from."""
+
+from __future__ import annotations
+
+from itertools import count
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.configs import (
+    DEFINITIONS,
+    Alteration,
+    ConfigSource,
+    Operation,
+    Resource,
+    alter_configs,
+    describe_configs,
+    why_invalid,
+)
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.records import TOPIC_RESOURCE
+from system_under_test.kraft.controller.topics import PARTITIONS_MAX, NewTopic, TopicResult, create_topics
+
+BROKERS = (1, 2, 3, 4, 5)
+
+
+def create(image: Image, *asked: NewTopic, validate_only: bool = False) -> list[TopicResult]:
+    numbers = count(1 + 1000 * len(image.topics))
+    records, results = create_topics(
+        image, asked, BROKERS, lambda: UUID(int=next(numbers)), validate_only=validate_only
+    )
+    for record in records:
+        image.replay(record)
+    return results
+
+
+def alter(image: Image, *alterations: Alteration, topic: str = "orders", kind: int = TOPIC_RESOURCE) -> tuple:
+    """(number of records, error)."""
+    records, results = alter_configs(image, [Resource(kind, topic, alterations)])
+    for record in records:
+        image.replay(record)
+    return len(records), results[0].error
+
+
+@pytest.fixture
+def image() -> Image:
+    image = Image()
+    assert create(image, NewTopic("orders", 1, 3))[0].error == ErrorCode.none
+    return image
+
+
+def set_to(value: str | None, name: str = "retention.ms") -> Alteration:
+    return Alteration(name, Operation.SET, value)
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 4))
+def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: int) -> None:
+    image = Image()
+    create(image, *(NewTopic(f"earlier-{i}", 1, 1) for i in range(before)))
+    (result,) = create(image, NewTopic("t", partitions, factor))
+    assert (result.partitions, result.replication_factor) == (partitions, factor)
+    made = image.topics["t"].partitions
+    assert sorted(made) == list(range(partitions))
+    for partition in made.values():
+        assert len(set(partition.replicas)) == factor and set(partition.replicas) <= set(BROKERS)
+        assert partition.isr == partition.replicas and partition.leader == partition.replicas[0]
+        assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+    leaders = [partition.leader for partition in made.values()]
+    assert max(map(leaders.count, BROKERS)) - min(map(leaders.count, BROKERS)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (NewTopic("orders", 1, 3), ErrorCode.topic_already_exists),
+        (NewTopic("", 1, 3), ErrorCode.invalid_topic_exception),
+        (NewTopic("..", 1, 3), ErrorCode.invalid_topic_exception),
+        (NewTopic("a b", 1, 3), ErrorCode.invalid_topic_exception),
+        (NewTopic("ä", 1, 3), ErrorCode.invalid_topic_exception),
+        (NewTopic("x" * 250, 1, 3), ErrorCode.invalid_topic_exception),
+        (NewTopic("t", 0, 3), ErrorCode.invalid_partitions),
+        (NewTopic("t", -2, 3), ErrorCode.invalid_partitions),
+        (NewTopic("t", PARTITIONS_MAX + 1, 3), ErrorCode.policy_violation),
+        (NewTopic("t", 1, 0), ErrorCode.invalid_replication_factor),
+        (NewTopic("t", 1, 6), ErrorCode.invalid_replication_factor),
+        (NewTopic("t", 1, 3, configs={"retention.ms": "soon"}), ErrorCode.invalid_config),
+        (NewTopic("t", 1, 3, configs={"no.such.config": "1"}), ErrorCode.invalid_config),
+        (NewTopic("t", 1, 3, configs={"retention.ms": None}), ErrorCode.invalid_config),
+        (NewTopic("t", 1, 3, assignments={0: (1,)}), ErrorCode.invalid_request),
+        (NewTopic("t", assignments={1: (1,)}), ErrorCode.invalid_replica_assignment),
+        (NewTopic("t", assignments={0: (1, 1)}), ErrorCode.invalid_replica_assignment),
+        (NewTopic("t", assignments={0: (9,)}), ErrorCode.invalid_replica_assignment),
+        (NewTopic("t", assignments={0: (1,), 1: (1, 2)}), ErrorCode.invalid_replica_assignment),
+        (NewTopic("__cluster_metadata", 1, 1), ErrorCode.invalid_request),
+    ],
+)
+def test_a_topic_that_cannot_be_leaves_no_record(image: Image, asked: NewTopic, error: ErrorCode) -> None:
+    before = image.state_hash
+    (result,) = create(image, asked)
+    assert result.error == error
+    assert result.message
+    assert image.state_hash == before
+
+
+def test_names_that_metrics_cannot_tell_apart_collide(image: Image) -> None:
+    create(image, NewTopic("a.b", 1, 1))
+    assert create(image, NewTopic("a_b", 1, 1))[0].error == ErrorCode.invalid_topic_exception
+
+
+def test_each_topic_of_a_request_is_judged_by_itself(image: Image) -> None:
+    results = create(image, NewTopic("new", 2, 2), NewTopic("orders", 1, 1), NewTopic("twice"), NewTopic("twice"))
+    assert [r.error for r in results] == [
+        ErrorCode.none,
+        ErrorCode.topic_already_exists,
+        ErrorCode.invalid_request,
+        ErrorCode.invalid_request,
+    ]
+    assert sorted(image.topics) == ["new", "orders"]
+
+
+def test_defaults_configs_and_assignments_by_hand(image: Image) -> None:
+    create(image, NewTopic("plain"), NewTopic("hand", assignments={0: (3, 1), 1: (1, 3)}))
+    create(image, NewTopic("short", configs={"retention.ms": "5"}))
+    assert len(image.topics["plain"].partitions[0].replicas) == 1
+    assert image.topics["hand"].partitions[1].replicas == (1, 3)
+    assert image.configs("short") == {"retention.ms": "5"}
+
+
+def test_validating_writes_nothing(image: Image) -> None:
+    (result,) = create(image, NewTopic("new", 1, 1), validate_only=True)
+    assert result.error == ErrorCode.none
+    assert "new" not in image.topics
+    records, _ = alter_configs(image, [Resource(TOPIC_RESOURCE, "orders", (set_to("5"),))], validate_only=True)
+    assert records == []
+
+
+def test_set_delete_and_what_changes_nothing(image: Image) -> None:
+    assert alter(image, set_to("5")) == (1, ErrorCode.none)
+    assert image.configs("orders") == {"retention.ms": "5"}
+    assert alter(image, set_to("5")) == (0, ErrorCode.none), "as in Kafka, an unchanged SET makes no record"
+    assert alter(image, Alteration("retention.ms", Operation.DELETE)) == (1, ErrorCode.none)
+    assert alter(image, Alteration("retention.ms", Operation.DELETE)) == (0, ErrorCode.none)
+    assert image.configs("orders") == {}
+
+
+@pytest.mark.parametrize(
+    ("alterations", "error"),
+    [
+        ((set_to("soon"),), ErrorCode.invalid_config),
+        ((set_to("-2"),), ErrorCode.invalid_config),
+        ((set_to("1_000"),), ErrorCode.invalid_config),
+        ((set_to(str(2**63)),), ErrorCode.invalid_config),
+        ((set_to(None),), ErrorCode.invalid_config),
+        ((set_to("1", "no.such.config"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", Operation.APPEND, "compact"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", Operation.SUBTRACT, "compact"),), ErrorCode.invalid_config),
+        ((Alteration("retention.ms", 9, "1"),), ErrorCode.invalid_request),
+        ((set_to("1"), set_to("2")), ErrorCode.invalid_request),
+        ((set_to("1", "segment.ms"), set_to("soon")), ErrorCode.invalid_config),
+    ],
+)
+def test_a_bad_alteration_spoils_all_of_its_resource(
+    image: Image, alterations: tuple[Alteration, ...], error: ErrorCode
+) -> None:
+    assert alter(image, *alterations) == (0, error)
+    assert image.configs("orders") == {}
+
+
+def test_only_topics_that_exist_have_configs(image: Image) -> None:
+    assert alter(image, set_to("1"), topic="nowhere") == (0, ErrorCode.unknown_topic_or_partition)
+    assert alter(image, set_to("1"), kind=4) == (0, ErrorCode.invalid_request)
+
+
+def test_a_config_without_override_is_described_as_default(image: Image) -> None:
+    (described,) = describe_configs(image, "orders", ["retention.ms"])
+    assert (described.value, described.source) == ("604800000", ConfigSource.DEFAULT)
+    alter(image, set_to("5"))
+    (described,) = describe_configs(image, "orders", ["retention.ms", "retention.ms", "no.such.config"])
+    assert (described.value, described.source) == ("5", ConfigSource.TOPIC)
+    assert [config.name for config in describe_configs(image, "orders", None)] == sorted(DEFINITIONS)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_default_is_itself_allowed(name: str) -> None:
+    assert why_invalid(name, DEFINITIONS[name].default) is None

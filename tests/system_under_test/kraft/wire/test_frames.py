@@ -1,0 +1,129 @@
+"""Frames and bodies: bytes from anywhere are read or refused; the process survives them all."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from system_under_test.kraft.wire import bounds
+from system_under_test.kraft.wire.frames import (
+    MalformedFrame,
+    RequestHeader,
+    codec,
+    decode_request_body,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_frame,
+)
+from system_under_test.kraft.wire.versions import SUPPORTED, advertise
+
+ALL_VERSIONS = [
+    (api_key, version) for api_key, (lowest, highest) in SUPPORTED.items() for version in range(lowest, highest + 1)
+]
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+def test_every_version_we_advertise_exists_and_can_be_walked(api_key: int, version: int) -> None:
+    layout = codec(api_key, version)
+    bounds.walker(layout.request_type)
+    bounds.walker(layout.response_type)
+
+
+LIES = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f")
+"""The largest lengths of the two kinds of arrays."""
+
+
+@given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=60), st.binary(max_size=60))
+def test_arbitrary_bodies_are_decoded_or_refused(which: tuple[int, int], request: bytes, response: bytes) -> None:
+    """Also those whose lengths would make kio's native parser reserve more memory than there is, and abort."""
+    header = RequestHeader(*which, 1, "c")
+    for decode in (
+        lambda: decode_request_body(header, request, 0),
+        lambda: decode_response(codec(*which).request_type, response),
+    ):
+        try:
+            decode()
+        except MalformedFrame:
+            continue
+
+
+@given(st.sampled_from(ALL_VERSIONS), st.integers(0, 40), st.sampled_from(LIES))
+def test_a_length_that_lies_is_refused_wherever_it_stands(which: tuple[int, int], at: int, lie: bytes) -> None:
+    header = RequestHeader(*which, 1, "c")
+    try:
+        decode_request_body(header, b"\x02" * at + lie + b"\0" * 10, 0)
+    except MalformedFrame:
+        return
+
+
+def test_kio_would_have_died_of_this_one() -> None:
+    body = b"\xff\xff\xff\xff\x0f" + b"x" * 10  # Metadata v12: an array of 2**32 - 2 topics
+    with pytest.raises(MalformedFrame, match="an array of 4294967294 elements in"):
+        decode_request_body(RequestHeader(3, 12, 1, None), b"\0" + body, 0)
+
+
+@given(st.binary(max_size=40))
+def test_arbitrary_headers_are_decoded_or_refused(frame: bytes) -> None:
+    try:
+        header, at = decode_request_header(frame)
+    except MalformedFrame:
+        return
+    assert at <= len(frame)
+    assert header.client_id is None or len(header.client_id) <= len(frame)
+
+
+def test_a_request_is_what_kafkas_protocol_says() -> None:
+    """ApiVersions v3, flexible: written out by hand."""
+    request = codec(18, 3).request_type(client_software_name="k", client_software_version="1")
+    frame = encode_request(7, "me", request)
+    assert frame == bytes.fromhex("00000012 0012 0003 00000007 0002 6d65 00 026b 0231 00".replace(" ", ""))
+    header, at = decode_request_header(frame[4:])
+    assert header == RequestHeader(18, 3, 7, "me")
+    assert decode_request_body(header, frame[4:], at) == request
+
+
+def test_the_response_to_api_versions_has_no_tags_in_its_header() -> None:
+    frame = encode_response(7, advertise(3))
+    assert frame[4:11] == bytes.fromhex("00000007 0000") + bytes([len(SUPPORTED) + 1])
+    correlation_id, answer = decode_response(codec(18, 3).request_type, frame[4:])
+    assert correlation_id == 7
+    assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
+
+
+def test_bytes_behind_a_body_are_ignored_as_kafka_does() -> None:
+    answer = encode_response(1, advertise(3))[4:]
+    assert decode_response(codec(18, 3).request_type, answer + b"xyz")[1] == advertise(3)
+
+
+async def _read(data: bytes, **limits: Any) -> bytes | None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    return await read_frame(reader, **limits)
+
+
+async def test_frames_are_read_whole_or_not_at_all() -> None:
+    assert await _read(b"\0\0\0\x02ab\0") == b"ab"
+    assert await _read(b"") is None
+    for torn in (b"\0\0", b"\0\0\0\x03ab"):
+        with pytest.raises(asyncio.IncompleteReadError):
+            await _read(torn)
+    for size in (-1, 0, 101):
+        with pytest.raises(MalformedFrame, match=f"a frame of {size} bytes"):
+            await _read(struct.pack(">i", size) + b"x" * 200, size_max_bytes=100)
+
+
+def test_unknown_versions_have_no_codec() -> None:
+    with pytest.raises(KeyError):
+        codec(18, 99)
+    with pytest.raises(KeyError):
+        codec(9999, 0)
+    assert timedelta(0) == advertise(1).throttle_time

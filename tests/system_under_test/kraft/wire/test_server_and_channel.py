@@ -1,0 +1,245 @@
+"""A server and what talks to it: order on a connection, malformed frames, channels that never wait behind the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from system_under_test.kraft.raft.messages import (
+    BeginQuorumEpochRequest,
+    EpochResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.wire import translate
+from system_under_test.kraft.wire.channel import Channel, ChannelState
+from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.server import Call, Server, serve
+from system_under_test.kraft.wire.versions import SUPPORTED
+
+FETCH = FetchRequest("c", ReplicaKey(2), 3, 100, 3, 99, 500)
+VOTE = VoteRequest("c", 4, ReplicaKey(2), ReplicaKey(1), 3, 100, pre_vote=True)
+BEGIN = BeginQuorumEpochRequest("c", 2, 4, ReplicaKey(1))
+
+Answer = Callable[[RaftRequest], Awaitable[RaftResponse | None]]
+
+
+class Peer:
+    """A voter that answers as it is told, behind a real server.  heard: (connection, request), in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, RaftRequest]] = []
+        self.delay_s: dict[type, float] = {}
+        self.silent = False
+
+    async def __call__(self, call: Call) -> object:
+        request = translate.request_from_wire(call.api_key, call.body)
+        self.heard.append((call.connection, request))
+        await asyncio.sleep(self.delay_s.get(type(request), 0.0))
+        if self.silent:
+            return None
+        match request:
+            case FetchRequest():
+                return translate.response_to_wire(request, FetchResponse(Error.NONE, 1, 3, request.fetch_offset))
+            case VoteRequest():
+                return translate.response_to_wire(request, VoteResponse(Error.NONE, None, request.epoch, True, True))
+            case _:
+                return translate.response_to_wire(request, EpochResponse(Error.NONE, None, 4))
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+async def server(peer: Peer) -> AsyncIterator[Server]:
+    server = await serve("127.0.0.1", 0, peer)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def channel(server: Server) -> AsyncIterator[Channel]:
+    channel = Channel(
+        "127.0.0.1", server.port, client_id="krucible-n2", request_timeout_s=0.5, patience_s=0.1, retry_backoff_s=0.05
+    )
+    yield channel
+    await channel.close()
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: object) -> object:
+    writer.write(encode_request(number, "test", request))
+    frame = await read_frame(reader)
+    assert frame is not None
+    answered, body = decode_response(type(request), frame)
+    assert answered == number
+    return body
+
+
+async def test_requests_of_a_connection_are_answered_one_after_another(server: Server, peer: Peer) -> None:
+    peer.delay_s = {FetchRequest: 0.1}
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for number, request in enumerate((FETCH, VOTE)):
+        writer.write(encode_request(number, "test", translate.request_to_wire(request)))
+    await asyncio.sleep(0.05)
+    assert [type(request) for _, request in peer.heard] == [FetchRequest], "the vote is not even read yet"
+    for number in range(2):
+        frame = await read_frame(reader)
+        assert frame is not None and int.from_bytes(frame[:4], "big") == number
+    writer.close()
+
+
+async def test_connections_are_numbered_from_one_and_never_again(server: Server, peer: Peer) -> None:
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await ask(reader, writer, 1, translate.request_to_wire(VOTE))
+        await ask(reader, writer, 2, translate.request_to_wire(VOTE))
+        writer.close()
+    assert [connection for connection, _ in peer.heard] == [1, 1, 2, 2, 3, 3]
+
+
+async def test_the_end_of_a_connection_is_told(peer: Peer) -> None:
+    ended: list[int] = []
+    server = await serve("127.0.0.1", 0, peer, ended.append)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.close()
+    await asyncio.sleep(0.05)
+    assert ended == [1]
+    await server.close()
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(bytes.fromhex("0000000b 0012 0063 00000007 0001 61".replace(" ", "")))
+    frame = await read_frame(reader)
+    assert frame is not None
+    answered, body = decode_response(codec(18, 0).request_type, frame)
+    assert (answered, body.error_code) == (7, 35)
+    assert {key.api_key for key in body.api_keys} == set(SUPPORTED)
+    modern = codec(18, 4).request_type(client_software_name="k", client_software_version="1")
+    assert (await ask(reader, writer, 8, modern)).error_code == 0  # type: ignore[attr-defined]
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        bytes.fromhex("ffffffff"),
+        bytes.fromhex("7fffffff"),
+        b"GET / HTTP/1.0\r\n\r\n",
+        bytes.fromhex("00000009 0003 0063 00000001 ff".replace(" ", "")),
+        bytes.fromhex("0000000b 9999 0000 00000001 ffff 00".replace(" ", "")),
+        bytes.fromhex("00000010 0003 000c 00000001 ffff 00 ffffffff0f".replace(" ", "")),
+    ],
+)
+async def test_garbage_closes_its_connection_with_one_line_and_harms_no_other(
+    server: Server, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    other = await asyncio.open_connection("127.0.0.1", server.port)
+    with caplog.at_level(logging.WARNING):
+        writer.write(garbage)
+        assert await asyncio.wait_for(reader.read(), 2) == b""
+    assert len(caplog.records) == 1
+    assert "closed" in caplog.text and "Traceback" not in caplog.text
+    await ask(*other, 1, translate.request_to_wire(VOTE))
+    other[1].close()
+
+
+async def test_a_handler_that_fails_costs_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(call: Call) -> object:
+        raise RuntimeError("a mistake of ours")
+
+    server = await serve("127.0.0.1", 0, fail)
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(encode_request(1, "test", translate.request_to_wire(VOTE)))
+        assert await asyncio.wait_for(reader.read(), 2) == b""
+    assert "a mistake of ours" in caplog.text
+    await server.close()
+
+
+async def test_a_channel_carries_every_rpc_over_two_connections(channel: Channel, peer: Peer) -> None:
+    assert channel.states() == (ChannelState.READY, ChannelState.READY)
+    assert await channel.request(FETCH) == FetchResponse(Error.NONE, 1, 3, 100)
+    assert await channel.request(VOTE) == VoteResponse(Error.NONE, None, 4, True, True)
+    assert await channel.request(BEGIN) == EpochResponse(Error.NONE, None, 4)
+    assert await channel.request(FETCH) is not None
+    assert [connection for connection, _ in peer.heard] == [1, 2, 2, 1]
+
+
+async def test_a_vote_does_not_wait_behind_a_parked_fetch(channel: Channel, peer: Peer) -> None:
+    peer.delay_s = {FetchRequest: 0.3}
+    fetching = asyncio.ensure_future(channel.request(FETCH))
+    await asyncio.sleep(0.05)
+    assert channel.states() == (ChannelState.AWAITING_RESPONSE, ChannelState.READY)
+    began = time.monotonic()
+    assert await channel.request(VOTE) is not None
+    assert time.monotonic() - began < 0.2
+    assert await fetching is not None
+
+
+async def test_no_answer_in_time_is_none_and_costs_the_connection(channel: Channel, peer: Peer) -> None:
+    peer.delay_s = {FetchRequest: 0.6}
+    assert await channel.request(FETCH) is None
+    peer.delay_s = {}
+    assert await channel.request(FETCH) is not None
+    assert [connection for connection, _ in peer.heard] == [1, 2]
+
+
+async def test_a_peer_that_is_not_there_is_none_after_the_backoff(channel: Channel, server: Server) -> None:
+    await server.close()
+    asking = asyncio.ensure_future(channel.request(VOTE))
+    await asyncio.sleep(0.03)
+    assert channel.states()[1] is ChannelState.BACKING_OFF
+    assert await asking is None
+    assert channel.states()[1] is ChannelState.READY
+
+
+async def test_a_closed_connection_is_made_again_before_anything_is_sent(channel: Channel, peer: Peer) -> None:
+    assert await channel.request(VOTE) is not None
+    peer.silent = True
+    assert await channel.request(VOTE) is None
+    peer.silent = False
+    assert await channel.request(VOTE) is not None
+
+
+async def test_a_newer_request_gives_up_the_one_that_hangs(channel: Channel, peer: Peer) -> None:
+    peer.delay_s = {VoteRequest: 10.0}
+    voting = asyncio.ensure_future(channel.request(VOTE))
+    await asyncio.sleep(0.02)
+    began = time.monotonic()
+    superseded = asyncio.ensure_future(channel.request(VOTE))
+    await asyncio.sleep(0)
+    assert await channel.request(BEGIN) == EpochResponse(Error.NONE, None, 4)
+    assert 0.05 < time.monotonic() - began < 0.3, "it waited for its patience, and no longer"
+    assert await voting is None
+    assert await superseded is None
+    assert [type(request) for _, request in peer.heard] == [VoteRequest, BeginQuorumEpochRequest]
+
+
+async def test_a_newer_request_follows_an_answer_at_once(channel: Channel, peer: Peer) -> None:
+    peer.delay_s = {VoteRequest: 0.03}
+    vote, begin = await asyncio.gather(channel.request(VOTE), channel.request(BEGIN))
+    assert vote is not None and begin is not None
+    assert [connection for connection, _ in peer.heard] == [1, 1]
+
+
+async def test_closing_answers_none_to_whoever_waits(channel: Channel, peer: Peer) -> None:
+    peer.delay_s = {FetchRequest: 10.0}
+    fetching = asyncio.ensure_future(channel.request(FETCH))
+    await asyncio.sleep(0.05)
+    await channel.close()
+    assert await fetching is None
+    assert await channel.request(VOTE) is None

@@ -1,0 +1,159 @@
+"""The quorum's RPCs through real bytes: what the core said is what the other core hears."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochEnd,
+    EpochResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.wire import translate
+from system_under_test.kraft.wire.frames import (
+    decode_request_body,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+
+epochs = st.integers(0, 2**31 - 1)
+offsets = st.integers(0, 2**63 - 1)
+nodes = st.integers(0, 2**31 - 1)
+cluster_ids = st.text(min_size=1, max_size=30)
+keys = st.builds(ReplicaKey, nodes, st.none() | st.uuids().filter(lambda uuid: uuid.int != 0))
+
+requests = st.one_of(
+    st.builds(VoteRequest, cluster_ids, epochs, keys, keys, epochs, offsets, st.booleans()),
+    st.builds(BeginQuorumEpochRequest, cluster_ids, nodes, epochs, keys),
+    st.builds(EndQuorumEpochRequest, cluster_ids, nodes, epochs, st.lists(keys, max_size=5).map(tuple)),
+    st.builds(
+        FetchRequest,
+        cluster_ids,
+        keys,
+        epochs,
+        offsets,
+        epochs,
+        st.none() | offsets,
+        st.integers(0, 2**31 - 1),
+        st.integers(0, 2**31 - 1),
+    ),
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    """Only the header is real: base offset, length, epoch, magic, CRC, attributes, last offset delta."""
+    base, epoch, count = draw(st.integers(0, 2**40)), draw(epochs), draw(st.integers(1, 1000))
+    rest = draw(st.binary(min_size=34, max_size=100))
+    body = struct.pack(">qiibIhi", base, 49 - 34 + len(rest), epoch, 2, 0, 0, count - 1) + rest
+    return Batch(base, epoch, count, body)
+
+
+partition_errors = st.sampled_from(
+    [e for e in Error if e not in (Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID)]
+)
+leaders = st.none() | nodes
+epoch_ends = st.builds(EpochEnd, epochs, offsets)
+
+
+def responses_to(request: RaftRequest) -> st.SearchStrategy[RaftResponse]:
+    match request:
+        case VoteRequest():
+            return st.builds(VoteResponse, partition_errors, leaders, epochs, st.booleans(), st.just(request.pre_vote))
+        case FetchRequest():
+            found = st.lists(batches(), max_size=4).map(tuple)
+            return st.builds(
+                FetchResponse, partition_errors, leaders, epochs, st.none() | offsets, st.none() | epoch_ends, found
+            )
+        case _:
+            return st.builds(EpochResponse, partition_errors, leaders, epochs)
+
+
+def through_bytes(entity: Any) -> tuple[int, Any]:
+    frame = encode_request(3, "krucible-n1", entity)[4:]
+    header, at = decode_request_header(frame)
+    return header.api_key, decode_request_body(header, frame, at)
+
+
+def back_through_bytes(request: RaftRequest, entity: Any) -> RaftResponse:
+    frame = encode_response(3, entity)[4:]
+    correlation_id, body = decode_response(type(translate.request_to_wire(request)), frame)
+    assert correlation_id == 3
+    return translate.response_from_wire(request, body)
+
+
+@given(requests)
+def test_requests_survive_the_wire(request: RaftRequest) -> None:
+    api_key, body = through_bytes(translate.request_to_wire(request, ("CONTROLLER", "198.18.0.1", 9092)))
+    assert api_key in translate.RAFT_APIS
+    assert translate.request_from_wire(api_key, body) == request
+
+
+@given(st.data(), requests)
+def test_responses_survive_the_wire(data: st.DataObject, request: RaftRequest) -> None:
+    response = data.draw(responses_to(request))
+    assert back_through_bytes(request, translate.response_to_wire(request, response)) == response
+
+
+@given(requests, st.sampled_from([Error.UNSUPPORTED_VERSION, Error.INCONSISTENT_CLUSTER_ID]))
+def test_a_refusal_of_the_whole_request_names_no_leader(request: RaftRequest, error: Error) -> None:
+    response: RaftResponse
+    match request:
+        case VoteRequest():
+            response = VoteResponse(error, 1, 5, False, request.pre_vote)
+        case FetchRequest():
+            response = FetchResponse(error, 1, 5)
+        case _:
+            response = EpochResponse(error, 1, 5)
+    heard = back_through_bytes(request, translate.response_to_wire(request, response))
+    assert (heard.error, heard.leader_id, heard.leader_epoch) == (error, None, 0)
+
+
+@given(st.lists(batches(), min_size=1, max_size=4), st.data())
+def test_records_that_end_within_a_batch_are_refused(found: list[Batch], data: st.DataObject) -> None:
+    records = b"".join(batch.body for batch in found)  # type: ignore[misc]
+    assert list(translate.parse_batches(records)) == found
+    ends = {sum(len(b.body) for b in found[:n]) for n in range(len(found) + 1)}  # type: ignore[arg-type]
+    cut = data.draw(st.integers(0, len(records)).filter(lambda size: size not in ends))
+    with pytest.raises(translate.MalformedRpc):
+        list(translate.parse_batches(records[:cut]))
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_records_are_parsed_or_refused(records: bytes) -> None:
+    try:
+        list(translate.parse_batches(records))
+    except translate.MalformedRpc:
+        return
+
+
+def test_a_body_about_another_partition_is_refused() -> None:
+    request = VoteRequest("c", 1, ReplicaKey(1), ReplicaKey(2), 0, 0, True)
+    entity = translate.request_to_wire(request)
+    for topics in ((), (*entity.topics, *entity.topics)):
+        with pytest.raises(translate.MalformedRpc):
+            translate.request_from_wire(52, type(entity)(cluster_id="c", voter_id=2, topics=topics))
+
+
+def test_an_answer_of_another_kind_is_a_mistake_of_ours() -> None:
+    with pytest.raises(TypeError):
+        translate.response_to_wire(
+            VoteRequest("c", 1, ReplicaKey(1), ReplicaKey(2), 0, 0, True), EpochResponse(Error.NONE, None, 1)
+        )
