@@ -3,7 +3,29 @@
 from __future__ import annotations
 
 from checkers.checker import Checker
+from checkers.committed import COMMITTED
+from checkers.health import NODES_STAY_UP, RECOVERY
+from checkers.history_log import HISTORY_LOG
 from checkers.linearizability import LINEARIZABILITY
+from checkers.raft_elections import ELECTION_SAFETY, VOTE_ONCE
+from checkers.raft_logs import LOG_MATCHING
+from checkers.raft_progress import MONOTONICITY, STATE_MACHINE_SAFETY
 from checkers.statistics import STATISTICS
+from checkers.vacuity import VACUITY
 
-CATALOG: dict[str, Checker] = {checker.name: checker for checker in (LINEARIZABILITY, STATISTICS)}
+_IN_ORDER = (
+    LINEARIZABILITY,
+    HISTORY_LOG,
+    COMMITTED,
+    LOG_MATCHING,
+    ELECTION_SAFETY,
+    VOTE_ONCE,
+    MONOTONICITY,
+    STATE_MACHINE_SAFETY,
+    NODES_STAY_UP,
+    RECOVERY,
+    STATISTICS,
+    VACUITY,
+)
+
+CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}

@@ -93,6 +93,7 @@ def gaps(run: RunFiles, *needs: str) -> list[str]:
     for need, folder in (("logs", run.log), ("traces", run.trace)):
         if need in needs and (silent := sorted(set(everyone) - set(node_files(folder)), key=by_number)):
             found.append(f"{', '.join(silent)} delivered no {need}")
+        found += [f"{p.stem}: {p.read_text().strip()}" for p in sorted(folder.glob("*.error")) if need in needs]
     if "logs" in needs:
         found += [f"copy {c['copy']} of {c['node']} is unreadable: {c['error']}" for c in copies(run) if c["error"]]
     return found
