@@ -170,7 +170,7 @@ def _start(voter: Voter, now: float) -> None:
     if file.leader_id == voter.me:  # the epoch's offsets may have been given out already: never lead it again
         voter.state = Resigned(file.epoch, deadline, (), set(voter.others))
     elif file.leader_id is not None:
-        voter.state = Follower(file.epoch, file.leader_id, now + voter.timing.fetch_timeout_s)
+        voter.state = Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
     elif file.voted is not None and voter.names_me(file.voted):
         voter.state = Candidate(file.epoch, deadline, Votes({voter.me}))
     else:

@@ -55,7 +55,7 @@ def become_unattached(voter: Voter, now: float, epoch: int) -> None:
 
 def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> None:
     voted = voter.persisted.voted if epoch == voter.epoch else None
-    follower = Follower(epoch, leader_id, now + voter.timing.fetch_timeout_s)
+    follower = Follower(epoch, leader_id, voter.fetch_timeout(now))
     voter.enter(follower, QuorumState(epoch, leader_id, voted))
 
 

@@ -101,7 +101,7 @@ def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest
     ):
         return
     follower.has_fetched = True
-    follower.fetch_deadline = now + voter.timing.fetch_timeout_s
+    follower.fetch_deadline = voter.fetch_timeout(now)
     if response.diverging is not None:
         voter.truncate(_common_end(voter, response.diverging))
         return
