@@ -18,6 +18,9 @@ from enum import IntEnum
 NEMESIS = -1
 """The process number under which faults are recorded."""
 
+CREATE = "create"
+"""The f with which set-up makes an object; it says nothing of what the object holds, so no model is asked about it."""
+
 HARNESS_NODE = ""
 """`node` of an event that no node answered."""
 

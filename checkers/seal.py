@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from checkers.checker import RunFiles
 from checkers.columns import HISTORY, read_history
-from checkers.history import MalformedHistory
+from checkers.history import CREATE, MalformedHistory
 from checkers.kernels import grammar
 
 BUCKETS_MIN, BUCKETS_MAX = 8, 64
@@ -110,9 +110,12 @@ def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], li
 
 
 def _write_buckets(history: pa.Table, folder: Path) -> None:
-    """Split the client events that have a key.  One stable sort by bucket keeps index order inside each."""
+    """Split the client events that have a key, those of set-up left out (`history.CREATE`).  One stable sort by bucket
+    keeps index order inside each."""
     codes, keys = dictionary_codes(history.column("key"))
-    mine = np.flatnonzero((codes >= 0) & (_numpy(history, "process") >= 0))
+    f_codes, functions = dictionary_codes(history.column("f"))
+    set_up = np.array([f == CREATE for f in functions], bool)[f_codes]
+    mine = np.flatnonzero((codes >= 0) & (_numpy(history, "process") >= 0) & ~set_up)
     count = bucket_count(len(mine))
     bucket_of_key = np.array([bucket_of(key, count) for key in keys], np.uint8)
     bucket_of_row = bucket_of_key[codes[mine]] if len(keys) else np.empty(0, np.uint8)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+from checkers.history import CREATE
 from system_under_test.client import Placement, Request
 
 WRITE_SHARE = 0.5
@@ -51,7 +52,7 @@ class Register:
         return self.names
 
     def set_up(self) -> Sequence[Request]:
-        return [Request("create", key) for key in self.names]
+        return [Request(CREATE, key) for key in self.names]
 
     def generator(self, placement: Placement, rng: Random) -> _Generator:
         return _Generator(self, placement, rng)

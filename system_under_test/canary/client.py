@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from checkers.history import Type
+from checkers.history import CREATE, Type
 from system_under_test.client import Outcome, Placement, Request
 
 ODDS = 200
@@ -59,7 +59,7 @@ class CanaryClient:
             value = self._registers.read(key)
             await asyncio.sleep(0)
             return Outcome(Type.OK, value, node=self._node)
-        if request.f == "create":
+        if request.f == CREATE:
             return Outcome(Type.OK, node=self._node)
         return Outcome(Type.FAIL, error=f"the canary knows no {request.f}", node=self._node)
 
