@@ -64,7 +64,8 @@ def judge_run(
 ) -> Verdicts:
     """Judge a sealed run; the verdicts are the same, bit for bit, whether `spark` is given or not.
 
-    Never raises for what it finds in the run's files.  Raises SparkUnavailable if a Spark was asked for and cannot run.
+    Never raises for what it finds in the run's files.  Where the Spark asked for cannot run, the run is judged in
+    process, and `judged_by` says so: a finished test is never left without its verdict.
     """
     say = progress or (lambda _: None)
     verdicts = Verdicts(checkers)
@@ -75,13 +76,9 @@ def judge_run(
         for part in split.parts
     ]
     if spark is None:
-        judged = []
-        for number, task in enumerate(tasks, 1):
-            judged.append(judge_task(task))
-            say(f"judged {number} of {len(tasks)} parts")
+        judged = _in_process(tasks, say)
     else:
-        judged = spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts"))
-        verdicts.judged_by = spark.description
+        judged, verdicts.judged_by = _on_spark(spark, tasks, say)
     at = 0
     for checker, split in zip(checkers, splits, strict=True):
         mine = judged[at : at + len(split.parts)]
@@ -150,6 +147,25 @@ def _split(files: RunFiles, checker: Checker) -> _Split:
         return _Split(list(checker.split(files)), "", time.perf_counter() - began)
     except Exception as problem:  # noqa: BLE001 - what a checker cannot even open is unknown, the others go on
         return _Split((), _in_words(problem), time.perf_counter() - began)
+
+
+def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
+    judged = []
+    for number, task in enumerate(tasks, 1):
+        judged.append(judge_task(task))
+        say(f"judged {number} of {len(tasks)} parts")
+    return judged
+
+
+def _on_spark(spark: SparkJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
+    """Judge on Spark, or here if it did not start; and the words for where it was."""
+    from checkers.spark.java import SparkUnavailable
+
+    try:
+        return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
+    except SparkUnavailable as problem:
+        say(f"judging in process: {problem}")
+        return _in_process(tasks, say), f"in process ({problem})"
 
 
 def _combine(files: RunFiles, checker: Checker, judged: Sequence[Judged], split_failure: str) -> Verdict:

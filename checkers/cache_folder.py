@@ -1,0 +1,22 @@
+"""Where this project keeps what it can make again: compiled kernels, class-data archives, a home for another Java."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user's among the temporary files."""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = home / "krucible"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except (OSError, RuntimeError):  # no home, or none we may write to: a temporary folder does as well
+        folder = Path()
+    folder = Path(tempfile.gettempdir()) / f"krucible-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder

