@@ -140,6 +140,7 @@ async def _install(node: Node, members: str, seed: int) -> None:
         "initial-cluster-state": "new",
         "initial-cluster-token": f"krucible-{seed}",
         "enable-grpc-gateway": True,  # the default on the command line, but not in a file
+        "pre-vote": True,  # as later releases do: a member that was cut off does not depose the leader when it returns
         "logger": "zap",
         "log-outputs": ["stderr"],
     }

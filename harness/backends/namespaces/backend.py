@@ -1,0 +1,280 @@
+"""The namespaces backend: a process per node, a network namespace around each, and a switch in userspace between them.
+
+    harness ── pipes ────► agent of every node
+            ── socket ───► switch              which links are cut
+            ── socket ───► warden (PID 1)      its end is the end of everything
+
+Nothing of it can be seen or reached from outside: no interface, no rule, no named namespace on the machine.  The one
+thing on disk is the run's folder, which the warden removes; a folder whose owner died with its warden is swept at the
+next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.backends.agent_cluster import AgentCluster
+from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.namespaces.plan import Plan, PlannedNode, addresses, mac_of
+from harness.backends.namespaces.probe import unshare_argv, why_unavailable
+from harness.backends.owner import current_owner
+from harness.backends.sweep import sweep
+from nemesis.cluster import Link
+from system_under_test.subject import NodeGone
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+FOLDER_PREFIX = "krucible-nodes-"
+_READY_S = 20.0
+_OPEN_S = 5.0
+_ORDER_S = 5.0
+_END_S = 10.0
+
+
+@dataclass(slots=True)
+class _Stream:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def line(self, within_s: float) -> dict[str, Any]:
+        """The next JSON line; {} at the end of the stream.  Raises TimeoutError."""
+        line = await asyncio.wait_for(self.reader.readline(), within_s)
+        return json.loads(line) if line.endswith(b"\n") else {}
+
+
+class NamespacesBackend(AgentCluster):
+    """See `harness.backends.backend.Backend`."""
+
+    name = "namespaces"
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        super().__init__(spec)
+        self.notes: Sequence[str] = (
+            "nodes are processes in network namespaces; links are cut by a switch in userspace, no kernel bridge",
+            "all nodes keep their disks in one folder of this machine's temporary directory",
+        )
+        self._address_of = addresses(spec.servers, spec.clients)
+        self._folder: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: _Stream | None = None
+        self._switch: _Stream | None = None
+        self._pipes: list[asyncio.BaseTransport] = []
+        self._ordering = asyncio.Lock()
+
+    async def create(self, progress: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        argv = await asyncio.to_thread(unshare_argv)
+        if argv is None:
+            raise BackendUnavailable(f"No nodes can be made here: {await asyncio.to_thread(why_unavailable)}.")
+        for name in await asyncio.to_thread(_sweep):
+            progress(f"removed the folder {name} of a dead run")
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{self.spec.run_id}-"))
+        (self._folder / "owner").write_text(current_owner())
+        try:
+            await self._start(argv)
+            await self.start_beacons()
+            await self._wait_until_open()
+        except (NodeGone, TimeoutError) as problem:
+            raise BackendUnavailable(f"The nodes did not come up: {problem or 'no answer in time'}.") from problem
+        progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
+
+    async def cut(self, links: Collection[Link]) -> None:
+        """See Cluster.cut.  Raises KeyError for an unknown node, NodeGone if the switch is dead (all links are then
+        cut)."""
+        for node in {node for link in links for node in link}:
+            if node not in self._address_of:
+                raise KeyError(node)
+        async with self._ordering:
+            if self._switch is None:
+                raise NodeGone("the switch: there is none (yet)")
+            try:
+                self._switch.writer.write(json.dumps({"cut": sorted(links)}).encode() + b"\n")
+                answer = await self._switch.line(_ORDER_S)
+            except (OSError, TimeoutError) as problem:
+                raise NodeGone("the switch does not answer; all links may be cut") from problem
+        if "forwarded" not in answer:
+            raise NodeGone("the switch is dead; all links are cut")
+
+    async def destroy(self) -> None:
+        await self.close_links()
+        for stream in (self._control, self._switch):
+            if stream is not None:
+                stream.writer.close()
+        self._control = self._switch = None
+        if self._process is not None:
+            try:
+                await asyncio.wait_for(self._process.wait(), _END_S)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()  # takes the warden along, and with it the whole pid namespace
+                await self._process.wait()
+            self._process = None
+        for pipe in self._pipes:
+            pipe.close()
+        self._pipes.clear()
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = None
+
+    # ---- creating ----------------------------------------------------------------------------------------------
+
+    async def _start(self, argv: Sequence[str]) -> None:
+        assert self._folder is not None
+        ours = _Ends()
+        try:
+            plan = Plan(str(self._folder), tuple(self._planned(ours)), ours.switch[1].fileno())
+            with (self._folder / "warden.log").open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    sys.executable,
+                    "-m",
+                    "harness.backends.namespaces.warden",
+                    str(ours.control[1].fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(self.spec.run_id),
+                    start_new_session=True,
+                    pass_fds=ours.theirs(),
+                )
+            ours.close_theirs()
+            self._control = await _stream(ours.control[0])
+            self._switch = await _stream(ours.switch[0])
+            self._control.writer.write(plan.to_json().encode() + b"\n")
+            await self._hear_ready(self._control, "the warden")
+            await self._hear_ready(self._switch, "the switch")
+            await asyncio.gather(*(self._greet(node, *ours.pipes[node.name]) for node in plan.nodes))
+        finally:
+            ours.close_rest()
+
+    def _planned(self, ours: _Ends) -> Sequence[PlannedNode]:
+        assert self._folder is not None
+        nodes = []
+        for place, (name, address) in enumerate(self._address_of.items()):
+            stdin, stdout = ours.add(name)
+            folder = str(self._folder / name)
+            nodes.append(PlannedNode(name, address, mac_of(place), f"port{place}", folder, stdin, stdout))
+        return nodes
+
+    async def _hear_ready(self, stream: _Stream, who: str) -> None:
+        said = await stream.line(_READY_S)
+        if "ready" not in said:
+            assert self._folder is not None
+            words = said.get("error") or _last_line(self._folder / "warden.log") or "it ended without a word"
+            raise BackendUnavailable(f"The nodes did not come up: {who}: {words}.")
+
+    async def _greet(self, node: PlannedNode, to_agent: int, from_agent: int) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=1 << 20)
+        reading, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(from_agent), "rb", 0)
+        )
+        writing, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(os.dup(to_agent), "wb", 0)
+        )
+        self._pipes += [reading, writing]
+        writer = asyncio.StreamWriter(writing, protocol, None, loop)
+        log = Path(node.folder) / "agent.log"
+        link = AgentLink(node.name, reader, writer, lambda event: self.heard(node.name, event), lambda: _last_line(log))
+        await link.call("hello", timeout_s=_READY_S)
+        agent_node = AgentNode(
+            link,
+            address=node.address,
+            data_dir=f"{node.folder}/data",
+            trace_dir=f"{node.folder}/trace",
+            log_dir=f"{node.folder}/log",
+            python=(sys.executable,),
+        )
+        await self.add(link, agent_node)
+
+    async def _wait_until_open(self) -> None:
+        """Raises BackendUnavailable naming a link that carries nothing."""
+        deadline = time.monotonic() + _OPEN_S
+        while True:
+            seen = await self.observe(0.05, 10.0)
+            closed = [f"{source}>{to}" for (source, to), beacons in seen.items() if not beacons.received]
+            if not closed:
+                return
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(
+                    f"The switch carries nothing on {', '.join(closed[:3])}: does a firewall drop packets in new "
+                    "network namespaces?"
+                )
+
+
+class _Ends:
+    """Both ends of every stream: (ours, theirs).  Ours are closed here too once they have been duplicated."""
+
+    def __init__(self) -> None:
+        self.control = socket.socketpair()
+        self.switch = socket.socketpair()
+        self.pipes: dict[str, tuple[int, int]] = {}  # node -> (to its agent, from its agent)
+        self._theirs: list[int] = []
+
+    def add(self, node: str) -> tuple[int, int]:
+        """The agent's stdin and stdout."""
+        their_in, our_out = os.pipe()
+        our_in, their_out = os.pipe()
+        self.pipes[node] = (our_out, our_in)
+        self._theirs += [their_in, their_out]
+        return their_in, their_out
+
+    def theirs(self) -> tuple[int, ...]:
+        return (self.control[1].fileno(), self.switch[1].fileno(), *self._theirs)
+
+    def close_theirs(self) -> None:
+        for end in (self.control[1], self.switch[1]):
+            end.close()
+        for number in self._theirs:
+            os.close(number)
+        self._theirs.clear()
+
+    def close_rest(self) -> None:
+        self.close_theirs()
+        for end in (self.control[0], self.switch[0]):
+            end.close()
+        for pair in self.pipes.values():
+            for number in pair:
+                os.close(number)
+        self.pipes.clear()
+
+
+async def _stream(end: socket.socket) -> _Stream:
+    return _Stream(*await asyncio.open_connection(sock=end.dup()))
+
+
+def _environment(run_id: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    more = {"PYTHONPATH": path, "PATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, **more, "KRUCIBLE_RUN": run_id}
+
+
+def _sweep() -> list[str]:
+    """Remove the folders of our own dead runs."""
+    folders = {
+        str(folder): (folder / "owner").read_text()
+        for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
+        if folder.stat().st_uid == os.geteuid() and (folder / "owner").is_file()
+    }
+    return sweep(folders, lambda folder: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
