@@ -1,9 +1,12 @@
-"""A stock AdminClient (librdkafka) against three nodes on loopback: it must find nothing odd about them."""
+"""A stock AdminClient (librdkafka) against three nodes on loopback: it must find nothing odd about them.
+
+First with a fake quorum behind the real server, then with three real nodes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +20,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from fake_quorum import FakeNode, start_nodes
+from loopback_cluster import LoopbackCluster
+
+from system_under_test.client import Client, Placement, Request
+from system_under_test.kraft.client import connect
 
 
 @pytest.fixture
@@ -30,12 +37,24 @@ async def nodes() -> AsyncIterator[dict[int, FakeNode]]:
 
 def admin(nodes: dict[int, FakeNode], bootstrap: int = 1) -> AdminClient:
     host, port = nodes[1].quorum.brokers[bootstrap]
-    return AdminClient({"bootstrap.servers": f"{host}:{port}", "socket.timeout.ms": 5000})
+    return admin_at(f"{host}:{port}")
+
+
+def admin_at(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address, "socket.timeout.ms": 5000})
 
 
 async def settle(futures: dict) -> dict:
     """The results of an AdminClient's futures, without blocking the nodes that live on this very loop."""
     return {key: await asyncio.to_thread(future.result, 10) for key, future in futures.items()}
+
+
+async def until_ok(client: Client, request: Request) -> None:
+    while True:
+        outcome = await client.invoke(request, 2)
+        if outcome.error is None:
+            return
+        await asyncio.sleep(0.1)
 
 
 def retention(value: str) -> ConfigResource:
@@ -95,3 +114,30 @@ async def test_is_told_what_is_wrong(nodes: dict[int, FakeNode], topic: NewTopic
     with pytest.raises(KafkaException) as refused:
         await settle(await asyncio.to_thread(client.create_topics, [topic]))
     assert refused.value.args[0].code() == error
+
+
+async def test_real_nodes_serve_it_too_and_our_client_sees_what_it_wrote(tmp_path: Path) -> None:
+    cluster = LoopbackCluster(tmp_path, 3)
+    await cluster.start()
+    ours = connect(Placement(0, "c1", follows=True, reads_only=False), cluster.addresses, {})
+    try:
+        async with asyncio.timeout(60):
+            await until_ok(ours, Request("create", "orders"))
+            for address in cluster.addresses.values():  # whichever node it is sent to
+                client = admin_at(address)
+                name = "topic-" + address.rpartition(":")[2]
+                await settle(await asyncio.to_thread(client.create_topics, [NewTopic(name, 2, 3)]))
+                value = address.rpartition(":")[2]
+                await settle(await asyncio.to_thread(client.incremental_alter_configs, [retention(value)]))
+                orders = ConfigResource(ResourceType.TOPIC, "orders")
+                described = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+                assert described["retention.ms"].value == value
+                assert (await ours.invoke(Request("read", "orders"), 2)).value == int(value)
+            assert (await ours.invoke(Request("write", "orders", 4711), 2)).error is None
+            described = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+            assert described["retention.ms"].value == "4711"
+            listed = await asyncio.to_thread(client.list_topics, timeout=10)
+            assert len(listed.topics) == 4
+    finally:
+        await ours.close()
+        await cluster.stop()
