@@ -68,7 +68,7 @@ def main(target: str, arguments: Mapping[str, Any], owner: str) -> None:
         return
     module, _, function = target.partition(":")
     log = Path(tempfile.gettempdir()) / f"krucible-reaper-{os.getpid()}.log"
-    with log.open("w") as out:
+    with log.open("w", buffering=1) as out:
         clean = _reap(lambda: getattr(importlib.import_module(module), function)(**arguments), out.write)
     if clean:
         log.unlink()

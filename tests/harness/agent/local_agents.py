@@ -1,0 +1,67 @@
+"""A real agent, spoken to over local pipes: what a node of any backend runs, without the node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class LocalAgent:
+    process: asyncio.subprocess.Process
+    link: AgentLink
+    node: AgentNode
+    events: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def client_host(self) -> AgentClientHost:
+        return AgentClientHost(lambda: self.link)
+
+
+@contextlib.asynccontextmanager
+async def local_agent(folder: Path, name: str = "n1") -> AsyncIterator[LocalAgent]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "harness.agent",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=None,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parents[2]), str(HERE)))},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    events: list[Mapping[str, Any]] = []
+    link = AgentLink(name, process.stdout, process.stdin, events.append)
+    folders = {place: str(folder / place) for place in ("data_dir", "trace_dir", "log_dir")}
+    node = AgentNode(link, address="127.0.0.1", python=(sys.executable,), **folders)
+    try:
+        await link.call("hello", timeout_s=20)
+        yield LocalAgent(process, link, node, events)
+    finally:
+        await link.close()
+        await asyncio.wait_for(process.wait(), 10)
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    """Fails if the condition does not come true in time."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a corpse nobody has collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

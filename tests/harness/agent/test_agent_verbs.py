@@ -1,0 +1,201 @@
+"""Every verb a subject may use, over a real agent and local pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_agents import LocalAgent, is_alive, until
+
+from harness.agent.children import Children
+from harness.agent.server import Server
+
+SLEEPER = ("sleep", "60")
+FAMILY = ("sh", "-c", "sleep 61 & echo child $!; wait")
+
+
+async def test_hello_says_who_answers(agent: LocalAgent) -> None:
+    said, _ = await agent.link.call("hello")
+    assert said["pid"] == agent.process.pid
+    assert abs(said["monotonic_ns"] - time.monotonic_ns()) < 5e9
+    assert said["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
+
+
+async def test_a_server_runs_is_stopped_continued_and_killed(agent: LocalAgent) -> None:
+    node = agent.node
+    assert await node.state() == "dead"
+    pid = await node.start(SLEEPER)
+    assert await node.state() == "running"
+    await node.signal("STOP")
+    assert await node.state() == "stopped"
+    await node.signal("CONT")
+    assert await node.state() == "running"
+    await node.signal("KILL")
+    assert not Path(f"/proc/{pid}").exists()  # reaped, not merely dead
+    assert await node.state() == "dead"
+    await node.signal("KILL")  # a no-op on a dead server
+
+
+async def test_a_stopped_server_can_be_killed_and_started_again(agent: LocalAgent) -> None:
+    first = await agent.node.start(SLEEPER)
+    await agent.node.signal("STOP")
+    await agent.node.signal("KILL")
+    second = await agent.node.start_again()
+    assert second != first
+    assert await agent.node.state() == "running"
+
+
+async def test_a_second_server_is_refused(agent: LocalAgent) -> None:
+    pid = await agent.node.start(SLEEPER)
+    with pytest.raises(OSError, match=f"n1: a server is already running here .pid {pid}"):
+        await agent.node.start(SLEEPER)
+
+
+async def test_a_missing_program_is_refused_in_the_nodes_words(agent: LocalAgent) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*no-such-program"):
+        await agent.node.start(["/no-such-program"])
+    assert await agent.node.state() == "dead"
+
+
+async def test_signals_reach_what_the_server_started(agent: LocalAgent, tmp_path: Path) -> None:
+    output = str(tmp_path / "out" / "server.log")
+    await agent.node.start(FAMILY, output=output)
+    await until(lambda: b"child" in Path(output).read_bytes())
+    child = int((await agent.node.read(output)).split()[-1])
+    await agent.node.signal("KILL")
+    await until(lambda: not is_alive(child))
+
+
+async def test_a_server_that_dies_leaves_no_child_behind(agent: LocalAgent, tmp_path: Path) -> None:
+    output = str(tmp_path / "server.log")
+    await agent.node.start(["sh", "-c", "sleep 62 & echo $!"], output=output)
+    await until(lambda: bool(agent.events))
+    child = int((await agent.node.read(output)).split()[-1])
+    await until(lambda: not is_alive(child))
+
+
+async def test_an_unbidden_exit_is_reported_at_once(agent: LocalAgent) -> None:
+    pid = await agent.node.start(["sh", "-c", "exit 7"])
+    await until(lambda: bool(agent.events))
+    (event,) = agent.events
+    assert (event["event"], event["pid"], event["status"], event["bidden"]) == ("exit", pid, 7, False)
+    assert abs(event["monotonic_ns"] - time.monotonic_ns()) < 5e9
+
+
+async def test_a_kill_we_ordered_is_bidden_and_one_from_elsewhere_is_not(agent: LocalAgent) -> None:
+    await agent.node.start(SLEEPER)
+    await agent.node.signal("KILL")
+    pid = await agent.node.start(SLEEPER)
+    assert (await agent.node.run(["kill", "-9", str(pid)])).status == 0
+    await until(lambda: len(agent.events) == 2)
+    assert [(event["status"], event["bidden"]) for event in agent.events] == [(-9, True), (-9, False)]
+
+
+def test_a_death_before_the_order_is_not_bidden(tmp_path: Path) -> None:
+    """Here nobody calls `reap` between the death and the order, which a busy agent may not manage either."""
+    events: list[dict[str, Any]] = []
+    server = Server(Children(), events.append)
+    pid = server.start(["sh", "-c", "exit 3"], {}, str(tmp_path / "server.log"))
+    while is_alive(pid):
+        time.sleep(0.01)
+    server.signal("KILL")
+    assert [(event["status"], event["bidden"]) for event in events] == [(3, False)]
+
+
+async def test_output_and_environment(agent: LocalAgent, tmp_path: Path) -> None:
+    output = str(tmp_path / "deep" / "down" / "server.log")
+    for word in ("one", "two"):
+        await agent.node.start(["sh", "-c", "echo $WORD; echo to stderr >&2"], env={"WORD": word}, output=output)
+        await until(lambda word=word: word.encode() in Path(output).read_bytes())  # type: ignore[misc]
+        await agent.node.signal("KILL")
+    assert (await agent.node.read(output)).decode().splitlines() == ["one", "to stderr", "two", "to stderr"]
+
+
+async def test_run_gives_status_and_both_outputs(agent: LocalAgent) -> None:
+    done = await agent.node.run(["sh", "-c", "echo out; echo err >&2; exit 4"])
+    assert (done.status, done.stdout, done.stderr) == (4, b"out\n", b"err\n")
+
+
+async def test_run_kills_what_takes_too_long(agent: LocalAgent) -> None:
+    began = time.monotonic()
+    with pytest.raises(OSError, match=r"did not end within 0\.2 s and was killed"):
+        await agent.node.run(SLEEPER, timeout_s=0.2)
+    assert time.monotonic() - began < 2
+    assert (await agent.node.run(["true"])).status == 0
+
+
+async def test_commands_run_beside_each_other(agent: LocalAgent) -> None:
+    began = time.monotonic()
+    done = await asyncio.gather(*(agent.node.run(["sh", "-c", f"sleep 0.5; echo {i}"]) for i in range(5)))
+    assert [int(one.stdout) for one in done] == list(range(5))
+    assert time.monotonic() - began < 2
+
+
+async def test_files_are_written_whole_and_read_from_an_offset(agent: LocalAgent, tmp_path: Path) -> None:
+    path = str(tmp_path / "a" / "b" / "file")
+    await agent.node.write(path, b"0123456789")
+    await agent.node.write(path, b"abcdefghij")
+    assert await agent.node.read(path) == b"abcdefghij"
+    assert await agent.node.read(path, 4, 3) == b"efg"
+    assert await agent.node.read(path, 8) == b"ij"
+    assert await agent.node.read(path, 99) == b""
+    assert await agent.node.read(path + "-missing") == b""
+
+
+async def test_a_long_file_arrives_in_order(agent: LocalAgent, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 12_000  # 3 MB: many pieces
+    await agent.node.write(str(tmp_path / "long"), data)
+    assert await agent.node.read(str(tmp_path / "long")) == data
+
+
+async def test_folders_and_files_are_copied_out(agent: LocalAgent, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for name, data in {"top": b"1", "sub/deep/leaf": b"22" * 300_000, "sub/empty": b""}.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(data)
+    (source / "hollow").mkdir()
+    (source / "link").symlink_to("/etc/passwd")
+    await agent.node.copy_out(str(source), target / "tree")
+    copied = {str(p.relative_to(target / "tree")): p for p in (target / "tree").rglob("*")}
+    assert copied.keys() == {"top", "sub", "sub/deep", "sub/deep/leaf", "sub/empty", "hollow"}
+    assert copied["sub/deep/leaf"].read_bytes() == b"22" * 300_000
+    await agent.node.copy_out(str(source / "top"), target / "one-file")
+    assert (target / "one-file").read_bytes() == b"1"
+
+
+async def test_copying_what_is_not_there_is_refused(agent: LocalAgent, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or folder on the node"):
+        await agent.node.copy_out(str(tmp_path / "missing"), tmp_path / "target")
+
+
+async def test_a_file_that_grows_while_it_is_copied_does_no_harm(agent: LocalAgent, tmp_path: Path) -> None:
+    grows = tmp_path / "source" / "log"
+    grows.parent.mkdir()
+    await agent.node.start(
+        ["sh", "-c", "while true; do echo 0123456789012345678901234567890123456789; done"], output=str(grows)
+    )
+    for copy in range(3):
+        await agent.node.copy_out(str(grows.parent), tmp_path / f"copy{copy}")
+    await agent.node.signal("KILL")
+    sizes = [(tmp_path / f"copy{copy}" / "log").stat().st_size for copy in range(3)]
+    assert sizes == sorted(sizes)
+
+
+async def test_an_unknown_verb_is_refused(agent: LocalAgent) -> None:
+    with pytest.raises(OSError, match="this agent knows no 'dance'"):
+        await agent.link.call("dance")
+
+
+async def test_steal_is_a_number_of_seconds(agent: LocalAgent) -> None:
+    answer, _ = await agent.link.call("steal")
+    assert answer["steal_s"] >= 0
+
+
+async def test_ctrl_c_at_the_terminal_does_not_end_the_agent(agent: LocalAgent) -> None:
+    agent.process.send_signal(signal.SIGINT)
+    assert (await agent.link.call("hello"))[0]["pid"] == agent.process.pid

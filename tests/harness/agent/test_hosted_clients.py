@@ -1,0 +1,127 @@
+"""The watchdog over clients: whatever a client does, the harness gets an outcome, and it is never a false one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import clients_for_agent_tests as scripted
+import pytest
+from local_agents import LocalAgent
+
+from checkers.history import Type
+from harness.agent.hosted_clients import OVERRUN_S
+from harness.backends.agent_link import AgentClientHost
+from system_under_test.client import Outcome, Placement, Request
+
+MODULE = scripted.__name__
+
+
+def placements(count: int) -> list[Placement]:
+    return [Placement(thread, "c1", follows=thread % 2 == 0, reads_only=False) for thread in range(count)]
+
+
+@pytest.fixture
+async def host(agent: LocalAgent) -> AgentClientHost:
+    host = agent.client_host()
+    await host.open(MODULE, placements(5), {"n1": "127.0.0.1:1"}, {"say": "hello"})
+    return host
+
+
+async def test_a_good_client_answers_in_its_own_words(host: AgentClientHost) -> None:
+    outcome = await host.invoke(3, Request("read", key="k", value=42), 1.0)
+    assert outcome == Outcome(Type.OK, value=42, payload="hello", node="asked-1")
+
+
+async def test_clients_answer_beside_each_other(host: AgentClientHost) -> None:
+    began = time.monotonic()
+    slow = [host.invoke(thread, Request("sleep", payload="0.5"), 1.0) for thread in range(5)]
+    assert [o.type for o in await asyncio.gather(*slow)] == [Type.OK] * 5
+    assert time.monotonic() - began < 1.0
+
+
+async def test_an_overrun_is_answered_info_and_the_client_is_replaced(host: AgentClientHost) -> None:
+    await host.invoke(0, Request("read"), 1.0)
+    began = time.monotonic()
+    outcome = await host.invoke(0, Request("sleep", payload="20"), 0.2)
+    assert (outcome.type, outcome.error) == (Type.INFO, "client-overran")
+    assert 0.2 + OVERRUN_S <= time.monotonic() - began < 0.2 + OVERRUN_S + 0.4
+    assert (await host.invoke(0, Request("read"), 1.0)).node == "asked-1"  # a fresh client
+    await host.close()
+    assert host.troubles == {"overran": 1, "escaped": 0}
+
+
+async def test_an_escaped_exception_is_info_with_its_words(host: AgentClientHost) -> None:
+    outcome = await host.invoke(1, Request("raise"), 1.0)
+    assert outcome.type is Type.INFO
+    assert outcome.error == "client-raised: ZeroDivisionError: a bug in the client"
+    assert (await host.invoke(1, Request("read"), 1.0)).node == "asked-1"
+    await host.close()
+    assert host.troubles == {"overran": 0, "escaped": 1}
+
+
+async def test_an_outcome_that_is_none_is_no_ok(host: AgentClientHost) -> None:
+    assert (await host.invoke(2, Request("nonsense"), 1.0)).type is Type.INFO
+
+
+async def test_an_agent_stuck_in_a_client_is_info_after_one_second_more(host: AgentClientHost) -> None:
+    began = time.monotonic()
+    stuck = asyncio.create_task(host.invoke(0, Request("block", payload="3"), 0.2))
+    await asyncio.sleep(0.05)
+    other = await host.invoke(1, Request("read"), 0.2)
+    assert other.type is Type.INFO
+    assert time.monotonic() - began < 2.0
+    assert (await stuck).type is Type.INFO
+    await asyncio.sleep(max(0.0, began + 3.2 - time.monotonic()))
+    assert (await host.invoke(1, Request("read", value=7), 1.0)).value == 7  # the late answers went nowhere
+
+
+async def test_a_stray_print_does_not_break_the_stream(host: AgentClientHost) -> None:
+    assert (await host.invoke(0, Request("print", value=1), 1.0)).value == 1
+
+
+async def test_an_unknown_thread_is_info_not_an_exception(host: AgentClientHost) -> None:
+    outcome = await host.invoke(99, Request("read"), 1.0)
+    assert outcome.type is Type.INFO
+    assert "no client was opened for thread 99" in (outcome.error or "")
+
+
+async def test_a_dead_agent_is_info(agent: LocalAgent, host: AgentClientHost) -> None:
+    waiting = asyncio.create_task(host.invoke(0, Request("sleep", payload="5"), 6.0))
+    await asyncio.sleep(0.1)
+    agent.process.kill()
+    outcome = await asyncio.wait_for(waiting, 2.0)
+    assert outcome.type is Type.INFO
+    assert "its agent is gone" in (outcome.error or "")
+    await host.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "words"),
+    [
+        ("no_such_module", {}, "No module named 'no_such_module'"),
+        ("json", {}, "has no attribute 'connect'"),
+        (MODULE, {"refuse": True}, "RuntimeError: this configuration is refused"),
+    ],
+)
+async def test_opening_fails_in_the_modules_own_words(
+    agent: LocalAgent, module: str, config: dict[str, bool], words: str
+) -> None:
+    with pytest.raises(OSError, match=words):
+        await agent.client_host().open(module, placements(1), {}, config)
+
+
+async def test_opening_again_replaces_all_clients(host: AgentClientHost) -> None:
+    await host.invoke(0, Request("read"), 1.0)
+    await host.open(MODULE, placements(1), {}, {"say": "again"})
+    assert await host.invoke(0, Request("read"), 1.0) == Outcome(Type.OK, payload="again", node="asked-1")
+
+
+async def test_a_computing_client_does_not_starve_the_beacons(agent: LocalAgent, host: AgentClientHost) -> None:
+    args = {"address": "127.0.0.13", "port": 17788, "peers": {"n2": "127.0.0.14"}, "interval_ms": 20.0}
+    await agent.link.call("beacons.start", args, b"testtest")
+    (first, _), _ = await asyncio.gather(
+        agent.link.call("beacons.mark"), host.invoke(0, Request("compute", payload="1.0"), 2.0)
+    )
+    last, _ = await agent.link.call("beacons.mark")
+    assert last["sent"]["n2"] - first["sent"]["n2"] >= 30  # of the 50 that an idle machine sends

@@ -1,0 +1,171 @@
+"""The harness' end of the stream, against an agent that the test plays itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.history import Type
+from harness.agent.frames import Decoder, Frame, encode
+from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+from system_under_test.client import Request
+from system_under_test.subject import NodeGone
+
+
+class Played:
+    """The far end: `asked` returns the next request, `say` sends a frame, `hang_up` ends the stream."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: AgentLink) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = Decoder()
+        self._arrived: list[Frame] = []
+        self.link = link
+        self.events: list[Mapping[str, Any]] = []
+
+    async def asked(self) -> dict[str, Any]:
+        while not self._arrived:
+            self._arrived += self._decoder.feed(await self._reader.read(1 << 16))
+        return self._arrived.pop(0)[0]
+
+    def say(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        self.say_raw(encode(header, body))
+
+    def say_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def hang_up(self) -> None:
+        self._writer.close()
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[Played]:
+    near_end, far_end = socket.socketpair()
+    near_reader, near_writer = await asyncio.open_connection(sock=near_end)
+    far_reader, far_writer = await asyncio.open_connection(sock=far_end)
+    events: list[Mapping[str, Any]] = []
+    link = AgentLink("n1", near_reader, near_writer, events.append, lambda: "one\nagent 1.0 the last words\n")
+    played = Played(far_reader, far_writer, link)
+    played.events = events
+    yield played
+    await link.close()
+    far_writer.close()
+    with contextlib.suppress(ConnectionError):
+        await near_writer.wait_closed()
+
+
+def node(link: AgentLink) -> AgentNode:
+    return AgentNode(link, address="", data_dir="/d", trace_dir="/t", log_dir="/l", python=("python3",))
+
+
+async def test_answers_come_back_in_any_order(far: Played) -> None:
+    calls = [asyncio.create_task(far.link.call("state", {"number": i})) for i in range(3)]
+    asked = [await far.asked() for _ in calls]
+    for request in reversed(asked):
+        far.say({"id": request["id"], "result": {"echo": request["args"]["number"]}})
+    assert [(await call)[0]["echo"] for call in calls] == [0, 1, 2]
+
+
+async def test_a_refusal_is_an_os_error_in_the_nodes_words(far: Played) -> None:
+    call = asyncio.create_task(far.link.call("read"))
+    far.say({"id": (await far.asked())["id"], "errno": 13, "words": "permission denied: /x"})
+    with pytest.raises(PermissionError, match="n1: permission denied: /x"):
+        await call
+
+
+async def test_a_refusal_that_looks_like_a_broken_pipe_is_still_a_refusal(far: Played) -> None:
+    call = asyncio.create_task(far.link.call("run"))
+    far.say({"id": (await far.asked())["id"], "errno": 32, "words": "the command's pipe broke"})
+    with pytest.raises(OSError, match="the command's pipe broke") as caught:
+        await call
+    assert not isinstance(caught.value, NodeGone)
+
+
+async def test_all_who_wait_learn_that_the_agent_is_gone(far: Played) -> None:
+    calls = [asyncio.create_task(far.link.call("state")) for _ in range(3)]
+    await far.asked()
+    far.hang_up()
+    for call in calls:
+        with pytest.raises(NodeGone, match=r"its stream ended; it said: agent 1\.0 the last words"):
+            await call
+    with pytest.raises(NodeGone):
+        await far.link.call("state")
+
+
+async def test_a_torn_frame_is_told_from_a_clean_end(far: Played) -> None:
+    call = asyncio.create_task(far.link.call("state"))
+    answer = encode({"id": (await far.asked())["id"], "result": {}})
+    far.say_raw(answer[:-1])
+    far.hang_up()
+    with pytest.raises(NodeGone, match="its stream ended within a frame"):
+        await call
+
+
+async def test_garbage_ends_the_link(far: Played) -> None:
+    call = asyncio.create_task(far.link.call("state"))
+    far.say_raw(b"Fatal Python error: init_import_site\n")
+    with pytest.raises(NodeGone, match="not a frame: b'Fatal Python error"):
+        await call
+
+
+async def test_an_agent_that_does_not_answer_in_time_counts_as_gone(far: Played) -> None:
+    with pytest.raises(NodeGone, match=r"n1: no answer to state within 0\.05 s"):
+        await far.link.call("state", timeout_s=0.05)
+
+
+async def test_a_late_answer_goes_nowhere(far: Played) -> None:
+    with pytest.raises(NodeGone):
+        await far.link.call("state", timeout_s=0.05)
+    late = await far.asked()
+    call = asyncio.create_task(far.link.call("state"))
+    far.say({"id": late["id"], "result": {"echo": "late"}})
+    far.say({"id": (await far.asked())["id"], "result": {"echo": "mine"}})
+    assert (await call)[0]["echo"] == "mine"
+
+
+async def test_pieces_of_two_answers_may_be_mixed(far: Played) -> None:
+    calls = [asyncio.create_task(node(far.link).read(path)) for path in "ab"]
+    first, second = [(await far.asked())["id"] for _ in calls]
+    for number, piece in ((first, b"a1"), (second, b"b1"), (first, b"a2")):
+        far.say({"id": number, "more": True}, piece)
+    far.say({"id": second, "result": {}}, b"b2")
+    far.say({"id": first, "result": {}})
+    assert [await call for call in calls] == [b"a1a2", b"b1b2"]
+
+
+async def test_events_are_heard_unasked(far: Played) -> None:
+    far.say({"event": "exit", "pid": 5})
+    call = asyncio.create_task(far.link.call("state"))
+    far.say({"id": (await far.asked())["id"], "result": {}})
+    await call
+    assert far.events == [{"event": "exit", "pid": 5}]
+
+
+async def test_an_invoke_without_an_answer_is_info_one_second_after_its_limit(far: Played) -> None:
+    began = asyncio.get_running_loop().time()
+    outcome = await AgentClientHost(lambda: far.link).invoke(0, Request("write", "k", 1), 0.1)
+    assert outcome.type is Type.INFO
+    assert 1.0 <= asyncio.get_running_loop().time() - began < 1.6
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside"])
+async def test_nothing_lands_outside_the_destination(far: Played, tmp_path: Path, name: str) -> None:
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    call = asyncio.create_task(node(far.link).copy_out("/d", tmp_path / "inside"))
+    number = (await far.asked())["id"]
+    far.say({"id": number, "more": True}, packed.getvalue())
+    far.say({"id": number, "result": {"kind": "folder"}})
+    with pytest.raises(PermissionError, match="which is no plain file or folder"):
+        await call
+    assert not (tmp_path / "outside").exists()

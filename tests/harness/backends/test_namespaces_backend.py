@@ -1,0 +1,310 @@
+"""Real namespaces: links cut and proven, processes paused and killed, nothing left afterwards, even by kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.namespaces import NamespacesBackend, why_unavailable
+from harness.backends.namespaces.backend import FOLDER_PREFIX
+from nemesis.faults import Achieved, Card
+from nemesis.grudges import make_grudge
+from nemesis.inject import Hooks, heal_all, play
+from nemesis.proofs import links_proof
+from system_under_test.subject import NodeGone
+
+REASON = why_unavailable()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+REPOSITORY = Path(__file__).resolve().parents[3]
+SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
+SLEEP = ["sleep", "1000"]
+
+
+def backend(run_id: str) -> NamespacesBackend:
+    return NamespacesBackend(ClusterSpec(f"{run_id}-{os.getpid()}", SERVERS, CLIENTS, 1))
+
+
+@contextlib.asynccontextmanager
+async def made(run_id: str):
+    cluster = backend(run_id)
+    try:
+        await cluster.create(lambda words: None)
+        yield cluster
+    finally:
+        await cluster.destroy()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster():
+    async with made("shared") as cluster:
+        yield cluster
+
+
+def processes_of(run_id: str) -> list[int]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"KRUCIBLE_RUN={run_id}".encode() in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found
+
+
+def folders_of(run_id: str) -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{run_id}-*"))
+
+
+def nothing_left(run_id: str, within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while processes_of(run_id) or folders_of(run_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+async def proven(cluster, cut) -> str:
+    await cluster.cut(cut)
+    proof = links_proof(frozenset(cut), (*SERVERS, *CLIENTS), await cluster.observe(0.3, 2.0))
+    return proof.verdict if proof.verdict == "as ordered" else f"{proof.verdict}: {proof.wrong}"
+
+
+@pytest.mark.parametrize("grudge", ["halves", "leader-with-c1", "leader-deaf", "leader-unheard", "clients-from-leader"])
+async def test_a_grudge_is_cut_on_exactly_its_links_both_ways_and_one_way(cluster, grudge):
+    cut = make_grudge(grudge, SERVERS, CLIENTS, "n2", Random(1)).cut
+    assert await proven(cluster, cut) == "as ordered"
+    assert await proven(cluster, ()) == "as ordered"
+
+
+async def test_tcp_stalls_under_a_cut_and_goes_on_after_the_heal(cluster):
+    n1, n2 = cluster.node("n1"), cluster.node("n2")
+    listen = "import socket; s = socket.create_server(('', 7000)); c, _ = s.accept(); print(c.makefile().readline())"
+    speak = f"import socket; socket.create_connection(('{n2.address}', 7000), 20).sendall(b'heard' * 50000 + b'\\n')"
+    await cluster.cut([("n1", "n2")])
+    listening = asyncio.create_task(n2.run([*n2.python, "-c", listen]))
+    speaking = asyncio.create_task(n1.run([*n1.python, "-c", speak]))
+    done, _ = await asyncio.wait({listening, speaking}, timeout=1.0)
+    assert not done
+    await cluster.cut(())
+    heard = await asyncio.wait_for(listening, 10.0)
+    assert (await speaking).status == 0
+    assert heard.stdout.strip() == b"heard" * 50000
+
+
+async def test_processes_are_paused_resumed_killed_and_restarted(cluster):
+    node = cluster.node("n1")
+    await node.start(SLEEP)
+    assert await cluster.state("n1") == "running"
+    await cluster.pause("n1")
+    assert await cluster.state("n1") == "stopped"
+    await cluster.resume("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+    assert await cluster.state("n1") == "dead"
+    assert [(e.node, e.status, e.bidden) for e in cluster.exits()] == [("n1", -signal.SIGKILL, True)]
+    await cluster.restart("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+
+
+async def test_a_schedule_is_played_and_proven(cluster):
+    for name in SERVERS:
+        await cluster.node(name).start(SLEEP)
+    cards = [
+        Card(1, "partition", "halves", 0.0, 0.8),
+        Card(2, "pause", "minority", 1.5, 2.0),
+        Card(3, "kill", "all", 2.2, 2.5),
+    ]
+    began = time.monotonic_ns()
+
+    async def before_heal(record):
+        return None
+
+    async def statuses():
+        return []
+
+    hooks = Hooks(note=lambda *row: None, record=lambda record: None, before_heal=before_heal)
+    records = await play(cards, cluster, statuses, lambda: time.monotonic_ns() - began, 0, Random(1), hooks)
+    assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 3
+    assert (await heal_all(cluster)).verdict == "as ordered"
+    for name in SERVERS:
+        await cluster.kill(name)
+
+
+async def test_each_node_has_its_own_disk_and_its_files_travel(cluster, tmp_path):
+    n1, n2 = cluster.node("n1"), cluster.node("n2")
+    assert len({n1.data_dir, n1.trace_dir, n1.log_dir, n2.data_dir}) == 4
+    await n1.write(f"{n1.data_dir}/deep/file", b"held by n1")
+    assert await n2.read(f"{n2.data_dir}/deep/file") == b""
+    await n1.copy_out(n1.data_dir, tmp_path / "copy")
+    assert (tmp_path / "copy" / "deep" / "file").read_bytes() == b"held by n1"
+    imported = await n1.run([*n1.python, "-c", "import system_under_test.client, checkers.history"])
+    assert imported.status == 0, imported.stderr
+
+
+async def test_an_unknown_node_is_refused(cluster):
+    with pytest.raises(KeyError):
+        await cluster.cut([("n1", "n9")])
+
+
+async def test_two_runs_at_once_do_not_meet(cluster):
+    async with made("second") as other:
+        assert other.node("n1").address == cluster.node("n1").address
+        await other.cut([("n1", "n2")])
+        assert await proven(cluster, ()) == "as ordered"
+        assert (await other.observe(0.3, 2.0))["n1", "n2"].received == 0
+
+
+async def test_if_the_switch_dies_everything_is_cut_and_said(cluster):
+    async with made("switch") as other:
+        (switch,) = [
+            pid
+            for pid in processes_of(other.spec.run_id)
+            if b"namespaces.switch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(switch, signal.SIGKILL)
+        beacons = await other.observe(0.3, 2.0)
+        assert {b.received for b in beacons.values()} == {0} and len(beacons) == 20
+        with pytest.raises(NodeGone, match="the switch"):
+            await other.cut([])
+
+
+async def test_after_destroy_nothing_is_left_and_a_second_destroy_does_no_harm():
+    other = backend("destroy")
+    await other.create(lambda words: None)
+    await other.node("n1").start(SLEEP)
+    assert processes_of(other.spec.run_id) and folders_of(other.spec.run_id)
+    await other.destroy()
+    assert nothing_left(other.spec.run_id, 0.0)
+    await other.destroy()
+    with pytest.raises(NodeGone):
+        await other.node("n1").state()
+
+
+@pytest.mark.parametrize("after_s", [0.15, 0.5, 1.0])
+async def test_a_create_that_is_cancelled_leaves_nothing(after_s):
+    other = backend("cancelled")
+    creating = asyncio.create_task(other.create(lambda words: None))
+    await asyncio.sleep(after_s)
+    creating.cancel()
+    await asyncio.wait([creating])
+    await other.destroy()
+    assert nothing_left(other.spec.run_id)
+
+
+_RUN = """
+import asyncio, sys
+from harness.backends.backend import ClusterSpec
+from harness.backends.namespaces import NamespacesBackend
+
+async def main():
+    cluster = NamespacesBackend(ClusterSpec(sys.argv[1], ("n1", "n2"), ("c1",), 1))
+    print("creating", flush=True)
+    await cluster.create(lambda words: None)
+    await cluster.node("n1").start(["sleep", "1000"])
+    await cluster.cut([("n1", "n2")])
+    seen = await cluster.observe(0.3, 2.0)
+    print("up", seen["n1", "n2"].received, min(seen["n2", "n1"].received, 50), flush=True)
+    await asyncio.sleep(float(sys.argv[2]))
+    await cluster.destroy()
+
+asyncio.run(main())
+"""
+
+
+def start_run(run_id: str, sleep_s: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _RUN, run_id, str(sleep_s)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+@pytest.mark.parametrize("after_s", [0.2, 0.4, 0.7, None])
+async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
+    run_id = f"killed-{os.getpid()}"
+    harness = start_run(run_id, 1000.0)
+    assert harness.stdout.readline() == "creating\n"
+    if after_s is None:
+        assert harness.stdout.readline() == "up 0 50\n"
+        assert len(processes_of(run_id)) >= 6
+    else:
+        await asyncio.sleep(after_s)
+    harness.kill()
+    harness.wait()
+    harness.stdout.close()
+    gone = nothing_left(run_id)
+    if not gone and not processes_of(run_id):  # killed before there was a warden: the next run sweeps
+        async with made("sweeps"):
+            gone = nothing_left(run_id)
+    assert gone, (processes_of(run_id), folders_of(run_id))
+
+
+async def test_the_folder_of_a_dead_run_is_swept_and_that_of_a_living_one_is_not(cluster):
+    dead = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}swept-"))
+    (dead / "owner").write_text((folders_of(cluster.spec.run_id)[0] / "owner").read_text().replace(":", ":1", 1))
+    async with made("sweeping"):
+        assert not dead.exists()
+        assert folders_of(cluster.spec.run_id)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+async def test_nobody_can_do_it_too():
+    nobody = pwd.getpwnam("nobody")
+    python = next((p for p in ("/usr/bin/python3.11", "/usr/bin/python3") if Path(p).exists()), None)
+    if python is None:
+        pytest.skip("no Python that an unprivileged user may execute")
+
+    def as_nobody(*argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [python, *argv],
+            user=nobody.pw_uid,
+            group=nobody.pw_gid,
+            extra_groups=[],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    asked = as_nobody("-c", "from harness.backends.namespaces.probe import why_unavailable; print(why_unavailable())")
+    if asked.returncode != 0 or asked.stdout != "None\n":
+        pytest.skip(f"an unprivileged user may not, here: {(asked.stdout + asked.stderr).strip()[-300:]}")
+    run_id = f"nobody-{os.getpid()}"
+    done = as_nobody("-c", _RUN, run_id, "0")
+    assert done.stdout == "creating\nup 0 50\n", done.stderr
+    assert nothing_left(run_id)
+
+
+async def test_without_the_rights_it_says_so_in_one_sentence(tmp_path, monkeypatch):
+    stub = tmp_path / "unshare"
+    stub.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(BackendUnavailable, match=r"\(unshare: unshare failed: Operation not permitted\): run as root"):
+        await backend("denied").create(lambda words: None)
+
+
+async def test_without_the_tools_it_names_the_package(monkeypatch):
+    monkeypatch.setattr("harness.backends.namespaces.probe.TOOLS", {"unshare-of-nowhere": "util-linux"})
+    with pytest.raises(BackendUnavailable, match=r"need unshare-of-nowhere \(package util-linux\): install it"):
+        await backend("toolless").create(lambda words: None)

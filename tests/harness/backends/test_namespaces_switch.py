@@ -1,0 +1,97 @@
+"""The switch and its plan, without any right to make namespaces: ports are datagram socket pairs here."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from harness.backends.namespaces.plan import Plan, PlannedNode, addresses, mac_of, node_side, switch_side
+from harness.backends.namespaces.switch import Port, Switch
+
+NODES = ("n1", "n2", "n3")
+MACS = {name: bytes.fromhex(mac_of(place).replace(":", "")) for place, name in enumerate(NODES)}
+
+
+class Wired:
+    """A switch in a thread; `far` holds the nodes' ends."""
+
+    def __init__(self) -> None:
+        self.far: dict[str, socket.socket] = {}
+        ports = []
+        for name in NODES:
+            near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            near.setblocking(False)
+            far.settimeout(0.2)
+            self.far[name] = far
+            ports.append(Port(name, MACS[name], near))
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(5.0)
+        self.thread = threading.Thread(target=Switch(ports, theirs).serve, daemon=True)
+        self.thread.start()
+
+    def cut(self, *links: tuple[str, str]) -> dict[str, int]:
+        self.control.sendall(json.dumps({"cut": links}).encode() + b"\n")
+        return json.loads(self.control.recv(1000))
+
+    def hears(self, source: str, to: str, mac: bytes | None = None) -> bool:
+        frame = bytes(10) + (mac or MACS[to]) + MACS[source] + b"\x08\x00" + f"{source}>{to}".encode()
+        self.far[source].send(frame)
+        try:
+            return self.far[to].recv(1000) == frame
+        except TimeoutError:
+            return False
+
+
+@pytest.fixture
+def wired():
+    wired = Wired()
+    yield wired
+    wired.control.close()
+    wired.thread.join(5.0)
+    assert not wired.thread.is_alive(), "the switch ends when its control stream ends"
+
+
+def test_frames_pass_untouched_until_a_directed_link_is_cut_and_again_after_the_heal(wired):
+    assert wired.hears("n1", "n2") and wired.hears("n2", "n1")
+    assert wired.cut(("n1", "n2"))["forwarded"] == 2
+    assert not wired.hears("n1", "n2")
+    assert wired.hears("n2", "n1") and wired.hears("n1", "n3") and wired.hears("n3", "n2")
+    wired.cut(("n3", "n1"), ("n1", "n3"))
+    assert wired.hears("n1", "n2"), "a cut replaces the one before"
+    assert not wired.hears("n3", "n1") and not wired.hears("n1", "n3")
+    wired.cut()
+    assert all(wired.hears(a, b) for a in NODES for b in NODES if a != b)
+
+
+def test_what_is_addressed_to_nobody_everybody_or_oneself_goes_nowhere(wired):
+    assert not wired.hears("n1", "n2", mac=b"\xff" * 6)
+    assert not wired.hears("n1", "n2", mac=b"\x02\x00\x00\x00\x00\x63")
+    assert not wired.hears("n1", "n1")
+
+
+def test_two_orders_in_one_piece_and_one_in_two_pieces_are_all_obeyed(wired):
+    wired.control.sendall(b'{"cut": []}\n{"cut": [["n1", ')
+    assert b"forwarded" in wired.control.recv(1000)
+    assert wired.hears("n1", "n2")
+    wired.control.sendall(b'"n2"]]}\n')
+    assert b"forwarded" in wired.control.recv(1000)
+    assert not wired.hears("n1", "n2")
+
+
+def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_all_neighbours():
+    placed = addresses(["n1", "n2"], ["c1"])
+    assert placed == {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
+    nodes = tuple(
+        PlannedNode(name, address, mac_of(place), f"port{place}", f"/x/{name}", place, place)
+        for place, (name, address) in enumerate(placed.items())
+    )
+    plan = Plan("/x", nodes, 9)
+    assert Plan.from_json(plan.to_json()) == plan
+    batch = node_side(plan, nodes[0])
+    assert batch.count("nud permanent") == 2 and f"neighbour add 198.18.0.101 lladdr {nodes[2].mac}" in batch
+    assert "peer name eth0 address 02:00:c6:12:00:02 netns 55" in switch_side(plan, [54, 55, 56])
+    with pytest.raises(ValueError, match="91 servers and 1 client nodes do not fit"):
+        addresses([f"n{i}" for i in range(91)], ["c1"])

@@ -1,0 +1,136 @@
+"""The reaper, with files in place of containers: it acts when the harness is dead, and only then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.backends.reaper import QUIET_S, Reaper
+
+HARNESS = """
+import os, signal, sys, time
+from harness.backends.reaper import Reaper
+reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv})
+if "forks" in sys.argv and os.fork() == 0:
+    time.sleep(20)
+    os._exit(0)
+print(reaper.pid, flush=True)
+if "dismiss" in sys.argv:
+    reaper.dismiss()
+if "exit" in sys.argv:
+    sys.exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def reaper_finds_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(here), str(here.parents[2]))))
+
+
+def harness(folder: Path, *how: str) -> tuple[subprocess.Popen[str], int]:
+    """A process that owns a reaper, and the reaper's pid."""
+    (folder / "r1-container").touch()
+    (folder / "r2-container").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, str(folder), *how], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_killed_harness_is_cleaned_up_after_and_other_runs_are_left_alone(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    until(lambda: names(tmp_path) == {"r2-container"})
+    until(lambda: not lives(reaper))
+
+
+def test_what_appears_late_is_removed_too(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path)
+    process.kill()
+    process.wait()
+    until(lambda: "r1-container" not in names(tmp_path))
+    time.sleep(QUIET_S / 2)
+    (tmp_path / "r1-network").touch()
+    until(lambda: not lives(reaper))
+    assert names(tmp_path) == {"r2-container"}
+
+
+def test_the_reaper_survives_what_the_terminal_sends(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path)
+    time.sleep(1.0)  # until it ignores signals
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(reaper, number)
+    time.sleep(0.1)
+    assert lives(reaper)
+    process.kill()
+    process.wait()
+    until(lambda: names(tmp_path) == {"r2-container"})
+
+
+def test_a_harness_that_is_done_dismisses_it_and_nothing_is_touched(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path, "dismiss", "exit")
+    assert process.wait(10) == 0
+    until(lambda: not lives(reaper))
+    assert names(tmp_path) == {"r1-container", "r2-container"}
+
+
+def test_a_harness_that_merely_ends_is_cleaned_up_after(tmp_path: Path) -> None:
+    process, _ = harness(tmp_path, "exit")
+    assert process.wait(10) == 0
+    until(lambda: names(tmp_path) == {"r2-container"})
+
+
+def test_a_forked_child_that_holds_the_pipe_open_does_not_fool_it(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path, "forks")
+    process.kill()
+    process.wait()
+    until(lambda: names(tmp_path) == {"r2-container"})
+    until(lambda: not lives(reaper))
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_an_engine_that_fails_is_asked_again_and_the_reason_is_kept(tmp_path: Path) -> None:
+    process, reaper = harness(tmp_path, "fails")
+    process.kill()
+    process.wait()
+    log = Path(tempfile.gettempdir()) / f"krucible-reaper-{reaper}.log"
+    until(lambda: log.exists() and "the engine is busy" in log.read_text())
+    until(lambda: names(tmp_path) == {"r2-container"})
+    until(lambda: not lives(reaper))
+    assert not log.exists()
+
+
+def test_dismissing_twice_is_safe(tmp_path: Path) -> None:
+    reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": str(tmp_path)})
+    reaper.dismiss()
+    reaper.dismiss()
