@@ -8,8 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
-from system_under_test.kraft.config import BadConfig, load
-from system_under_test.kraft.process import CannotStart, format_directory, run
+from system_under_test.kraft.config import BadConfig, Config, load
+from system_under_test.kraft.formatting import format_directory
 
 CANNOT_START = 1
 
@@ -30,13 +30,27 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         config = load(arguments.config)
-        if arguments.format:
-            format_directory(config)
-            return 0
+        if not arguments.format:
+            return _run(config)
+        format_directory(config)
+    except (BadConfig, OSError) as problem:
+        return _cannot_start(problem)
+    return 0
+
+
+def _run(config: Config) -> int:
+    # Only here: the wire protocol takes half a second to load, which formatting need not wait for.
+    from system_under_test.kraft.process import CannotStart, run
+
+    try:
         return asyncio.run(run(config))
-    except (BadConfig, CannotStart, OSError) as problem:
-        print(f"cannot start: {problem}", file=sys.stderr)
-        return CANNOT_START
+    except (CannotStart, OSError) as problem:
+        return _cannot_start(problem)
+
+
+def _cannot_start(problem: Exception) -> int:
+    print(f"cannot start: {problem}", file=sys.stderr)
+    return CANNOT_START
 
 
 if __name__ == "__main__":

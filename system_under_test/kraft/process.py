@@ -7,7 +7,6 @@ import fcntl
 import gc
 import logging
 import os
-import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,18 +37,6 @@ LISTENER = "CONTROLLER"
 
 class CannotStart(RuntimeError):
     """One sentence: what stands in the way, and what to do about it."""
-
-
-def format_directory(config: Config) -> None:
-    """Make the data directory empty but for meta.properties, and forget an earlier trace.  Raises OSError."""
-    config.data_dir.mkdir(parents=True, exist_ok=True)
-    for path in config.data_dir.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
-    meta_properties.write(RealDisk(config.data_dir), config.properties)
 
 
 async def run(config: Config) -> int:

@@ -1,0 +1,300 @@
+"""The subject over real processes on loopback: installed, asked, killed, restarted, collected, tabulated."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from checkers.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.kraft import config
+from system_under_test.kraft.client import connect
+from system_under_test.kraft.process import CannotStart, run
+from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind
+from system_under_test.subject import Collected, Completed, NodeStatus, ProcessState, Subject
+
+
+class LocalNode:
+    """A `subject.Node` that is this machine: a process, three folders and a loopback address of its own."""
+
+    def __init__(self, number: int, root: Path) -> None:
+        self.name = f"n{number}"
+        self.address = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}"
+        self.data_dir, self.trace_dir, self.log_dir = (str(root / self.name / d) for d in ("data", "trace", "log"))
+        for folder in (self.data_dir, self.trace_dir, self.log_dir):
+            Path(folder).mkdir(parents=True)
+        self.python = (sys.executable,)
+        self.process: asyncio.subprocess.Process | None = None
+        self.stopped = False
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.process = await asyncio.create_subprocess_exec(*argv, stdout=descriptor, stderr=descriptor)
+        os.close(descriptor)
+        return self.process.pid
+
+    async def signal(self, name: str) -> None:
+        if await self.state() == "dead":
+            return
+        assert self.process is not None
+        self.process.send_signal(signal.Signals[f"SIG{name}"])
+        self.stopped = name == "STOP"
+        if name == "KILL":
+            await self.process.wait()
+
+    async def state(self) -> ProcessState:
+        if self.process is None or self.process.returncode is not None:
+            return "dead"
+        return "stopped" if self.stopped else "running"
+
+    async def run(self, argv: Sequence[str], *, timeout_s: float = 10.0) -> Completed:
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        return Completed(process.returncode or 0, out, err)
+
+    async def write(self, path: str, data: bytes) -> None:
+        Path(path).write_bytes(data)
+
+    async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
+        data = Path(path).read_bytes()[offset:] if Path(path).exists() else b""
+        return data if size_bytes < 0 else data[:size_bytes]
+
+    async def copy_out(self, path: str, destination: Path) -> None:
+        shutil.copytree(path, destination)
+
+
+class Running:
+    """Installed and started nodes, and one client that follows the leader."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        self.kraft = Kraft()
+        self.nodes = [LocalNode(number, root) for number in range(1, count + 1)]
+        peers = {node.name: f"{node.address}:{PORT}" for node in self.nodes}
+        self.client = connect(Placement(0, "c1", follows=True, reads_only=False), peers, {})
+
+    async def up(self) -> None:
+        await self.kraft.install(self.nodes, seed=7, bug=None)
+        for node in self.nodes:
+            await self.kraft.start(node)
+
+    async def down(self) -> None:
+        await self.client.close()
+        for node in self.nodes:
+            await node.signal("CONT")
+            await node.signal("KILL")
+
+    def named(self, name: str) -> LocalNode:
+        return next(node for node in self.nodes if node.name == name)
+
+    async def until_ok(self, request: Request, limit_s: float = 20.0) -> Outcome:
+        deadline = time.monotonic() + limit_s
+        while (outcome := await self.client.invoke(request, 2.0)).type is not Type.OK:
+            assert time.monotonic() < deadline, outcome
+            await asyncio.sleep(0.05)
+        return outcome
+
+    async def until_caught_up(self, limit_s: float = 20.0) -> None:
+        deadline = time.monotonic() + limit_s
+        while (why := await self.kraft.caught_up(self.nodes, 1)) is not None:
+            assert time.monotonic() < deadline, why
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    made = Running(tmp_path, 3)
+    try:
+        await made.up()
+        yield made
+    finally:
+        await made.down()
+
+
+async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_restart(
+    running: Running, tmp_path: Path
+) -> None:
+    kraft, started_ns = running.kraft, time.monotonic_ns()
+    await running.until_ok(Request("create", "k"))
+    for value in range(1, 21):
+        await running.until_ok(Request("write", "k", value))
+
+    first = await leader_of(running)
+    await running.named(first.node).signal("KILL")
+    assert await kraft.status(running.named(first.node)) is None
+    await running.until_ok(Request("write", "k", 100))
+    second = await leader_of(running)
+    assert (second.node != first.node, second.epoch > first.epoch) == (True, True)
+
+    await kraft.start(running.named(first.node))
+    await running.until_caught_up()
+    assert (await running.until_ok(Request("read", "k"))).value == 100
+
+    await running.named(second.node).signal("TERM")
+    process = running.named(second.node).process
+    assert process is not None
+    assert await asyncio.wait_for(process.wait(), 5) == 0
+    assert (await running.until_ok(Request("read", "k"))).value == 100
+    await kraft.start(running.named(second.node))
+    await running.until_caught_up()
+
+    copies = await collected(running, tmp_path / "run")
+    assert kraft.complaints(tmp_path / "run") == []
+    kraft.tables(tmp_path / "run", copies, started_ns)
+    check_tables(tmp_path / "run" / "tables")
+
+
+async def leader_of(running: Running) -> NodeStatus:
+    said = [await running.kraft.status(node) for node in running.nodes]
+    leaders = [status for status in said if status is not None and status.role == "leader"]
+    return max(leaders, key=lambda status: status.epoch)
+
+
+async def collected(running: Running, run: Path) -> list[Collected]:
+    copies = []
+    for node in running.nodes:
+        await node.signal("STOP")
+        folder = run / "nodes" / node.name / "copies" / "0"
+        await node.copy_out(node.data_dir, folder)
+        await running.kraft.collect(node, run / "nodes" / node.name)
+        size = (Path(node.trace_dir) / "trace.jsonl").stat().st_size
+        copies.append(Collected(0, "final", node.name, "running", folder, size))
+    return copies
+
+
+def check_tables(tables: Path) -> None:
+    """The independent reader finds sound logs, and the prefix hashes that the nodes traced."""
+    copies = pq.read_table(tables / "copies.parquet").to_pylist()
+    assert [(row["error"], row["torn_bytes"]) for row in copies] == [(None, 0)] * 3
+    assert len({row["log_end"] for row in copies}) == 1
+    written, traced, largest = {}, {}, []
+    for copy in copies:
+        log = pq.read_table(tables / "log" / f"{copy['node']}.parquet")
+        end_of_batch = {row["offset"] + 1: row["batch_hash"] for row in log.to_pylist()}
+        values = [v for v in log["value"].to_pylist() if v is not None]
+        assert values == [*range(1, 21), 100]
+        trace = pq.read_table(tables / "trace" / f"{copy['node']}.parquet")
+        marks = trace.filter(pc.equal(pc.cast(trace["event"], "string"), "high-watermark")).to_pylist()
+        largest.append(marks[-1]["offset"])
+        assert all(end_of_batch[mark["offset"]] == mark["hash"] for mark in marks)
+        assert trace["seq"].to_pylist() == list(range(len(trace)))
+        applied = trace.filter(pc.equal(pc.cast(trace["event"], "string"), "applied")).to_pylist()
+        for row in applied:
+            assert traced.setdefault(row["offset"], row["hash"]) == row["hash"], "one state at each offset"
+        written[copy["node"]] = end_of_batch[copy["log_end"]]
+    assert len(set(written.values())) == 1
+    assert max(largest) == copies[0]["log_end"]
+
+
+async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path) -> None:
+    kraft, node = Kraft(), LocalNode(1, tmp_path)
+    with pytest.raises(ValueError, match="no planted bug 'nonsense'"):
+        await kraft.install([node], seed=1, bug="nonsense")
+    await kraft.install([node], seed=1, bug="stale-read")
+    settings = config.load(Path(node.log_dir) / "kraft.json")
+    meta = Path(node.data_dir) / "meta.properties"
+    written = meta.read_text()
+    for change, expected in {"node.id=2": "belongs to node 2 of cluster", "nonsense": "meta.properties holds"}.items():
+        meta.write_text(written.replace("node.id=1", change))
+        with pytest.raises(CannotStart, match=expected):
+            await run(settings)
+    meta.write_text(written)
+    quorum_state = Path(node.data_dir) / "__cluster_metadata-0" / "quorum-state"
+    quorum_state.parent.mkdir()
+    quorum_state.write_text('{"leaderEpoch":1')
+    done = await node.run([*node.python, "-m", "system_under_test.kraft", "--config", f"{node.log_dir}/kraft.json"])
+    said = done.stderr.decode()
+    assert (done.status, said.count("\n")) == (1, 1), said
+    assert said.startswith("cannot start: quorum-state holds ")
+
+
+async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
+    node = LocalNode(1, tmp_path)
+    await Kraft().install([node], seed=1, bug=None)
+    with (Path(node.data_dir) / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CannotStart, match="another node is running on"):
+            await run(config.load(Path(node.log_dir) / "kraft.json"))
+
+
+def test_it_is_a_subject_and_its_bugs_point_to_real_decisions() -> None:
+    kraft: Subject = Kraft()
+    assert kraft.bugs.keys() == decisions.BUGS.keys()
+    for bug in kraft.bugs.values():
+        module, _, function = bug.decision_point.partition(":")
+        assert module == decisions.__name__
+        assert callable(getattr(decisions, function))
+
+
+def said(node: str, role: str, leader: str | None, end: int, epoch: int = 3, mark: int | None = 5) -> NodeStatus:
+    return NodeStatus(node, epoch, role, leader, mark, end)
+
+
+def test_why_nodes_have_not_caught_up() -> None:
+    leads, follows = said("n1", "leader", "n1", 9), said("n2", "follower", "n1", 9)
+    assert _behind([leads, follows], 9) is None
+    assert _behind([follows, said("n3", "candidate", None, 9)], 9) == "nobody leads epoch 3"
+    assert "ends at 8" in (_behind([leads, said("n2", "follower", "n1", 8)], 9) or "")
+    assert "in epoch 2" in (_behind([leads, said("n2", "leader", "n2", 9, epoch=2)], 9) or "")
+    assert "committed nothing" in (_behind([said("n1", "leader", "n1", 9, mark=None), follows], 9) or "")
+
+
+def test_a_trace_is_heard_in_pieces() -> None:
+    rows = (
+        b'{"seq":0,"inc":0,"t":1,"event":"start","epoch":0,"offset":4,"hash":0}\n'
+        b'{"seq":1,"inc":0,"t":2,"event":"role","epoch":2,"role":"follower","peer":"n3"}\n'
+        b'{"seq":2,"inc":0,"t":3,"event":"high-watermark","epoch":2,"offset":4,"hash":7}\n'
+        b'{"seq":3,"inc":0,"t":4,"event":"append","epoch":2,"offset":6}\n'
+        b'{"seq":4,"inc":1,"t":5,"event":"start","epoch":2,"offset":5,"hash":0}\n'
+    )
+    for size in range(1, 50):
+        heard = Hearsay()
+        while heard.read_bytes < len(rows):
+            known = heard.read_bytes
+            for reach in range(size, len(rows) + size, size):
+                heard.take(rows[known : known + reach])
+                if heard.read_bytes > known:
+                    break
+        assert (heard.rows, heard.epoch, heard.role, heard.leader) == (5, 2, "unattached", None)
+        assert (heard.high_watermark, heard.largest_mark, heard.log_end) == (None, 4, 5)
+
+
+def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
+    logs = {
+        "n1": "WARNING wire: connection 3 closed\n",
+        "n2": (
+            "n2: FATAL: epoch 4: leader 1 wants the log cut to 3, below the high watermark 5\n"
+            "cannot start: meta.properties holds nothing\n"
+        ),
+        "n3": (
+            "n3: FATAL: unexpected error\nTraceback (most recent call last):\n"
+            '  File "x.py", line 1, in <module>\n    1 // 0\n'
+            "ZeroDivisionError: integer division or modulo by zero\nn3: cut a torn tail of 3 bytes\n"
+            "Traceback (most recent call last):\n  File\nKeyError: 4\n"
+        ),
+    }
+    for name, text in logs.items():
+        folder = tmp_path / "nodes" / name
+        folder.mkdir(parents=True)
+        (folder / "kraft.log").write_text(text)
+    found = Kraft().complaints(tmp_path)
+    assert [(c.node, c.reason) for c in found] == [
+        ("n2", "n2: FATAL: epoch 4: leader 1 wants the log cut to 3, below the high watermark 5"),
+        ("n2", "cannot start: meta.properties holds nothing"),
+        ("n3", "ZeroDivisionError: integer division or modulo by zero"),
+        ("n3", "KeyError: 4"),
+    ]
+    assert "1 // 0" in found[2].excerpt
