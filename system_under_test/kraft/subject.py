@@ -125,7 +125,9 @@ class Kraft:
 
     async def _hear(self, node: Node) -> Hearsay:
         heard = self._heard.setdefault(node.name, Hearsay())
-        heard.take(await node.read(_trace_path(node), heard.read_bytes))
+        start = heard.read_bytes
+        data = await node.read(_trace_path(node), start)
+        heard.take(data[heard.read_bytes - start :])  # another poll may have been faster
         return heard
 
 

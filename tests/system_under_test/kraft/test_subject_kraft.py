@@ -132,6 +132,8 @@ async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_resta
     for value in range(1, 21):
         await running.until_ok(Request("write", "k", value))
 
+    several = await asyncio.gather(*(kraft.status(running.nodes[0]) for _ in range(5)))
+    assert len({status.log_end for status in several if status}) == 1, "polls may overlap"
     first = await leader_of(running)
     await running.named(first.node).signal("KILL")
     assert await kraft.status(running.named(first.node)) is None
