@@ -1,0 +1,88 @@
+"""Was it a real test?  The criteria of the `vacuity` checker as figures a reader takes in at a glance.
+
+Nothing is counted here: the checker's own figures are shown, so that page and verdict can never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.report.load import ReportData, mapping, sequence
+from harness.report.words import amount, looked_at, shorten
+
+_YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """enough: None where nothing is demanded.  least: what counts, in words, "" where nothing is demanded."""
+
+    value: str
+    name: str
+    least: str
+    words: str
+    enough: bool | None
+
+    @property
+    def mark(self) -> str:
+        return {True: "valid", False: "unknown", None: "none"}[self.enough]
+
+    @property
+    def mark_words(self) -> str:
+        return {True: "enough", False: "too little", None: "for information"}[self.enough]
+
+
+def figures(data: ReportData) -> list[Figure]:
+    """Every criterion in the checker's order, what was demanded and missed first; [] for a run not judged by it."""
+    details = mapping(data.checkers.get("vacuity", {}).get("details"))
+    found = [_figure(mapping(c)) for c in sequence(details.get("criteria"))]
+    return sorted(found, key=lambda f: {False: 0, True: 1, None: 2}[f.enough])
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """How often one f was asked and how it ended.  latencies: (with or without faults, quantiles in words)."""
+
+    f: str
+    counts: str
+    latencies: list[tuple[str, str]]
+
+
+def functions(data: ReportData) -> list[FunctionRow]:
+    """What the `statistics` checker counted of every f."""
+    details = mapping(data.checkers.get("statistics", {}).get("details"))
+    rows = []
+    for f, entry in mapping(details.get("functions")).items():
+        counts = {k: v for k, v in mapping(entry).items() if k != "latency_ms" and v}
+        latency = mapping(mapping(entry).get("latency_ms"))
+        told = [(shorten(str(when), 40), _latency(mapping(at))) for when, at in latency.items()]
+        rows.append(FunctionRow(shorten(str(f), 40), looked_at(counts), [(when, text) for when, text in told if text]))
+    return rows
+
+
+def _figure(criterion: Mapping[str, Any]) -> Figure:
+    name = shorten(str(criterion.get("name") or "?"), 80)
+    value, least = criterion.get("value"), criterion.get("least")
+    demanded, met = bool(criterion.get("demanded", True)), bool(criterion.get("met"))
+    yes_or_no = name in _YES_OR_NO
+    plain = ("yes" if value else "no") if yes_or_no else _amount(name, value)
+    wanted = "" if yes_or_no or not least else f"at least {_amount(name, least)}"
+    if not demanded:
+        wanted = f"should be {wanted}" if wanted else ""
+    return Figure(plain, name, wanted, shorten(str(criterion.get("words") or "")), met if demanded or not met else None)
+
+
+def _amount(name: str, value: Any) -> str:
+    if name.startswith("share") and isinstance(value, int | float):
+        return f"{100 * value:.0f} %"
+    return amount(int(value) if isinstance(value, float) and value == int(value) else value)
+
+
+def _latency(at: Mapping[str, Any]) -> str:
+    """{"count": 9, "p50": 4.2, ...} in words; "" where nothing was answered."""
+    if not at.get("count"):
+        return ""
+    told = [f"{k} {amount(float(v))} ms" for k, v in at.items() if k != "count" and isinstance(v, int | float)]
+    return shorten(", ".join(told))

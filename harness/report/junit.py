@@ -1,0 +1,73 @@
+"""The verdict for a CI system: one JUnit test case per checker.
+
+Invalid is a failure, unknown an error (a run that proved nothing must not turn a build green), not applicable is
+skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.report.load import ReportData, mapping, sequence
+from harness.report.words import looked_at, title, verdict_in_words
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MOST = 4000
+
+
+def write(data: ReportData, path: Path) -> None:
+    """Write junit.xml for one judged run."""
+    test = str(data.test.get("test") or data.folder.parent.name)
+    checkers = data.checkers
+    verdicts = [c.get("verdict") for c in checkers.values()]
+    suite = ET.Element(
+        "testsuite",
+        name=_text(f"{test} seed {data.test.get('seed', '?')}"),
+        tests=str(len(checkers)),
+        failures=str(verdicts.count("invalid")),
+        errors=str(sum(v not in ("valid", "invalid", "not applicable") for v in verdicts)),
+        skipped=str(verdicts.count("not applicable")),
+        time=f"{sum(_seconds(c) for c in checkers.values()):.3f}",
+        timestamp=_text(str(data.test.get("started_utc", ""))),
+    )
+    properties = ET.SubElement(suite, "properties")
+    facts = {"run": data.folder.name, "seed": data.test.get("seed"), "rerun": data.test.get("rerun"), **data.spec}
+    for name, value in facts.items():
+        ET.SubElement(properties, "property", name=_text(str(name)), value=_text(str(value)))
+    for name, checker in checkers.items():
+        _case(suite, test, name, checker)
+    ET.SubElement(suite, "system-out").text = _text(verdict_in_words(data.results, data.test))
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    path.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -> None:
+    case = ET.SubElement(suite, "testcase", classname=_text(test), name=_text(name), time=f"{_seconds(checker):.3f}")
+    verdict = checker.get("verdict")
+    reason = _text(str(checker.get("reason") or ""))
+    if verdict == "invalid":
+        told = [str(mapping(w).get("summary") or "") for w in sequence(checker.get("witness"))]
+        kind = str(mapping(next(iter(sequence(checker.get("witness"))), {})).get("kind") or "violation")
+        failure = ET.SubElement(case, "failure", type=_text(kind), message=_text(told[0] if told else reason))
+        failure.text = _text("\n".join(told))
+    elif verdict == "not applicable":
+        ET.SubElement(case, "skipped", message=reason)
+    elif verdict != "valid":
+        ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
+    ET.SubElement(case, "system-out").text = _text(f"{title(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}")
+
+
+def _seconds(checker: Mapping[str, Any]) -> float:
+    value = checker.get("seconds")
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _text(text: str) -> str:
+    """Text that XML can hold."""
+    return _NOT_XML.sub("�", text[:_MOST])

@@ -1,0 +1,295 @@
+"""The witness drawn: operations as bars per process, in order, long pauses folded, the legal order numbered.
+
+The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped: what
+matters for the eye is which operation was over before another began, so every event gets room for its words and a
+pause in which nothing happens is folded and labelled with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.report.legal import FOREVER, Order, WindowOp
+from harness.report.words import shorten
+
+WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
+"""Class and width of each drawing of one witness; the page shows the one that fits."""
+
+_CHAR = 7.3  # width of a character of the labels' font
+_LANE = 50
+_TOP = 46
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    x: float
+    y: float
+    width: float
+    label: str
+    look: str  # ok-write, ok-read, fail, info or bad
+    open: bool
+    step: int | None  # place in the legal order, from 1
+    dot_x: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    y: float
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    x: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the object holds between two steps of the legal order."""
+
+    x: float
+    width: float
+    words: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """From the answer that must be seen to the call that did not see it."""
+
+    x1: float
+    x2: float
+    y1: float
+    y2: float
+    words: str
+    anchor: str
+    text_x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    x: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    css: str
+    width: float
+    height: float
+    gutter: float
+    lanes: list[Lane]
+    bars: list[Bar]
+    path: list[tuple[int, float, float, float, float]]
+    gaps: list[Gap]
+    ticks: list[Tick]
+    held: list[Held]
+    held_y: float
+    bracket: Bracket | None
+    last_step: int
+
+
+def draw(
+    ops: Sequence[WindowOp], order: Order | None, bad: int | None, letters: Mapping[str, str], css: str, target: int
+) -> Picture:
+    """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
+
+    letters: index of an invoke (as text) -> the letter by which the words speak of that operation.
+    """
+    labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {say(op)}".strip() for op in ops}
+    narrow = target < 500
+    gutter = 12.0 if narrow else 132.0
+    lane_of, lanes = _lanes(ops, narrow)
+    x_of, gaps, right = _axis(ops, lane_of, labels, gutter + 6, target - 18)
+    steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
+    dots = _dots(ops, order, x_of, right)
+    bars = []
+    for i, op in enumerate(ops):
+        open_end = op.complete >= FOREVER
+        x1, x2 = x_of[op.invoke], right if open_end else x_of[op.complete]
+        bars.append(
+            Bar(
+                x=x1,
+                y=lane_of[op.process],
+                width=max(6.0, x2 - x1),
+                label=labels[op.invoke],
+                look="bad" if i == bad else look(op),
+                open=open_end,
+                step=steps.get(i),
+                dot_x=dots.get(i, (x1 + x2) / 2),
+                title=f"process {op.process} at {op.node or 'nobody'}: {say(op)}",
+            )
+        )
+    held_y = lanes[-1].y + 38
+    held = _held(order, dots, right)
+    width = max(float(target), right + 18)
+    return Picture(
+        css=css,
+        width=width,
+        height=held_y + (46 if held else 6),
+        gutter=gutter,
+        lanes=lanes,
+        bars=bars,
+        path=_path(order, dots, bars, bad),
+        gaps=gaps,
+        ticks=_ticks(ops, x_of, right),
+        held=held,
+        held_y=held_y,
+        bracket=_bracket(ops, order, bad, x_of, lane_of, width),
+        last_step=(len(order.steps) + (bad is not None)) if order else 0,
+    )
+
+
+def say(op: WindowOp) -> str:
+    """An operation with its answer, as short as a label must be."""
+    if op.f == "read":
+        return f"read {value(op.got)}" if op.happened else "read"
+    if op.f == "cas":
+        return f"cas {value(op.asked)} → {value(op.new)}"
+    return shorten(f"{op.f} {value(op.asked)}" if op.asked is not None else op.f, 24)
+
+
+def value(state: int | None) -> str:
+    return "nil" if state is None else str(state)
+
+
+def look(op: WindowOp) -> str:
+    if op.happened:
+        return "ok-read" if op.f == "read" else "ok-write"
+    return "fail" if op.type.name == "FAIL" else "info"
+
+
+def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[Lane]]:
+    lane_of: dict[int, float] = {}
+    lanes = []
+    step = _LANE + (14 if narrow else 0)
+    for op in sorted(ops, key=lambda op: op.invoke):
+        if op.process not in lane_of:
+            y = _TOP + 30.0 + step * len(lanes)
+            lane_of[op.process] = y
+            nodes = sorted({o.node for o in ops if o.process == op.process and o.node})
+            lanes.append(Lane(y, f"process {op.process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else ""))
+    return lane_of, lanes
+
+
+def _axis(
+    ops: Sequence[WindowOp], lane_of: dict[int, float], labels: dict[int, str], left: float, right: float
+) -> tuple[dict[int, float], list[Gap], float]:
+    """x of every event (by history index), folded pauses, and where the drawing ends."""
+    events: dict[int, tuple[int, WindowOp, bool]] = {}
+    for op in ops:
+        events[op.invoke] = (op.start_ns, op, True)
+        if op.complete < FOREVER:
+            events[op.complete] = (op.end_ns, op, False)
+    rows = sorted(events)
+    spans = [max(0, events[b][0] - events[a][0]) for a, b in zip(rows, rows[1:], strict=False)]
+    usual = median([s for s in spans if s] or [1])
+    x_of: dict[int, float] = {}
+    gaps = []
+    taken: dict[float, float] = {}
+    x = left
+    for k, row in enumerate(rows):
+        if k:
+            span = spans[k - 1]
+            folded = span > 6 * usual
+            step = 42.0 if folded else 16 + 30 * min(1.0, span / (2 * usual))
+            if folded:
+                gaps.append(Gap(x + step / 2, _lasting(span)))
+            x += step
+        _, op, begins = events[row]
+        lane = lane_of[op.process]
+        if begins:
+            x = max(x, taken.get(lane, 0.0))
+            taken[lane] = x + len(labels[op.invoke]) * _CHAR + 12
+        x_of[row] = x
+    after = 28.0 if any(op.complete >= FOREVER for op in ops) else 4.0
+    tails = [(x_of[op.invoke], len(labels[op.invoke]) * _CHAR) for op in ops] + [(x, after)]
+    end = max(at + tail for at, tail in tails)
+    stretch = max(1.0, min((right - left - tail) / (at - left) for at, tail in tails if at > left) if x > left else 1.0)
+    x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
+    gaps = [Gap(left + (g.x - left) * stretch, g.words) for g in gaps]
+    return x_of, gaps, max(right, end)
+
+
+def _lasting(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e6 else f"{ns / 1e3:.0f} µs"
+
+
+def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
+    """Where each step of the order takes effect: within its bar, one after another."""
+    out: dict[int, float] = {}
+    last = 0.0
+    for i in order.steps if order else ():
+        op = ops[i]
+        begin, end = x_of[op.invoke], x_of.get(op.complete, right)
+        room = end - begin
+        last = max(last + 3, begin + min(14.0, room / 2))
+        out[i] = min(last, max(end - 3, begin))
+    return out
+
+
+def _held(order: Order | None, dots: dict[int, float], right: float) -> list[Held]:
+    if not order or not order.steps:
+        return []
+    out: list[Held] = []
+    xs = [dots[i] for i in order.steps]
+    for k, x in enumerate(xs):
+        if out and order.states[k + 1] == order.states[k]:
+            continue
+        if out:
+            out[-1] = Held(out[-1].x, x - out[-1].x, out[-1].words, out[-1].step)
+        out.append(Held(x, right - x, value(order.states[k + 1]), k + 1))
+    return out
+
+
+def _path(
+    order: Order | None, dots: dict[int, float], bars: Sequence[Bar], bad: int | None
+) -> list[tuple[int, float, float, float, float]]:
+    """Lines between the steps: (step they lead to, x1, y1, x2, y2); the last one, to the bad operation, too."""
+    if not order:
+        return []
+    chain = [*order.steps, *([bad] if bad is not None and bad not in order.steps else [])]
+    points = [(dots.get(i, bars[i].x + bars[i].width / 2), bars[i].y) for i in chain]
+    return [(k + 2, *a, *b) for k, (a, b) in enumerate(zip(points, points[1:], strict=False))]
+
+
+def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:
+    times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
+    out: list[Tick] = []
+    free = 0.0
+    for row in sorted(times):
+        words = f"{times[row] / 1e9:.3f} s"
+        if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
+            out.append(Tick(x_of[row], words))
+            free = x_of[row] + len(words) * 6.4 + 14
+    return out
+
+
+def _bracket(
+    ops: Sequence[WindowOp],
+    order: Order | None,
+    bad: int | None,
+    x_of: dict[int, float],
+    lane_of: dict[int, float],
+    width: float,
+) -> Bracket | None:
+    """The last change that was over before the bad operation began, and how long before."""
+    if order is None or bad is None:
+        return None
+    late = ops[bad]
+    over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
+    if not over or late.f != "read":
+        return None
+    seen = over[-1]
+    after = seen.new if seen.f == "cas" else seen.asked
+    x1, x2 = x_of[seen.complete], x_of[late.invoke]
+    gap = _lasting(max(0, late.start_ns - seen.end_ns))
+    words = f"{value(after)} acknowledged {gap} {'earlier' if width < 500 else 'before the read began'}"
+    middle, half = (x1 + x2) / 2, len(words) * 3.9
+    text_x = min(max(middle, half + 4), width - half - 4)
+    return Bracket(x1, x2, lane_of[seen.process], lane_of[late.process], words, "middle", text_x)

@@ -1,0 +1,253 @@
+"""One run folder in, `report.html` out: one self-contained file that asks nothing of the network.
+
+Text of a run is hostile until proven otherwise.  Three walls: Jinja escapes every value; the JSON block has `<`, `>`
+and `&` written as \\u escapes, so that no value can close it; a content security policy allows exactly one script, by
+its hash, and no request at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.report import exercise, faults, junit, plots, roles, timeline, witness, words
+from harness.report.load import ReportData, load, mapping, number, sequence
+from harness.report.roles import Deposed
+
+TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("base.css", "report.css")
+SCRIPTS = ("core.js", "lanes.js", "nodes.js", "operations.js", "controls.js", "details.js", "start.js")
+RAW_FILES = (
+    "test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "trace", "nodes", "junit.xml",
+)  # fmt: skip
+
+
+def render(run_folder: Path) -> Path:
+    """Write plots/, junit.xml and report.html into a judged run folder; the path of report.html.
+
+    Whatever is missing in the folder is said on the page.  Raises FileNotFoundError if there is no such folder.
+    """
+    data = load(run_folder)
+    junit.write(data, run_folder / "junit.xml")
+    page = run_folder / "report.html"
+    page.write_text(_page(data), encoding="utf-8", errors="replace")
+    return page
+
+
+def prewarm() -> None:
+    """Import and compile what rendering needs, while the test still runs."""
+    plots.prewarm()
+    for name in environment().list_templates(extensions=["j2"]):
+        environment().get_template(name)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerRow:
+    name: str
+    title: str
+    question: str
+    verdict: str
+    mark: str
+    looked_at: str
+    reason: str
+    seconds: str
+    anchors: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A node's process that ended.  bidden: a fault killed it."""
+
+    time: str
+    node: str
+    bidden: bool
+    status: str
+    reason: str
+    excerpt: str
+
+
+def _page(data: ReportData) -> str:
+    fault_views = faults.views(data)
+    role_segments = roles.segments(data)
+    deposed = roles.deposed(data, role_segments)
+    found = witness.views(data, fault_views, role_segments)
+    moments = witness.moments(found)
+    marks = roles.watermarks(data)
+    lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
+    figures = exercise.figures(data)
+    drawn = plots.render(data, fault_views, [m.time_ns for m in moments], data.folder / "plots")
+    verdict = str(data.results.get("verdict") or "unknown")
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in SCRIPTS) + "\n})();"
+    return environment().get_template("report.html.j2").render(
+        data=data,
+        verdict=verdict,
+        head=_head(data, verdict, found),
+        planted=words.planted(data.results, data.test),
+        notes=words.notes(data.results, data.outcome),
+        facts=_facts(data),
+        figures=figures,
+        functions=exercise.functions(data),
+        checkers=_checkers(data, found),
+        timeline=lines,
+        payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
+        findings=found,
+        plots={name: Markup(svg) for name, svg in drawn.items()},
+        faults=fault_views,
+        faults_words=faults.summary(fault_views),
+        deposed=deposed,
+        deaths=_deaths(data),
+        recovery=_recovery(data),
+        rerun=words.shorten(str(data.test.get("rerun") or ""), 600),
+        raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
+        where=f"{data.folder.parent.name}/{data.folder.name}",
+        style=Markup("\n".join(_read(name) for name in STYLES)),
+        script=Markup(script),
+        script_hash=script_hash(script),
+    )  # fmt: skip
+
+
+@cache
+def environment() -> Environment:
+    """The templates' environment: everything escaped, an unknown name is an error."""
+    env = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters |= {
+        "seconds": words.seconds,
+        "short": words.shorten,
+        "listed": words.listed,
+        "plain": lambda value: words.amount(value) if value is not None else "",
+        "plural": words.plural,
+    }
+    return env
+
+
+def json_block(value: Any) -> Markup:
+    """JSON that may stand inside a script element of type application/json whatever strings it holds."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def script_hash(script: str) -> str:
+    """The source expression that allows exactly this script in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+@cache
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _head(data: ReportData, verdict: str, found: Sequence[witness.FindingView]) -> dict[str, Any]:
+    """The heading and the sentences below it."""
+    title = words.headline(data.results)
+    below: list[str] = []
+    if found:
+        first = found[0]
+        if len(title) > 150:
+            title, below = f"Invalid: {first.kind}.", [first.summary]
+        letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
+        below += [first.background] if first.background else [] if letters else first.why[:2]
+        below += [f"Right would have been: {words.lower_first(text)}" for text in first.expected[:1]]
+    elif len(title) > 150:
+        title, _, rest = title.partition(": ")
+        title, below = f"{title}.", [rest[:1].upper() + rest[1:]]
+    return {"title": title, "below": below, "mark": verdict if verdict in ("valid", "invalid") else "unknown"}
+
+
+def _facts(data: ReportData) -> list[tuple[str, str, str]]:
+    """(name, value, small print) of the run."""
+    spec, ops, out = data.spec, data.operations, []
+    exit_code = data.results.get("exit_code")
+    meaning = {0: "valid", 1: "invalid; an unknown never hides it", 2: "unknown"}.get(exit_code, "")
+    if exit_code is not None:
+        out.append(("Exit code", words.amount(exit_code), meaning))
+    seed = data.test.get("seed", spec.get("seed"))
+    if seed is not None:
+        out.append(("Seed", words.shorten(str(seed), 40), "draws operations and faults"))
+    judging = data.results.get("judging_s")
+    judged = f"judged in {judging:.1f} s" if isinstance(judging, int | float) else ""
+    out.append(("Duration", f"{data.end_ns / 1e9:,.1f} s", judged))
+    counts = {kind: int((ops.type == kind).sum()) for kind in (1, 2, 3)}
+    small = f"{counts[1]:,} ok, {counts[2]:,} fail, {counts[3]:,} info"
+    out.append(("Operations", f"{len(ops):,}", small if len(ops) else ""))
+    if spec:
+        name = words.shorten(str(spec.get("subject", "?")), 40)
+        nodes = f", {words.plural(len(data.servers), 'node')}" if data.servers else ""
+        parts = [
+            f"{number(spec.get('concurrency'), 0)} processes",
+            f"{number(spec.get('keys'), 0)} keys",
+            words.shorten(str(spec.get("backend", "")), 40),
+        ]
+        out.append(("System", name + nodes, ", ".join(p for p in parts if not p.startswith("0 ") and p)))
+    started = str(data.test.get("started_utc") or "")
+    git = mapping(data.test.get("git"))
+    revision = str(git.get("revision") or "")[:7]
+    if started:
+        dirty = ", with uncommitted changes" if git.get("dirty") else ""
+        small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
+        out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
+    return out
+
+
+def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[CheckerRow]:
+    rows = []
+    for name, c in data.checkers.items():
+        verdict = str(c.get("verdict") or "unknown")
+        took = c.get("seconds")
+        rows.append(
+            CheckerRow(
+                name=words.shorten(name, 60),
+                title=words.title(name, c),
+                question=words.shorten(str(c.get("question") or "")),
+                verdict=words.shorten(verdict, 30),
+                mark=verdict if verdict in ("valid", "invalid", "unknown") else "none",
+                looked_at=words.looked_at(mapping(c.get("looked_at"))),
+                reason=words.sentence(words.shorten(str(c["reason"]), 600)) if c.get("reason") else "",
+                seconds=f"{took:.2f} s" if isinstance(took, int | float) else "",
+                anchors=[f.anchor for f in found if f.checker == name],
+            )
+        )
+    order = {"invalid": 0, "unknown": 1}
+    return sorted(rows, key=lambda r: order.get(r.verdict, 2))
+
+
+def _deaths(data: ReportData) -> list[Death]:
+    return [
+        Death(
+            time=words.seconds(number(d.get("time_ns"), 0)),
+            node=words.shorten(str(d.get("node")), 24),
+            bidden=bool(d.get("bidden")),
+            status=words.shorten(str(d.get("status", "")), 60),
+            reason=words.shorten(str(d.get("reason") or "")),
+            excerpt=str(d.get("excerpt") or "")[:4000],
+        )
+        for d in map(mapping, sequence(data.outcome.get("deaths")))
+    ]
+
+
+def _recovery(data: ReportData) -> str:
+    """How the cluster came back after the last heal, in one sentence; "" where there was nothing to recover from."""
+    r: Mapping[str, Any] = mapping(data.outcome.get("recovery"))
+    if not r.get("needed"):
+        return ""
+    limit = f" (limit {number(r.get('limit_s'), 0)} s)" if r.get("limit_s") else ""
+    took = r.get("seconds")
+    if r.get("recovered"):
+        after = f" {took:.2f} s" if isinstance(took, int | float) else ""
+        return f"Every node had caught up{after} after the last heal{limit}."
+    waiting = words.shorten(str(r.get("waiting_for") or "something unknown"))
+    return f"The cluster did not recover after the last heal{limit}; it was waiting for: {waiting}."

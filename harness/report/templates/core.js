@@ -1,0 +1,128 @@
+// Data, small helpers, and the state of the view.  Values of a run go into text nodes only, never into markup.
+const root = document.documentElement;
+root.classList.remove('nojs');
+const DATA = JSON.parse(document.getElementById('data').textContent);
+const $ = id => document.getElementById(id);
+const END = DATA.end;
+const TYPES = ['', 'ok', 'fail', 'info'];
+
+function unpack(text, Kind) {
+  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  return new Kind(bytes.buffer);   // little endian, as every browser's machine is
+}
+
+// Operations as columns; t: call, d: latency (seconds), sorted by t.
+const OPS = (() => {
+  const o = DATA.ops;
+  const scaled = text => Float64Array.from(unpack(text, Uint32Array), x => x * o.unit);
+  const values = v => v && { v: unpack(v.v, v.wide ? Float64Array : Int32Array), has: unpack(v.has, Uint8Array) };
+  const ops = {
+    n: o.n, t: scaled(o.t), d: scaled(o.d), type: unpack(o.type, Uint8Array), f: unpack(o.f, Uint8Array),
+    key: unpack(o.key, Uint16Array), node: unpack(o.node, Uint16Array), error: unpack(o.error, Uint16Array),
+    process: unpack(o.process, Uint32Array), row: unpack(o.row, Uint32Array), miss: unpack(o.miss, Uint8Array),
+    value: values(o.value), value2: values(o.value2), fs: o.fs, keys: o.keys, nodes: o.nodes, errors: o.errors,
+  };
+  ops.longest = ops.d.reduce((a, b) => Math.max(a, b), 0);
+  return ops;
+})();
+
+const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
+const lower = (a, x) => { let lo = 0, hi = a.length; while (lo < hi) { const m = (lo + hi) >> 1; if (a[m] < x) lo = m + 1; else hi = m; } return lo; };
+const secs = (s, digits = 3) => s.toFixed(digits) + ' s';
+const lasting = s => s >= 1 ? s.toFixed(2) + ' s' : s >= .001 ? (s * 1e3).toFixed(s < .01 ? 1 : 0) + ' ms' : (s * 1e6).toFixed(0) + ' µs';
+const valueOf = (column, i) => column && column.has[i] ? String(column.v[i]) : 'nil';
+const keyOf = i => OPS.key[i] ? OPS.keys[OPS.key[i] - 1] : '';
+const errorOf = i => OPS.error[i] ? OPS.errors[OPS.error[i] - 1] : '';
+
+function say(i) {
+  const f = OPS.fs[OPS.f[i]];
+  if (f === 'read') return OPS.type[i] === 1 ? 'read ' + valueOf(OPS.value, i) : 'read';
+  if (f === 'cas') return 'cas ' + valueOf(OPS.value, i) + ' → ' + valueOf(OPS.value2, i);
+  return OPS.value.has[i] ? f + ' ' + valueOf(OPS.value, i) : f;
+}
+
+function element(tag, attributes = {}, text) {
+  const e = document.createElement(tag);
+  for (const name in attributes) e.setAttribute(name, attributes[name]);
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+// Colours come from the style sheet, so that the drawing follows the theme.
+const COLOUR = {};
+const NAMES = 'bg panel soft line ink dim accent bad ok ok-pale fail info band band-edge alone grid e0 e1 e2 e3 e4 e5 on-e'.split(' ');
+function readColours() {
+  const style = getComputedStyle(root);
+  for (const name of NAMES) COLOUR[name] = style.getPropertyValue('--' + name).trim();
+  COLOUR.sans = style.getPropertyValue('--sans').trim();
+  for (const k in hatches) delete hatches[k];
+}
+const epochColour = epoch => COLOUR['e' + (((epoch % 6) + 6) % 6)];
+const font = (weight = 400, px = 11) => `${weight} ${px}px ${COLOUR.sans}`;
+
+const hatches = {};
+function hatch(g, colour, gap) {
+  const k = colour + gap;
+  if (hatches[k]) return hatches[k];
+  const ratio = window.devicePixelRatio || 1, c = element('canvas');
+  c.width = c.height = Math.round(gap * ratio);
+  const q = c.getContext('2d'), s = c.width;
+  q.strokeStyle = colour; q.lineWidth = 1.3 * ratio; q.beginPath();
+  for (const d of [-s, 0, s]) { q.moveTo(d - 1, s + 1); q.lineTo(d + s + 1, -1); }
+  q.stroke();
+  const p = g.createPattern(c, 'repeat');
+  p.setTransform(new DOMMatrix().scale(1 / ratio));
+  return hatches[k] = p;
+}
+
+// The view: a span of time, a key, a selection.  All three live in the address: #timeline?t=a-b&key=k&sel=kind.n
+const usualSel = DATA.violations.length ? 'violation.0' : '';
+const VIEW = { a: 0, b: END, key: 0, sel: usualSel, hover: null };
+const LEAST = .002;
+const busiestKey = () => {
+  const count = new Uint32Array(OPS.keys.length + 1);
+  for (let i = 0; i < OPS.n; i++) count[OPS.key[i]]++;
+  let best = OPS.keys.length ? 1 : 0;
+  for (let k = 1; k < count.length; k++) if (count[k] > count[best]) best = k;
+  return best;
+};
+const usualKey = (() => {
+  const v = DATA.violations.find(v => v.key !== null && OPS.keys.includes(v.key));
+  return v ? OPS.keys.indexOf(v.key) + 1 : busiestKey();
+})();
+VIEW.key = usualKey;
+
+function setSpan(a, b) {
+  const width = clamp(b - a, LEAST, END);
+  VIEW.a = clamp(a, 0, END - width);
+  VIEW.b = VIEW.a + width;
+}
+
+function readAddress() {
+  let hash = location.hash.slice(1);
+  try { hash = decodeURIComponent(hash); } catch { hash = ''; }
+  const [place, query] = hash.split('?');
+  if (query === undefined) return null;
+  const wanted = new URLSearchParams(query);
+  const span = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(wanted.get('t') || '');
+  if (span && +span[1] < +span[2]) setSpan(+span[1], +span[2]); else setSpan(0, END);
+  const key = OPS.keys.indexOf(wanted.get('key'));
+  VIEW.key = key >= 0 ? key + 1 : usualKey;
+  const sel = wanted.get('sel') ?? usualSel;
+  const finding = /^finding\.(\d+)$/.exec(sel);
+  VIEW.sel = finding ? 'violation.' + DATA.violations.findIndex(v => v.anchor === 'finding-' + finding[1])
+    : /^(op|fault|role|violation)\.\d+$/.test(sel) ? sel : '';
+  return /^[\w-]+$/.test(place) ? place : 'timeline';
+}
+
+let addressTimer;
+function writeAddress() {
+  clearTimeout(addressTimer);
+  addressTimer = setTimeout(() => {
+    const parts = [];
+    if (VIEW.a > 0 || VIEW.b < END) parts.push(`t=${+VIEW.a.toFixed(4)}-${+VIEW.b.toFixed(4)}`);
+    if (VIEW.key !== usualKey) parts.push('key=' + encodeURIComponent(OPS.keys[VIEW.key - 1]));
+    if (VIEW.sel !== usualSel) parts.push('sel=' + VIEW.sel);
+    try { history.replaceState(null, '', '#timeline' + (parts.length ? '?' + parts.join('&') : '')); } catch { /* a browser may limit how often */ }
+  }, 120);
+}

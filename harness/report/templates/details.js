@@ -1,0 +1,83 @@
+// What is selected, in words; and the little cards beside the pointer.
+function find(x, y) {
+  for (let k = HITS.length - 1; k >= 0; k--) {
+    const h = HITS[k];
+    if (x >= h.x0 && x <= h.x1 && y >= h.y0 && y <= h.y1) return h.sel;
+  }
+  const lane = LANES.get('latency');
+  if (!lane || y < lane.y || y > lane.y + lane.h) return '';
+  let best = '', near = 8;
+  const [i0, i1] = visible(), from = T(x - 9), to = T(x + 9);
+  for (let i = i0; i < i1; i++) {
+    if (OPS.t[i] < from || OPS.t[i] > to) continue;
+    const d = Math.hypot(X(OPS.t[i]) - x, latencyAt(OPS.d[i]) - y);
+    if (d < near) { near = d; best = 'op.' + i; }
+  }
+  return best;
+}
+
+// A selection as [title, sentence, anchor].
+function words(sel) {
+  const [kind, number] = sel.split('.'), i = +number;
+  if (kind === 'op' && i < OPS.n) {
+    const type = OPS.miss[i] ? 'answered: it did not match' : ['', 'ok', 'fail: it certainly did not happen', 'info: outcome unknown'][OPS.type[i]];
+    const error = errorOf(i), at = OPS.nodes[OPS.node[i]];
+    return [`${say(i)}, key ${keyOf(i)}`, `Process ${OPS.process[i]}${at ? ' at ' + at : ''}, ${secs(OPS.t[i])} to ${secs(OPS.t[i] + OPS.d[i])} (${lasting(OPS.d[i])}): ${type}${error && !OPS.miss[i] ? ' (' + error + ')' : ''}. History row ${OPS.row[i].toLocaleString('en')}.`, null];
+  }
+  if (kind === 'fault') {
+    const k = DATA.faults.findIndex(f => f.n === i), f = DATA.faults[k];
+    if (f) return [`Fault ${f.n}: ${f.name}`, `${f.words || f.kind}; ${secs(f.start)} to ${secs(f.end)}, ${f.achieved}.`, 'fault-' + (k + 1)];
+  }
+  if (kind === 'role' && DATA.segments[i]) {
+    const [node, a, b, role, epoch, leader] = DATA.segments[i];
+    const what = role === 'dead' ? 'is not running' : role === 'leader' ? `leads epoch ${epoch}` : `is ${role} in epoch ${epoch}${leader && leader !== DATA.servers[node] ? ', leader ' + leader : ''}`;
+    return [`${DATA.servers[node]} ${what}`, `${secs(a)} to ${secs(b)}, for ${lasting(b - a)}.`, null];
+  }
+  if (kind === 'violation' && DATA.violations[i]) {
+    const v = DATA.violations[i];
+    return [`Violation: ${v.text}`, `At ${secs(v.t)}.`, v.anchor];
+  }
+  return null;
+}
+
+function describe() {
+  const p = $('sel'), told = VIEW.sel && words(VIEW.sel);
+  const text = told ? told.join('|') : '';
+  if (p.dataset.told === text) return;
+  p.dataset.told = text;
+  p.className = told ? 'js on' : 'js';
+  p.textContent = told ? '' : 'Nothing is selected. Point at anything to see what it is; click to keep it.';
+  if (!told) return;
+  p.append(element('b', {}, told[0]), '. ' + told[1] + ' ');
+  if (told[2]) p.append(element('a', { href: '#' + told[2] }, 'More about it'));
+}
+
+function showTip(x, y) {
+  const tip = $('tip'), sel = find(x, y), told = sel && words(sel);
+  main.style.cursor = told ? 'pointer' : 'crosshair';
+  if (!told) { tip.hidden = true; return; }
+  tip.replaceChildren(element('b', {}, told[0]), told[1]);
+  tip.hidden = false;
+  const left = clamp(x + 14, 4, W - tip.offsetWidth - 4), top = mini.offsetHeight + y + 18;
+  tip.style.left = left + 'px'; tip.style.top = top + 'px';
+}
+
+// The stepper of a witness: hides what lies beyond the step; without script everything is shown.
+function stepper(drawing) {
+  const box = drawing.querySelector('.step');
+  if (!box) return;
+  const slider = box.querySelector('input'), told = box.querySelector('p'), n = drawing.dataset.finding;
+  const steps = DATA.steps[n] || [], last = +drawing.dataset.last, article = drawing.closest('article');
+  const show = () => {
+    const step = +slider.value;
+    for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
+    for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
+    told.textContent = step === 0 ? 'Before the first operation of this window.' : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
+    told.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
+  };
+  const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
+  slider.addEventListener('input', show);
+  box.querySelector('.back').addEventListener('click', () => move(-1));
+  box.querySelector('.on').addEventListener('click', () => move(1));
+  show();
+}

@@ -1,0 +1,123 @@
+// What the nodes were: roles by epoch, deposed leaders, paused and dead; and what they knew to be committed.
+const MARKS = DATA.marks.of.map(deltas => { if (!deltas) return null; let x = 0; return Int32Array.from(deltas, d => x += d); });
+const HIGHEST = (() => {
+  const some = MARKS.filter(s => s);
+  if (!some.length) return null;
+  let best = 0;
+  return Int32Array.from(some[0], (_, i) => best = Math.max(best, ...some.map(s => s[i])));
+})();
+
+function nodeLane(g, n) {
+  const { y, h } = LANES.get('node' + n), mid = y + h / 2;
+  g.font = font(600, 12); g.textAlign = 'right'; g.fillStyle = COLOUR.ink;
+  g.fillText(fitted(g, DATA.servers[n], LEFT - 10), LEFT - 8, mid); g.font = font();
+  clipped(g, y, h, () => {
+    for (const f of DATA.faults) if (f.alone.includes(n)) { g.fillStyle = COLOUR.alone; g.fillRect(X(f.start), y + 1, X(f.end) - X(f.start), h - 2); }
+    DATA.segments.forEach((s, i) => {
+      if (s[0] !== n || s[2] < VIEW.a || s[1] > VIEW.b) return;
+      role(g, s, y, h, mid);
+      const a = Math.max(LEFT, X(s[1])), b = Math.min(RIGHT, X(s[2]));
+      HITS.push({ x0: a, x1: Math.max(b, a + 2), y0: y, y1: y + h, sel: 'role.' + i });
+      if (VIEW.sel === 'role.' + i) { g.strokeStyle = COLOUR.accent; g.lineWidth = 2; g.strokeRect(X(s[1]), mid - 11, Math.max(3, X(s[2]) - X(s[1])), 22); g.lineWidth = 1; }
+    });
+    for (const [node, start, end] of DATA.deposed) if (node === n) deposedMark(g, X(start), X(end), mid);
+    for (const f of DATA.faults) if (f.nodes.includes(n) && f.kind === 'pause') gone(g, X(f.start), X(f.end), mid, 'paused');
+  });
+}
+
+function role(g, [, start, end, name, epoch], y, h, mid) {
+  const a = X(start), w = X(end) - a, left = Math.max(a, LEFT), room = Math.min(a + w, RIGHT) - left, colour = epochColour(epoch);
+  if (name === 'dead') gone(g, a, a + w, mid, 'not running');
+  else if (name === 'leader') {
+    g.fillStyle = colour; g.fillRect(a, mid - 9, Math.max(w, 2), 18);
+    label(g, [`leader, epoch ${epoch}`, `epoch ${epoch}`, `e${epoch}`], left, room, mid, COLOUR['on-e']);
+  } else if (name === 'follower') { g.fillStyle = colour; g.fillRect(a, mid - 1.5, w, 3); }
+  else if (name === 'candidate' || name === 'prospective') {
+    g.fillStyle = COLOUR.panel; g.fillRect(a, mid - 6, w, 12);
+    g.fillStyle = hatch(g, colour, 6); g.fillRect(a, mid - 6, w, 12);
+    g.strokeStyle = colour; g.strokeRect(a + .5, mid - 5.5, Math.max(1, w - 1), 11);
+  } else {
+    g.strokeStyle = COLOUR.dim; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(a, mid); g.lineTo(a + w, mid); g.stroke(); g.setLineDash([]);
+  }
+}
+
+function deposedMark(g, a, b, mid) {
+  g.fillStyle = hatch(g, COLOUR.panel, 7); g.fillRect(a, mid - 9, b - a, 18);
+  g.strokeStyle = COLOUR.ink; g.strokeRect(a + .5, mid - 8.5, Math.max(1, b - a - 1), 17);
+  const left = Math.max(a, LEFT), text = 'deposed, does not know', w = g.measureText(text).width;
+  if (Math.min(b, RIGHT) - left < w + 14) return;
+  g.fillStyle = COLOUR.panel; g.fillRect(left + 5, mid - 7, w + 8, 14);
+  g.textAlign = 'left'; g.fillStyle = COLOUR.ink; g.fillText(text, left + 9, mid + .5);
+}
+
+function gone(g, a, b, mid, word) {
+  g.fillStyle = COLOUR.line; g.fillRect(a, mid - 9, b - a, 18);
+  g.strokeStyle = COLOUR.dim; g.strokeRect(a + .5, mid - 8.5, Math.max(1, b - a - 1), 17);
+  label(g, [word, '×'], Math.max(a, LEFT), Math.min(b, RIGHT) - Math.max(a, LEFT), mid, COLOUR.ink);
+}
+
+function label(g, choices, left, room, mid, colour) {
+  const text = choices.find(c => g.measureText(c).width + 12 <= room);
+  if (text === undefined) return;
+  g.fillStyle = colour; g.textAlign = 'left'; g.fillText(text, left + 6, mid + .5);
+}
+
+function fitted(g, text, room) {
+  while (text.length > 1 && g.measureText(text).width > room) text = text.slice(0, -1);
+  return text;
+}
+
+// The highest mark any node reached: where it is flat, nothing commits.
+function markLane(g) {
+  const { y, h } = LANES.get('mark'), step = DATA.marks.step, top = y + 18, bottom = y + h - 2;
+  const first = clamp(Math.floor(VIEW.a / step) - 1, 0, HIGHEST.length - 1), last = clamp(Math.ceil(VIEW.b / step), 0, HIGHEST.length - 1);
+  const low = HIGHEST[first], high = Math.max(HIGHEST[last], low + 1), at = v => bottom - (v - low) / (high - low) * (bottom - top);
+  stairs(g, HIGHEST, first, last, at, y, h, COLOUR.ink, 1.4);
+  scaleMark(g, bottom, low.toLocaleString('en'), true);
+  scaleMark(g, top, high.toLocaleString('en'), true);
+  laneTitle(g, 'mark', 'highest high watermark: entries committed (flat: nothing commits)');
+}
+
+// How far each node is behind it; a node that knows no mark has a gap.
+function lagLane(g) {
+  const { y, h } = LANES.get('lag'), step = DATA.marks.step, top = y + 18, bottom = y + h - 2;
+  const first = clamp(Math.floor(VIEW.a / step) - 1, 0, HIGHEST.length - 1), last = clamp(Math.ceil(VIEW.b / step), 0, HIGHEST.length - 1);
+  let most = 1;
+  const behind = MARKS.map(s => s && Int32Array.from(s, (v, i) => v < 0 ? -1 : HIGHEST[i] - v));
+  for (const s of behind) if (s) for (let i = first; i <= last; i++) most = Math.max(most, s[i]);
+  most = round125(most);
+  const at = v => v < 0 ? null : bottom - v / most * (bottom - top);
+  const peaks = [];
+  behind.forEach((s, n) => {
+    if (!s) return;
+    stairs(g, s, first, last, at, y, h, COLOUR.dim, 1.1);
+    let peak = first;
+    for (let i = first; i <= last; i++) if (s[i] > s[peak]) peak = i;
+    if (s[peak] > most / 5) peaks.push({ x: X((peak + 1) * step), y: at(s[peak]), name: DATA.servers[n] });
+  });
+  scaleMark(g, bottom, '0', true); scaleMark(g, top, most.toLocaleString('en'), true);
+  laneTitle(g, 'lag', 'entries each node’s high watermark is behind the highest');
+  peaks.sort((a, b) => a.x - b.x);
+  let right = -1;
+  for (const p of peaks) {
+    g.font = font(600, 11); const w = g.measureText(p.name).width, x = clamp(p.x - w - 6, LEFT + 2, RIGHT - w - 2);
+    if (x < right) continue;
+    g.fillStyle = COLOUR.panel; g.globalAlpha = .85; g.fillRect(x - 2, p.y - 5, w + 4, 13); g.globalAlpha = 1;
+    g.textAlign = 'left'; g.fillStyle = COLOUR.ink; g.fillText(p.name, x, p.y + 2); right = x + w + 4;
+  }
+  g.font = font();
+}
+
+function stairs(g, series, first, last, at, y, h, colour, width) {
+  clipped(g, y, h, () => {
+    g.strokeStyle = colour; g.lineWidth = width; g.beginPath();
+    let pen = false;
+    for (let i = first; i <= last; i++) {
+      const v = at(series[i]), x0 = X(i * DATA.marks.step), x1 = X((i + 1) * DATA.marks.step);
+      if (v === null) { pen = false; continue; }
+      if (pen) g.lineTo(x0, v); else g.moveTo(x0, v);
+      g.lineTo(x1, v); pen = true;
+    }
+    g.stroke(); g.lineWidth = 1;
+  });
+}
