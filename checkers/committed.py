@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checkers import committed_evidence as evidence_of
 from checkers.checker import Budget, Checker, Part, RunFiles
@@ -42,6 +41,7 @@ from checkers.evidence import (
     numbers,
     over_budget,
     present,
+    read_table,
     read_trace,
     row,
     words,
@@ -160,7 +160,7 @@ def marks_of(said: pa.Table) -> Marks:
 
 def read_log(path: str, copy: int) -> tuple[Log, pa.Table]:
     """One copy of a node's log as batches, and its rows in offset order."""
-    table = pq.read_table(path, filters=[("copy", "=", copy)]).sort_by("offset")
+    table = read_table(path, copy=copy).sort_by("offset")
     offsets, batches = numbers(table, "offset"), numbers(table, "batch_offset")
     is_last = np.ones(len(table), np.bool_)
     is_last[:-1] = batches[1:] != batches[:-1]
@@ -352,7 +352,7 @@ def _lost_acknowledged(run: RunFiles, acknowledged: list[Acknowledged]) -> list[
 def _worst(lost: list[Lost]) -> list[Lost]:
     """The latest copy per node and mark, largest loss first; one per node before the second of any."""
     latest = {(x.node, x.offset, x.hash): x for x in sorted(lost, key=lambda x: x.copy)}
-    by_size = sorted(latest.values(), key=lambda x: (x.offset, -x.copy, x.node))
+    by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy, x.node))
     seen: dict[str, int] = {}
     ranked = []
     for x in by_size:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.checker import RunFiles
-from checkers.evidence import copies, log_rows, node_files, numbers
+from checkers.evidence import copies, log_rows, node_files, numbers, read_table
 from checkers.raft_traces import Row
 from checkers.verdict import Witness
+from checkers.writes import invoke_of, operations
 
 
 def prefixes_differ(one: Row, two: Row) -> Witness:
@@ -121,8 +121,10 @@ def _holder(run: RunFiles, offset: int, prefix_hash: int | None) -> tuple[str, i
     files = node_files(run.log)
     found = []
     for node, path in files.items():
-        table = pq.read_table(path, columns=["copy", "batch_hash"], filters=[("offset", "=", offset - 1)])
-        found += [(c, node) for c, h in zip(*table.to_pydict().values(), strict=True) if h == prefix_hash]
+        table = read_table(path, ["copy", "offset", "batch_hash"])
+        table = table.filter(pc.equal(table["offset"], offset - 1))
+        rows = table.select(["copy", "batch_hash"]).to_pylist()
+        found += [(r["copy"], node) for r in rows if r["batch_hash"] == prefix_hash]
     readable = {(c["copy"], c["node"]) for c in copies(run) if not c["error"]}
     found = [f for f in found if f in readable]
     return (max(found)[1], max(found)[0]) if found else None
@@ -132,10 +134,7 @@ def _parting(run: RunFiles, holder: tuple[str, int], loser: tuple[str, int]) -> 
     """The first offset of the holder's log that the loser has not or has otherwise, and the rows there."""
     files = node_files(run.log)
     columns = ["offset", "epoch", "checksum"]
-    have, lack = (
-        pq.read_table(files[node], columns=columns, filters=[("copy", "=", copy)]).sort_by("offset")
-        for node, copy in (holder, loser)
-    )
+    have, lack = (read_table(files[node], columns, copy).sort_by("offset") for node, copy in (holder, loser))
     size = min(len(have), len(lack))
     same = np.ones(size, np.bool_)
     for column in columns:
@@ -151,12 +150,5 @@ def _events(run: RunFiles, rows: list[Row]) -> list[Row]:
     wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
     if not wanted or not run.history.exists():
         return []
-    key, value = wanted[0]
-    invoked = pq.read_table(run.history, filters=[("key", "=", key), ("value", "=", value), ("type", "=", 0)])
-    invoked = invoked.filter(pc.equal(pc.cast(invoked["f"], "string"), "write"))
-    if len(invoked) == 0:
-        return []
-    call: Row = invoked.slice(0, 1).to_pylist()[0]
-    later = [("process", "=", call["process"]), ("index", ">", call["index"])]
-    answer = pq.read_table(run.history, filters=later).sort_by("index").slice(0, 1).to_pylist()
-    return [call, *(a for a in answer if a["type"] != 0)]
+    call = invoke_of(str(run.history), *wanted[0])
+    return [] if call is None else operations(str(run.history), [call])

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.committed import marks_of, read_log
@@ -35,13 +33,11 @@ from checkers.evidence import (
     numbers,
     over_budget,
     read_trace,
-    row,
 )
 from checkers.history import Type
 from checkers.kernels.raft import Int64, Log, holds, out_of_order
-from checkers.raft_traces import Row
 from checkers.verdict import Verdict, Witness
-from checkers.writes import Writes, join, read_writes
+from checkers.writes import Writes, join, operations, read_writes
 
 MISSING = "acknowledged write missing from a log"
 FAILED = "failed write in a log"
@@ -205,7 +201,7 @@ def _one_per_write(clashes: list[Clash]) -> list[Clash]:
 
 
 def _witness(run: RunFiles, clash: Clash) -> Witness:
-    events = _operations(run, clash.writes)
+    events = operations(str(run.history), clash.writes)
     path = node_files(run.log)[clash.node]
     rows = log_rows(path, clash.copy, clash.offsets) if clash.offsets else []
     log = f"the log of {clash.node} (copy {clash.copy})"
@@ -244,20 +240,6 @@ def _words(clash: Clash, first: str, last: str, log: str) -> tuple[list[str], st
     return [
         f"{last} had completed before {first} was invoked, but in {log} it stands after it ({at[1]} after {at[0]})."
     ], "the log keeps the order that clients could observe"
-
-
-def _operations(run: RunFiles, invoked: Sequence[int]) -> list[Row]:
-    """Invoke and completion of some operations, given the indexes of their invokes, in index order."""
-    calls: list[Row] = pq.read_table(run.history, filters=[("index", "in", list(invoked))]).to_pylist()
-    events: list[dict[str, Any]] = []
-    for call in calls:
-        events.append(call)
-        later = [("process", "=", call["process"]), ("index", ">", call["index"])]
-        answer = pq.read_table(run.history, filters=later).sort_by("index").slice(0, 1)
-        events += [row(answer, i, "history") for i in range(len(answer)) if answer["type"][i].as_py() != Type.INVOKE]
-    for event in events:
-        event.pop("table", None)
-    return sorted(events, key=lambda e: e["index"])
 
 
 HISTORY_LOG = Checker(

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers
+from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers, read_table
 from checkers.kernels.raft import NOWHERE, align, classes, compare
 from checkers.verdict import Verdict, Witness
 
@@ -100,7 +100,7 @@ def _judge(part: Part, budget: Budget) -> RangeFinding:
     names: list[LogName] = []
     columns, edges, holes, falls = [], [], [], []
     for path, groups in zip(part.paths, part.params["groups"], strict=True):
-        table = pq.ParquetFile(path).read_row_groups(groups, columns=["node", *_COLUMNS])
+        table = pq.ParquetFile(path).read_row_groups(groups, ["node", *_COLUMNS], use_threads=False)
         table = table.filter(pc.and_(pc.greater_equal(table["offset"], first), pc.less(table["offset"], first + RANGE)))
         copy_column = numbers(table, "copy")
         for copy in np.unique(copy_column):
@@ -220,8 +220,8 @@ def _name(log: LogName) -> str:
 
 def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int) -> int:
     def epochs(log: LogName) -> dict[int, int]:
-        wanted = [("copy", "=", log[1]), ("offset", ">=", start)]
-        table = pq.read_table(files[log[0]], columns=["offset", "epoch"], filters=wanted)
+        table = read_table(files[log[0]], ["offset", "epoch"], log[1])
+        table = table.filter(pc.greater_equal(table["offset"], start))
         return dict(zip(table["offset"].to_pylist(), table["epoch"].to_pylist(), strict=True))
 
     of_a, of_b = epochs(a), epochs(b)

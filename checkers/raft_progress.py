@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import (
@@ -27,6 +26,7 @@ from checkers.evidence import (
     numbers,
     over_budget,
     present,
+    read_table,
     read_trace,
     row,
     words,
@@ -96,7 +96,7 @@ def _quorum_state_behind_trace(said: pa.Table, copy: Row) -> list[Witness]:
 
 
 def _quorum_state_behind_log(path: str, copy: Row) -> list[Witness]:
-    log = pq.read_table(path, filters=[("copy", "=", copy["copy"])])
+    log = read_table(path, copy=copy["copy"])
     if len(log) == 0:
         return []
     last = row(log, int(np.argmax(numbers(log, "epoch"))), "log")

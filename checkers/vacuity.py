@@ -18,11 +18,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers import elections
 from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.evidence import conclude, copies, node_files, numbers, outcome, over_budget, read_json, servers
+from checkers.evidence import (
+    conclude,
+    copies,
+    node_files,
+    numbers,
+    outcome,
+    over_budget,
+    read_json,
+    read_table,
+    servers,
+)
 from checkers.history import NEMESIS, Type
 from checkers.kernels.jit import kernel
 from checkers.kernels.raft import Bools, Int64
@@ -100,7 +109,7 @@ def _judge(part: Part, budget: Budget) -> HistoryFigures:
     if excess := over_budget(part, budget, ("time_ns", "process", "type", "f", "key", "node")):
         return HistoryFigures(unknown=excess)
     columns = ["time_ns", "process", "type", "f", "key", "node"]
-    table = pq.read_table(part.paths[0], columns=columns)
+    table = read_table(part.paths[0], columns)
     table = table.filter(pc.not_equal(table["process"], NEMESIS))
     times, types = numbers(table, "time_ns"), numbers(table, "type")
     functions = pc.cast(table["f"], pa.string())

@@ -6,14 +6,15 @@ A workload writes every value at most once per key (soundness: a stale answer ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from checkers.evidence import numbers
+from checkers.evidence import numbers, read_table
 from checkers.history import NEMESIS, Type
 from checkers.kernels.jit import kernel
 from checkers.kernels.raft import Int64
@@ -42,7 +43,7 @@ class Writes:
 
 def read_writes(history: str) -> Writes:
     """The writes (f = "write") with an integer value in a sealed history."""
-    table = pq.read_table(history, columns=["index", "process", "type", "f", "key", "value"])
+    table = read_table(history, ["index", "process", "type", "f", "key", "value"])
     table = table.filter(pc.not_equal(table["process"], NEMESIS))
     indexes, types = numbers(table, "index"), numbers(table, "type")
     answer = _answers(numbers(table, "process"), types)
@@ -102,3 +103,23 @@ def join(writes: Writes, key: pa.ChunkedArray, value: pa.ChunkedArray) -> tuple[
     place = np.minimum(np.searchsorted(written, entry_names), len(written) - 1)
     found = is_write & (written[place] == entry_names)
     return np.where(found, first[place], -1).astype(np.int64), repeated.astype(np.int64)
+
+
+def invoke_of(history: str, key: str, value: int) -> int | None:
+    """History index of the invoke of a write; None if no client wrote that."""
+    table = read_table(history, ["index", "type", "f", "key", "value"])
+    wanted = pc.and_(pc.equal(table["key"], key), pc.equal(table["value"], value))
+    wanted = pc.and_(wanted, pc.equal(pc.cast(table["f"], pa.string()), "write"))
+    found = table.filter(pc.and_(wanted, pc.equal(table["type"], int(Type.INVOKE))))
+    return int(found["index"][0].as_py()) if len(found) else None
+
+
+def operations(history: str, invoked: Sequence[int]) -> list[dict[str, Any]]:
+    """The events of some operations, as a witness carries them: invoke and completion of each, in index order."""
+    table = read_table(history)
+    processes, types, indexes = (numbers(table, name) for name in ("process", "type", "index"))
+    answer = _answers(processes, types)
+    calls = np.flatnonzero(np.isin(indexes, np.array(invoked, np.int64)) & (types == Type.INVOKE))
+    rows = np.unique(np.concatenate([calls, answer[calls]]))
+    events: list[dict[str, Any]] = table.take(pa.array(rows[rows >= 0])).to_pylist()
+    return events
