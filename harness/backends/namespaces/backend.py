@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class NamespacesBackend(AgentCluster):
         self._address_of = addresses(spec.servers, spec.clients)
         self._folder: Path | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._control: _Stream | None = None
+        self._control: socket.socket | None = None
         self._switch: _Stream | None = None
         self._pipes: list[asyncio.BaseTransport] = []
         self._ordering = asyncio.Lock()
@@ -78,7 +78,7 @@ class NamespacesBackend(AgentCluster):
         argv = await asyncio.to_thread(unshare_argv)
         if argv is None:
             raise BackendUnavailable(f"No nodes can be made here: {await asyncio.to_thread(why_unavailable)}.")
-        for name in await asyncio.to_thread(_sweep):
+        for name in await asyncio.to_thread(sweep_folders):
             progress(f"removed the folder {name} of a dead run")
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{self.spec.run_id}-"))
         (self._folder / "owner").write_text(current_owner())
@@ -109,10 +109,12 @@ class NamespacesBackend(AgentCluster):
 
     async def destroy(self) -> None:
         await self.close_links()
-        for stream in (self._control, self._switch):
-            if stream is not None:
-                stream.writer.close()
-        self._control = self._switch = None
+        if self._switch is not None:
+            self._switch.writer.close()
+            self._switch = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         if self._process is not None:
             try:
                 await asyncio.wait_for(self._process.wait(), _END_S)
@@ -132,44 +134,37 @@ class NamespacesBackend(AgentCluster):
 
     async def _start(self, argv: Sequence[str]) -> None:
         assert self._folder is not None
-        ours = _Ends()
-        try:
-            plan = Plan(str(self._folder), tuple(self._planned(ours)), ours.switch[1].fileno())
+        loop = asyncio.get_running_loop()
+        with _Ends(self._address_of) as ends:
             with (self._folder / "warden.log").open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *argv,
-                    sys.executable,
-                    "-m",
-                    "harness.backends.namespaces.warden",
-                    str(ours.control[1].fileno()),
+                    *(sys.executable, "-m", "harness.backends.namespaces.warden"),
+                    *(str(ends.control[1].fileno()), str(self._folder)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=_environment(self.spec.run_id),
                     start_new_session=True,
-                    pass_fds=ours.theirs(),
+                    pass_fds=(ends.control[1].fileno(),),
                 )
-            ours.close_theirs()
-            self._control = await _stream(ours.control[0])
-            self._switch = await _stream(ours.switch[0])
-            self._control.writer.write(plan.to_json().encode() + b"\n")
-            await self._hear_ready(self._control, "the warden")
-            await self._hear_ready(self._switch, "the switch")
-            await asyncio.gather(*(self._greet(node, *ours.pipes[node.name]) for node in plan.nodes))
-        finally:
-            ours.close_rest()
+            self._control = ends.control[0].dup()
+            self._control.setblocking(False)
+            plan = Plan(tuple(self._planned()))
+            socket.send_fds(self._control, [plan.to_json().encode()], ends.theirs())
+            ends.close_theirs()
+            said = await asyncio.wait_for(loop.sock_recv(self._control, 1 << 16), _READY_S)
+            self._hear_ready(json.loads(said or b"{}"), "the warden")
+            self._switch = _Stream(*await asyncio.open_connection(sock=ends.switch[0].dup()))
+            self._hear_ready(await self._switch.line(_READY_S), "the switch")
+            await asyncio.gather(*(self._greet(node, *ends.pipes[node.name]) for node in plan.nodes))
 
-    def _planned(self, ours: _Ends) -> Sequence[PlannedNode]:
+    def _planned(self) -> Iterator[PlannedNode]:
         assert self._folder is not None
-        nodes = []
         for place, (name, address) in enumerate(self._address_of.items()):
-            stdin, stdout = ours.add(name)
-            folder = str(self._folder / name)
-            nodes.append(PlannedNode(name, address, mac_of(place), f"port{place}", folder, stdin, stdout))
-        return nodes
+            yield PlannedNode(name, address, mac_of(place), f"port{place}", str(self._folder / name))
 
-    async def _hear_ready(self, stream: _Stream, who: str) -> None:
-        said = await stream.line(_READY_S)
+    def _hear_ready(self, said: dict[str, Any], who: str) -> None:
         if "ready" not in said:
             assert self._folder is not None
             words = said.get("error") or _last_line(self._folder / "warden.log") or "it ended without a word"
@@ -215,44 +210,39 @@ class NamespacesBackend(AgentCluster):
 
 
 class _Ends:
-    """Both ends of every stream: (ours, theirs).  Ours are closed here too once they have been duplicated."""
+    """Both ends of every stream, (ours, theirs), until they are handed on as duplicates; then all are closed."""
 
-    def __init__(self) -> None:
-        self.control = socket.socketpair()
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.switch = socket.socketpair()
         self.pipes: dict[str, tuple[int, int]] = {}  # node -> (to its agent, from its agent)
         self._theirs: list[int] = []
+        for node in nodes:
+            their_in, our_out = os.pipe()
+            our_in, their_out = os.pipe()
+            self.pipes[node] = (our_out, our_in)
+            self._theirs += [their_in, their_out]
 
-    def add(self, node: str) -> tuple[int, int]:
-        """The agent's stdin and stdout."""
-        their_in, our_out = os.pipe()
-        our_in, their_out = os.pipe()
-        self.pipes[node] = (our_out, our_in)
-        self._theirs += [their_in, their_out]
-        return their_in, their_out
-
-    def theirs(self) -> tuple[int, ...]:
-        return (self.control[1].fileno(), self.switch[1].fileno(), *self._theirs)
+    def theirs(self) -> list[int]:
+        """In the order of a plan's descriptors."""
+        return [self.switch[1].fileno(), *self._theirs]
 
     def close_theirs(self) -> None:
-        for end in (self.control[1], self.switch[1]):
-            end.close()
-        for number in self._theirs:
-            os.close(number)
-        self._theirs.clear()
+        self.control[1].close()
+        self.switch[1].close()
+        while self._theirs:
+            os.close(self._theirs.pop())
 
-    def close_rest(self) -> None:
+    def __enter__(self) -> _Ends:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
         self.close_theirs()
-        for end in (self.control[0], self.switch[0]):
-            end.close()
+        self.control[0].close()
+        self.switch[0].close()
         for pair in self.pipes.values():
             for number in pair:
                 os.close(number)
-        self.pipes.clear()
-
-
-async def _stream(end: socket.socket) -> _Stream:
-    return _Stream(*await asyncio.open_connection(sock=end.dup()))
 
 
 def _environment(run_id: str) -> dict[str, str]:
@@ -262,8 +252,8 @@ def _environment(run_id: str) -> dict[str, str]:
     return {**os.environ, **more, "KRUCIBLE_RUN": run_id}
 
 
-def _sweep() -> list[str]:
-    """Remove the folders of our own dead runs."""
+def sweep_folders() -> list[str]:
+    """Remove the folders of this user's dead runs; which they were."""
     folders = {
         str(folder): (folder / "owner").read_text()
         for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")

@@ -16,33 +16,31 @@ _FIRST_SERVER, _FIRST_CLIENT = 11, 101
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """stdin, stdout: file descriptors the agent speaks frames over.  folder: holds data, trace, log and agent.log."""
+    """folder: holds data, trace, log and agent.log.  port: the switch's end of its veth pair."""
 
     name: str
     address: str
     mac: str
     port: str
     folder: str
-    stdin: int
-    stdout: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """folder: everything the run leaves on disk; removed at its end.  switch: the control socket's descriptor."""
+    """Travels together with descriptors: the switch's control socket, then each node's stdin and stdout, in order."""
 
-    folder: str
     nodes: tuple[PlannedNode, ...]
-    switch: int
+
+    @property
+    def descriptor_count(self) -> int:
+        return 1 + 2 * len(self.nodes)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str | bytes) -> Plan:
-        given = json.loads(text)
-        nodes = tuple(PlannedNode(**node) for node in given["nodes"])
-        return Plan(given["folder"], nodes, given["switch"])
+        return Plan(tuple(PlannedNode(**node) for node in json.loads(text)["nodes"]))
 
 
 def addresses(servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,10 @@ Its life is the run's life: when the control stream ends (the harness is done, o
 the pid namespace, removes the run's folder and exits; and when it exits, for whatever reason, the kernel kills whatever
 is left.  Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
 
-Control: one JSON line in (the plan), one out ({"ready": true} or {"error": "..."}), then silence until the end.
+    python -m harness.backends.namespaces.warden <control fd> <the run's folder>
+
+Control is a socket of packets: one in (the plan, with the descriptors of all streams: handed over this way because
+`unshare` would keep open whatever it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
 """
 
 from __future__ import annotations
@@ -25,53 +28,67 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.backends.namespaces.plan import Plan, PlannedNode, node_side, switch_side
 
 _CLONE_NEWNET = 0x40000000
 _SECONDS = 10.0
+_PLAN_BYTES_MAX = 1 << 16
+_DESCRIPTORS_MAX = 253
+"""As many as the kernel passes in one packet: 126 nodes."""
 
 
 def main() -> None:
     if os.getpid() != 1:
         sys.exit("the warden kills everything around it at its end: it runs only as PID 1 of a namespace")
     control = socket.socket(fileno=int(sys.argv[1]))
+    folder = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    plan = Plan.from_json(control.makefile("rb").readline())
     try:
-        _build(plan)
+        order, descriptors, _, _ = socket.recv_fds(control, _PLAN_BYTES_MAX, _DESCRIPTORS_MAX)
+        if order:
+            _say(control, {"ready": True} if (refusal := _build(order, descriptors)) is None else {"error": refusal})
+            _wait_for_end(control)
+    finally:
+        _end(folder)
+
+
+def _build(order: bytes, descriptors: Sequence[int]) -> str | None:
+    """None once everything runs; else what went wrong, in the words of the tool that refused."""
+    plan = Plan.from_json(order)
+    if len(descriptors) != plan.descriptor_count:
+        return f"{len(descriptors)} descriptors came with a plan that needs {plan.descriptor_count}"
+    try:
+        _make(plan, *descriptors)
     except (OSError, subprocess.SubprocessError) as problem:
-        control.sendall(json.dumps({"error": str(problem)}).encode() + b"\n")
-    else:
-        control.sendall(b'{"ready": true}\n')
-        _wait_for_end(control)
-    _end(plan)
+        return str(problem)
+    return None
 
 
-def _build(plan: Plan) -> None:
-    """Raises OSError with the words of the tool that refused."""
-    agents = [_start_agent(node) for node in plan.nodes]
-    for node in plan.nodes:
-        os.close(node.stdin)
-        os.close(node.stdout)
+def _make(plan: Plan, switch: int, *streams: int) -> None:
+    pairs = zip(streams[0::2], streams[1::2], strict=True)
+    agents = [_start_agent(node, *pair) for node, pair in zip(plan.nodes, pairs, strict=True)]
+    for number in streams:
+        os.close(number)
     _ip([], switch_side(plan, agents))
     for node, pid in zip(plan.nodes, agents, strict=True):
         _ip(["nsenter", f"--net=/proc/{pid}/ns/net"], node_side(plan, node))
     ports = [(node.name, node.port, node.mac) for node in plan.nodes]
-    argv = [sys.executable, "-m", "harness.backends.namespaces.switch", str(plan.switch), json.dumps({"ports": ports})]
-    subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(plan.switch,))
-    os.close(plan.switch)
+    argv = [sys.executable, "-m", "harness.backends.namespaces.switch", str(switch), json.dumps({"ports": ports})]
+    subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(switch,))
+    os.close(switch)
 
 
-def _start_agent(node: PlannedNode) -> int:
+def _start_agent(node: PlannedNode, stdin: int, stdout: int) -> int:
     """Popen returns once the program is executed, so by then the namespace exists; it gets its network afterwards."""
     for folder in ("data", "trace", "log"):
         (Path(node.folder) / folder).mkdir(parents=True, exist_ok=True)
     with (Path(node.folder) / "agent.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.agent"],
-            stdin=node.stdin,
-            stdout=node.stdout,
+            stdin=stdin,
+            stdout=stdout,
             stderr=log,
             cwd=node.folder,
             start_new_session=True,
@@ -91,6 +108,11 @@ def _ip(prefix: Sequence[str], batch: str) -> None:
     )
     if done.returncode != 0:
         raise OSError(f"ip refused: {done.stderr.strip()}")
+
+
+def _say(control: socket.socket, words: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the harness was killed while we built; the end follows at once
+        control.send(json.dumps(words).encode())
 
 
 def _wait_for_end(control: socket.socket) -> None:
@@ -119,11 +141,11 @@ def _reap(options: int = os.WNOHANG) -> None:
             continue
 
 
-def _end(plan: Plan) -> None:
+def _end(folder: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # everybody in this pid namespace but us
     _reap(0)
-    shutil.rmtree(plan.folder, ignore_errors=True)  # what cannot be removed the next run's sweep finds
+    shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed the next run's sweep finds
     os._exit(0)
 
 

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.namespaces import NamespacesBackend, why_unavailable
-from harness.backends.namespaces.backend import FOLDER_PREFIX
+from harness.backends.namespaces.backend import FOLDER_PREFIX, sweep_folders
 from nemesis.faults import Achieved, Card
 from nemesis.grudges import make_grudge
 from nemesis.inject import Hooks, heal_all, play
@@ -185,6 +185,20 @@ async def test_if_the_switch_dies_everything_is_cut_and_said(cluster):
             await other.cut([])
 
 
+async def test_an_agent_that_dies_is_gone_at_once_and_the_others_go_on():
+    async with made("agent") as other:
+        node = other.node("n2")
+        done = await node.run(["sh", "-c", "echo $PPID"])
+        killing = asyncio.create_task(other.node("n1").run(["sh", "-c", f"kill -9 {int(done.stdout)}"]))
+        assert (await killing).status == 0
+        await asyncio.sleep(0.3)
+        with pytest.raises(NodeGone, match="n2: its agent is gone"):
+            await node.state()
+        seen = await other.observe(0.3, 2.0)
+        assert {link for link in seen if "n2" in link} == set()
+        assert all(b.received for b in seen.values()) and len(seen) == 12
+
+
 async def test_after_destroy_nothing_is_left_and_a_second_destroy_does_no_harm():
     other = backend("destroy")
     await other.create(lambda words: None)
@@ -250,11 +264,11 @@ async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
     harness.kill()
     harness.wait()
     harness.stdout.close()
-    gone = nothing_left(run_id)
-    if not gone and not processes_of(run_id):  # killed before there was a warden: the next run sweeps
-        async with made("sweeps"):
-            gone = nothing_left(run_id)
-    assert gone, (processes_of(run_id), folders_of(run_id))
+    if not nothing_left(run_id, 3.0):
+        assert not processes_of(run_id)
+        assert after_s is not None, "with a warden, the folder goes too"
+        sweep_folders()  # it died before there was one: the next run does this
+    assert nothing_left(run_id, 0.0)
 
 
 async def test_the_folder_of_a_dead_run_is_swept_and_that_of_a_living_one_is_not(cluster):

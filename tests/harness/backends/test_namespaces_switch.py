@@ -85,11 +85,11 @@ def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_
     placed = addresses(["n1", "n2"], ["c1"])
     assert placed == {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
     nodes = tuple(
-        PlannedNode(name, address, mac_of(place), f"port{place}", f"/x/{name}", place, place)
+        PlannedNode(name, address, mac_of(place), f"port{place}", f"/x/{name}")
         for place, (name, address) in enumerate(placed.items())
     )
-    plan = Plan("/x", nodes, 9)
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = Plan(nodes)
+    assert Plan.from_json(plan.to_json()) == plan and plan.descriptor_count == 7
     batch = node_side(plan, nodes[0])
     assert batch.count("nud permanent") == 2 and f"neighbour add 198.18.0.101 lladdr {nodes[2].mac}" in batch
     assert "peer name eth0 address 02:00:c6:12:00:02 netns 55" in switch_side(plan, [54, 55, 56])
