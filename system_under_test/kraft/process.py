@@ -59,7 +59,9 @@ async def _run(config: Config) -> int:
         server = await serve(config.host, config.port, _handler(node, api), node.on_disconnect)
     except OSError as problem:
         raise CannotStart(f"cannot listen on {config.host}:{config.port}: {problem.strerror}") from None
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(node.stop()))
+    stopping: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(node.stop())))
     gc.collect()
     gc.freeze()  # what start-up made lives as long as the process: no later collection need look at it
     status = await node.ended
