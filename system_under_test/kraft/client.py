@@ -13,9 +13,11 @@ Outcomes.  One attempt per request, over one connection per process.
     41 without the mark, 7, any other error                   INFO, reads FAIL
     no answer: timed out, reset, closed, malformed            INFO, reads FAIL; the connection is closed
 
-Whom to ask.  A process that follows goes to the controller of the highest epoch its client node has seen.  One that
-stays keeps the controller it knows until that one refuses it, with 41 or at the door; a timeout does not make it
-move.  Without the second kind nobody would ever ask a deposed leader, and stale reads would stay unseen.
+Whom to ask.  A process that follows goes to the controller of the highest epoch its client node has seen; when a later
+one turns up while it still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and moves at
+once, or it would sit out in silence the very moments in which two leaders answer.  One that stays keeps the controller
+it knows until that one refuses it, with 41 or at the door; a timeout does not make it move.  Without the second kind
+nobody would ever ask a deposed leader, and stale reads would stay unseen.
 
 Runs on client nodes; needs the standard library and kio.
 """
@@ -37,7 +39,7 @@ from checkers.history import Type
 from system_under_test.client import Client, Outcome, Placement, Request
 from system_under_test.kraft.controller.configs import ConfigSource, Operation
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE
-from system_under_test.kraft.finder import Finder
+from system_under_test.kraft.finder import Controller, Finder
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 from system_under_test.kraft.wire.marks import NOT_QUEUED, OUR_PREFIX
@@ -85,7 +87,9 @@ class KraftClient:
         self._finder = finder
         self._node = ""
         self._connection: Connection | None = None
-        finder.retain()
+        self._limit: asyncio.Timeout | None = None
+        self._superseded = False
+        finder.retain(self._later_epoch if self._follows else None)
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
         """See `system_under_test.client.Client.invoke`."""
@@ -94,12 +98,15 @@ class KraftClient:
         except ValueError as problem:
             return Outcome(Type.FAIL, request.value, error=str(problem))
         connection: Connection | None = None
+        self._superseded = False
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as self._limit:
                 connection = await self._go()
                 answer = await connection.ask(question)
         except (OSError, MalformedFrame) as problem:
             return self._unanswered(request, connection, problem)
+        finally:
+            self._limit = None
         node = self._node
         error, message = _error_of(answer)
         if error == ErrorCode.not_controller:
@@ -108,7 +115,13 @@ class KraftClient:
 
     async def close(self) -> None:
         self._leave()
-        await self._finder.release()
+        await self._finder.release(self._later_epoch if self._follows else None)
+
+    def _later_epoch(self, controller: Controller) -> None:
+        """The finder has seen a later epoch: do not wait for its predecessor's answer any longer."""
+        if self._limit is not None and not self._limit.expired() and self._node not in ("", controller.node):
+            self._superseded = True
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def _go(self) -> Connection:
         """The connection to whom this process asks now."""
@@ -130,15 +143,18 @@ class KraftClient:
                 self._refused()
                 error = "connection refused"
             elif isinstance(problem, TimeoutError):
-                error = "no controller known" if connection is None else "connect timed out"
+                error = "no controller known" if connection is None else self._why_late("connect timed out")
             else:
                 error = "cannot connect"
             return Outcome(Type.FAIL, request.value, error=error, node=node)
         if isinstance(problem, TimeoutError):
-            error = "timed out"
+            error = self._why_late("timed out")
         else:
             error = "malformed answer" if isinstance(problem, MalformedFrame) else "connection reset"
         return Outcome(_unknown(request), request.value, error=error, node=node)
+
+    def _why_late(self, otherwise: str) -> str:
+        return "gave up: a later epoch has another leader" if self._superseded else otherwise
 
     def _refused(self) -> None:
         """Whoever stays moves now; whoever follows hopes that the finder soon knows better."""

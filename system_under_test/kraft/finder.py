@@ -11,7 +11,7 @@ partitions cut it.  Asking it costs nothing; only a process that knows no contro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.frames import MalformedFrame
 from system_under_test.kraft.wire.translate import TOPIC
 
-REFRESH_S = 0.25
+REFRESH_S = 0.15
 HURRY_S = 0.05
 """After a refusal nodes are asked at once, but not more often than this."""
 PATIENCE_S = 0.5
@@ -38,9 +38,13 @@ class Controller:
     epoch: int
 
 
+Listener = Callable[[Controller], None]
+
+
 class Finder:
     """peers: node name -> "host:port".  Begins to look with the first `controller()`; `retain` and `release` count
-    the clients that use it, and the last release ends it."""
+    the clients that use it, and the last release ends it.  A client that wants to hear of every later epoch at once
+    names a listener in both."""
 
     def __init__(self, peers: Mapping[str, str], client_id: str) -> None:
         self._addresses = dict(peers)
@@ -52,6 +56,7 @@ class Finder:
         self._hurried_at = 0.0
         self._watchers: list[asyncio.Task[None]] = []
         self._users = 0
+        self._listeners: list[Listener] = []
 
     @property
     def best(self) -> Controller | None:
@@ -74,11 +79,15 @@ class Finder:
             self._hurry.set()
             self._hurry = asyncio.Event()
 
-    def retain(self) -> None:
+    def retain(self, listener: Listener | None = None) -> None:
         self._users += 1
+        if listener is not None:
+            self._listeners.append(listener)
 
-    async def release(self) -> None:
+    async def release(self, listener: Listener | None = None) -> None:
         self._users -= 1
+        if listener is not None:
+            self._listeners.remove(listener)
         if self._users == 0:
             watchers, self._watchers = self._watchers, []
             for watcher in watchers:
@@ -118,3 +127,5 @@ class Finder:
         if name is not None and (self._best is None or partition.leader_epoch > self._best.epoch):
             self._best = Controller(name, partition.leader_epoch)
             self._found.set()
+            for listener in self._listeners:
+                listener(self._best)

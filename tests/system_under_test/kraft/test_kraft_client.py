@@ -230,6 +230,27 @@ async def test_who_follows_goes_where_the_highest_epoch_leads(nodes: dict[int, F
     assert (await stayer.invoke(READ, 2)).node == "n1", "somebody has to ask the deposed one"
 
 
+async def test_who_follows_gives_up_on_a_leader_that_is_succeeded_and_who_stays_does_not(
+    nodes: dict[int, FakeNode], client_of: Connect
+) -> None:
+    follower, stayer = client_of(follows=True), client_of(follows=False, thread=1)
+    await follower.invoke(CREATE, 2)
+    await stayer.invoke(READ, 2)
+    nodes[1].quorum.delay_s = 5.0  # cut off: it says nothing any more
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    waiting = [asyncio.ensure_future(c.invoke(write(v), 1.5)) for v, c in enumerate((follower, stayer), 1)]
+    await asyncio.sleep(0.05)
+    lead(nodes, 2, epoch=5, told=(2, 3))
+    given_up = await waiting[0]
+    assert loop.time() - began < 1.0
+    assert (given_up.type, given_up.node) == (Type.INFO, "n1")
+    assert given_up.error == "gave up: a later epoch has another leader"
+    assert (await follower.invoke(write(3), 2)).node == "n2"
+    sat_out = await waiting[1]
+    assert (sat_out.type, sat_out.error) == (Type.INFO, "timed out")
+
+
 async def test_who_stays_moves_when_refused_but_not_when_unanswered(
     nodes: dict[int, FakeNode], client_of: Connect
 ) -> None:
