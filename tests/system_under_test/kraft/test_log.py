@@ -95,7 +95,8 @@ def take(log: Log, model: Model, what: tuple, disk: Disk) -> Log:
 def assert_same(log: Log, model: Model) -> None:
     assert list(log.batches(0)) == model.batches
     assert (log.start_offset, log.end_offset, log.last_epoch) == (0, model.end, model.epoch)
-    assert log.flushed_offset == (model.batches[model.flushed - 1].end_offset if model.flushed else 0)
+    asked_for = model.batches[model.flushed - 1].end_offset if model.flushed else 0
+    assert asked_for <= log.flushed_offset <= log.end_offset  # a roll flushes unasked
     for offset in range(model.end + 2):
         assert log.prefix_hash_at(offset) == model.hash_at(offset)
     for epoch in range(model.epoch + 2):
@@ -116,7 +117,7 @@ def fitting(batches: list[Batch], size_bytes: int) -> int:
     return len(batches)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(steps)
 def test_it_holds_what_a_list_would(what: list[tuple]) -> None:
     disk, model = VolatileDisk(), Model()
@@ -131,7 +132,7 @@ ROLLED = [("append", 1, [b"x" * 150] * 3), ("append", 0, [b"y" * 150] * 3), ("fl
 """A segment that is rolled within an epoch: nothing but the roll itself makes the new one's name durable."""
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(steps, st.randoms(use_true_random=False))
 @example(ROLLED, Random(0))
 def test_a_power_loss_at_any_moment_leaves_all_that_was_flushed(what: list[tuple], random: Random) -> None:
