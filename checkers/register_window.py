@@ -79,7 +79,8 @@ def smallest_window(key: Key, positions: int) -> Window:
     register.assign_blocks(key, limit, scratch)
     if code == register.TAKEN_TWICE:
         origin = int(scratch.source[left])
-        kept = np.array(sorted({left, right} | ({origin} if origin >= 0 else set())))
+        both = _with_proof(key, limit, left, scratch) | _with_proof(key, limit, right, scratch)
+        kept = np.array(sorted(both | ({origin} if origin >= 0 else set())))
         weakened = frozenset({origin}) if origin >= 0 and key.kind[origin] == CAS else weakened
     else:
         kept, weakened = _tighten(key, limit, culprit, code, scratch)
@@ -120,6 +121,17 @@ def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
     while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
         kept.append(made_by)
     return np.array(sorted(kept))
+
+
+def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set[int]:
+    """An operation and what proves that it happened: itself if it returned, else one that saw its value and did."""
+    proof = {op}
+    while key.ret[op] >= limit:
+        seen_by = np.flatnonzero((scratch.source[: len(key.kind)] == op) & scratch.happened[: len(key.kind)])
+        returned = seen_by[key.ret[seen_by] < limit]
+        op = int(returned[0] if len(returned) else seen_by[0])
+        proof.add(op)
+    return proof
 
 
 def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Scratch) -> tuple[Ops, frozenset[int]]:

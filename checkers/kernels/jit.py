@@ -1,8 +1,8 @@
 """How kernels are compiled: once per machine, without the interpreter's lock, and never in parallel.
 
-Machine code is kept in a folder named after the text of *all* kernels.  A compiler's own cache looks only at the file a
-kernel stands in, and would go on using old code of another kernel that was inlined into it; a verdict must never depend
-on what was compiled last week.
+Machine code is kept in a folder named after the text of the kernel's file and of all it imports kernels from.  The
+compiler's own cache looks only at the file a kernel stands in, and would go on using old code of another file's kernel
+or constant; a verdict must never depend on what was compiled last week.
 
 `parallel=True` is not offered: with the OpenMP layer every worker forked after such a function was compiled dies when
 it calls it, and Spark's workers are forked.
@@ -11,9 +11,9 @@ it calls it, and Spark's workers are forked.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
@@ -30,17 +30,25 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
     Only compiled once and kept where its source is a file (not inside the zip that is sent to a cluster).
     """
-    keep = Path(function.__code__.co_filename).is_file()
+    source = Path(function.__code__.co_filename)
+    keep = source.is_file()
+    if keep:
+        numba.config.CACHE_DIR = str(machine_code_folder(source))
     return cast(Callable[P, R], numba.njit(cache=keep, nogil=True)(function))
 
 
-def kernels_folder() -> Path:
-    """Where machine code of the kernels as they now stand is kept."""
+def machine_code_folder(source: Path) -> Path:
+    """Where machine code of the kernels in one file is kept, as that file and those it imports kernels from stand."""
     text = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for source in sorted(files("checkers.kernels").iterdir(), key=lambda entry: entry.name):
-        if source.name.endswith(".py"):
-            text.update(source.name.encode() + b"\0" + source.read_bytes())
-    return cache_folder() / "kernels" / text.hexdigest()[:16]
+    for file in sorted(_with_imported(source, set())):
+        text.update(file.read_bytes())
+    return cache_folder() / "kernels" / f"{source.stem}-{text.hexdigest()[:16]}"
 
 
-numba.config.CACHE_DIR = str(kernels_folder())
+def _with_imported(source: Path, seen: set[Path]) -> set[Path]:
+    seen.add(source)
+    for name in re.findall(r"^from checkers\.kernels\.(\w+) import", source.read_text(), re.MULTILINE):
+        imported = Path(__file__).with_name(f"{name}.py")
+        if imported not in seen:
+            _with_imported(imported, seen)
+    return seen

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from checkers.cache_folder import cache_folder
 from checkers.checker import Budget, Part
-from checkers.kernels.jit import kernels_folder
 from checkers.pipeline import Task
 from checkers.spark.java import SparkUnavailable, find_java
 from checkers.verdict import Validity
@@ -33,10 +33,11 @@ def _compile_kernels() -> str:
     verdicts = load_kernels()
     if verdicts["linearizability"].validity is not Validity.INVALID:
         raise SystemExit("the kernels do not find a planted stale read: do not trust this installation")
-    for other in kernels_folder().parent.iterdir():
-        if other != kernels_folder() and time.time() - other.stat().st_mtime > 7 * 86_400:
-            shutil.rmtree(other, ignore_errors=True)
-    return f"in {kernels_folder()}"
+    kept = cache_folder() / "kernels"
+    for folder in kept.iterdir():  # of sources long changed; what is still used is compiled again, and then is young
+        if time.time() - folder.stat().st_mtime > 30 * 86_400:
+            shutil.rmtree(folder, ignore_errors=True)
+    return f"in {kept}"
 
 
 def _record_archive() -> str:

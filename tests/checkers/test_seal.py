@@ -1,0 +1,130 @@
+"""Sealing: what is written, that it can be done twice, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from histories import Script, by_construction, write_stream
+
+from checkers.columns import events_to_table, read_history
+from checkers.history import Event, MalformedHistory, Type
+from checkers.seal import bucket_count, bucket_of, seal
+
+
+def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
+    events = list(by_construction(Random(1), 3000, keys=20))
+    events += [
+        Event(len(events), 1, -1, Type.INFO, "partition"),
+        Event(len(events) + 1, 2, 90_000, Type.INVOKE, "ping"),
+    ]
+    seal(write_stream(tmp_path, events))
+    assert read_history(tmp_path).equals(events_to_table(events))
+    assert not (tmp_path / "history.arrows").exists()
+    found = []
+    for path in sorted((tmp_path / "buckets").iterdir()):
+        rows = pq.read_table(path).to_pylist()
+        assert [r["index"] for r in rows] == sorted(r["index"] for r in rows)
+        assert {f"bucket-{bucket_of(r['key'], 8):03d}.parquet" for r in rows} == {path.name}
+        found += rows
+    expected = [e.index for e in events if e.key is not None and e.process >= 0]
+    assert sorted(r["index"] for r in found) == expected
+    for row in found:
+        event = events[row["index"]]
+        assert all(row[name] == getattr(event, name) for name in row)
+
+
+def test_sealing_twice_changes_nothing_and_an_interrupted_one_is_finished(tmp_path: Path) -> None:
+    events = Script().invoke(0, "write", 1).ok(0).events
+    seal(write_stream(tmp_path, events))
+    files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.parquet")}
+    seal(tmp_path)
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.parquet")} == files
+    for path in (tmp_path / "buckets").iterdir():
+        path.unlink()
+    (tmp_path / "buckets").rmdir()
+    write_stream(tmp_path, events)
+    seal(tmp_path)
+    assert {p for p in tmp_path.rglob("*") if p.is_file()} == set(files)
+
+
+def test_the_torn_tail_of_a_killed_harness_is_left_out(tmp_path: Path) -> None:
+    events = list(by_construction(Random(2), 60_000))
+    write_stream(tmp_path, events)
+    stream = tmp_path / "history.arrows"
+    stream.write_bytes(stream.read_bytes()[:-500_000])
+    seal(tmp_path)
+    kept = read_history(tmp_path)
+    assert 0 < len(kept) < len(events)
+    assert kept.equals(events_to_table(events[: len(kept)]))
+
+
+def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
+    seal(write_stream(tmp_path, []))
+    assert len(read_history(tmp_path)) == 0
+    assert list((tmp_path / "buckets").iterdir()) == []
+
+
+def test_the_bucket_of_a_key_is_the_same_everywhere() -> None:
+    assert [bucket_of(key, 64) for key in ("k0", "k1", "schlüssel", "")] == [63, 41, 54, 0]
+
+
+def test_buckets_grow_with_the_history_within_bounds() -> None:
+    assert [bucket_count(rows) for rows in (0, 10, 2_000_000, 2_000_001, 10**9)] == [8, 8, 8, 16, 64]
+
+
+GOOD = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").info(1).invoke(2, "write", 2).ok(2).events
+
+
+def changed(row: int, /, **what: object) -> list[Event]:
+    return [replace(e, **what) if e.index == row else e for e in GOOD]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        (changed(1, index=5), "row 1: its index is 5"),
+        (GOOD[:2] + GOOD[3:], "row 2: its index is 3"),
+        (changed(2, process=0), "row 3: process 1 completes an operation that it never invoked"),
+        (changed(1, type=Type.INVOKE), "row 1: process 0 invokes although its operation of row 0 is still open"),
+        (changed(0, type=Type.OK), "row 0: process 0 completes an operation that it never invoked"),
+        (changed(4, process=1), "row 4: process 1 goes on although it was retired by the info of row 3"),
+        (changed(1, f="read"), "row 1: process 0 completes 'read', but it had invoked something else in row 0"),
+        (changed(1, key="other"), "row 1: process 0 completes on key 'other', but it had invoked on another in row 0"),
+        (changed(1, key=None), "row 1: process 0 completes on key None"),
+        (changed(1, process=-2), "row 1: process -2 is neither a client (0 or more) nor the nemesis (-1)"),
+        (changed(4, process=2**31 - 1), "row 5: process 2 completes an operation that it never invoked"),
+    ],
+)
+def test_a_history_that_breaks_the_grammar_is_refused_with_its_row(
+    tmp_path: Path, events: list[Event], words: str
+) -> None:
+    write_stream(tmp_path, events)
+    with pytest.raises(MalformedHistory, match=words.replace("(", r"\(").replace(")", r"\)")):
+        seal(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["history.arrows"]
+
+
+def test_a_type_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    table = events_to_table(GOOD)
+    at = table.schema.get_field_index("type")
+    types = np.asarray(table.column("type").combine_chunks()).copy()
+    types[3] = 9
+    write_stream(tmp_path, table.set_column(at, table.schema.field(at), [types]))
+    with pytest.raises(MalformedHistory, match="row 3: type 9 is none of"):
+        seal(tmp_path)
+
+
+def test_a_folder_without_a_history_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(MalformedHistory, match=r"holds neither history\.parquet nor history\.arrows"):
+        seal(tmp_path)
+
+
+def test_a_stream_that_is_none_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "history.arrows").write_bytes(b"not arrow at all")
+    with pytest.raises(MalformedHistory, match="not an Arrow stream"):
+        seal(tmp_path)
