@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -101,8 +102,9 @@ def write_tables(run_folder: Path, copies: Sequence[Collected], started_monotoni
         own = sorted((c for c in copies if c.node == node), key=lambda c: c.copy)
         ends = line_ends(run_folder / "trace" / f"{node}.jsonl")
         with pq.ParquetWriter(tables / "log" / f"{node}.parquet", LOG, compression="zstd") as writer:
+            reader = LogReader()
             for copy in own:
-                log = read_log(copy.folder / LOG_FOLDER)
+                log = reader.read(copy.folder / LOG_FOLDER)
                 _write_log(writer, copy, log)
                 rows.append(_copy_row(copy, log, ends))
     rows.sort(key=lambda r: (r["copy"], r["node"]))
@@ -148,35 +150,76 @@ def _copy_row(copy: Collected, log: LogFile, ends: Sequence[tuple[int, int]]) ->
 def read_log(folder: Path) -> LogFile:
     """All segments of a copied log directory, in order; an empty log if there are none.  Never raises for what the
     files hold: `error` says what is wrong with them."""
-    log = LogFile()
-    segments = sorted(folder.glob("*.log"))
-    prefix_hash = 0
-    for number, path in enumerate(segments):
-        is_last = number == len(segments) - 1
+    return LogReader().read(folder)
+
+
+class LogReader:
+    """Reads one copy of a node's log after another.  Most of a log is as it was in the copy before, so only what lies
+    behind the first byte that changed is read anew."""
+
+    def __init__(self) -> None:
+        self._log = LogFile()
+        self._contents: list[tuple[str, bytes]] = []  # name and bytes of each segment of the last copy
+        self._ends: list[tuple[int, int]] = []  # per batch: number of its segment, position of its end there
+        self._rows: list[int] = []  # per batch: records up to its end
+
+    def read(self, folder: Path) -> LogFile:
+        """As `read_log`.  The result is valid until the next call."""
+        contents = [(path.name, path.read_bytes()) for path in sorted(folder.glob("*.log"))]
+        self._forget_from(self._unchanged(contents))
+        self._contents = contents
+        log = self._log
         try:
-            if number > 0 and path.stem.isdigit() and int(path.stem) != log.log_end:
-                raise UnreadableFile(f"{path.name}: the segment before it ends at offset {log.log_end}")
-            prefix_hash = _read_segment(path, log, prefix_hash, is_last)
+            number, position = self._ends[-1] if self._ends else (0, 0)
+            for at in range(number, len(contents)):
+                self._read_segment(at, position if at == number else 0)
         except UnreadableFile as problem:
             log.error = str(problem)
-            break
-    return log
+        return log
+
+    def _unchanged(self, contents: list[tuple[str, bytes]]) -> int:
+        """How many batches lie before the first byte that differs from the last copy."""
+        for number, ((name, data), (old_name, old)) in enumerate(zip(contents, self._contents, strict=False)):
+            same = _common_prefix(data, old) if name == old_name else 0
+            if same < len(data) or same < len(old):
+                return bisect_right(self._ends, (number, same))
+        return bisect_left(self._ends, (min(len(contents), len(self._contents)), 0))
+
+    def _forget_from(self, batch: int) -> None:
+        rows = self._rows[batch - 1] if batch else 0
+        log = self._log
+        for column in (log.offset, log.epoch, log.checksum, log.batch_offset, log.batch_hash, log.key, log.value):
+            del column[rows:]
+        del self._ends[batch:], self._rows[batch:]
+        log.log_end = log.offset[-1] + 1 if rows else 0
+        log.torn_bytes, log.error = 0, None
+
+    def _read_segment(self, number: int, position: int) -> None:
+        name, data = self._contents[number]
+        log, view = self._log, memoryview(data)
+        if number > 0 and position == 0 and name[:20].isdigit() and int(name[:20]) != log.log_end:
+            raise UnreadableFile(f"{name}: the segment before it ends at offset {log.log_end}")
+        is_last = number == len(self._contents) - 1
+        while position < len(data):
+            end, problem = _whole_batch(view, position)
+            if problem:
+                if is_last and not _resumes(view, end):
+                    log.torn_bytes = len(data) - position
+                    return
+                raise UnreadableFile(f"{name}, byte {position}: {problem}, and the log goes on behind it")
+            _read_batch(f"{name}, byte {position}", view[position:end], log)
+            position = end
+            self._ends.append((number, position))
+            self._rows.append(len(log.offset))
 
 
-def _read_segment(path: Path, log: LogFile, prefix_hash: int, is_last: bool) -> int:
-    data = path.read_bytes()
-    view = memoryview(data)
-    position = 0
-    while position < len(data):
-        end, problem = _whole_batch(view, position)
-        if problem:
-            if is_last and not _resumes(view, end):
-                log.torn_bytes = len(data) - position
-                return prefix_hash
-            raise UnreadableFile(f"{path.name}, byte {position}: {problem}, and the log goes on behind it")
-        prefix_hash = _read_batch(f"{path.name}, byte {position}", view[position:end], log, prefix_hash)
-        position = end
-    return prefix_hash
+def _common_prefix(one: bytes, other: bytes) -> int:
+    """How many bytes two byte strings have in common from their beginning."""
+    size = min(len(one), len(other))
+    if one[:size] == other[:size]:
+        return size
+    differs = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
+    return int(np.argmax(differs))
 
 
 def _whole_batch(view: memoryview, position: int) -> tuple[int, str]:
@@ -202,8 +245,8 @@ def _resumes(view: memoryview, position: int) -> bool:
     return position < len(view) and not _whole_batch(view, position)[1]
 
 
-def _read_batch(where: str, batch: memoryview, log: LogFile, prefix_hash: int) -> int:
-    """Add the records of a batch whose CRC is right; the prefix hash after it."""
+def _read_batch(where: str, batch: memoryview, log: LogFile) -> None:
+    """Add the records of a batch whose CRC is right.  Raises UnreadableFile, and then adds nothing."""
     base, _, epoch, _, crc, attributes, last_delta = _HEADER.unpack_from(batch)
     count = last_delta + 1
     if base < log.log_end:
@@ -212,7 +255,8 @@ def _read_batch(where: str, batch: memoryview, log: LogFile, prefix_hash: int) -
         raise UnreadableFile(f"{where}: a batch whose number of records contradicts its offsets")
     if attributes & _COMPRESSION:
         raise UnreadableFile(f"{where}: a compressed batch, which a metadata log never has")
-    digest = blake2b(_HASHED.pack(prefix_hash, base, epoch, crc), digest_size=8).digest()
+    before = log.batch_hash[-1] if log.batch_hash else 0
+    digest = blake2b(_HASHED.pack(before, base, epoch, crc), digest_size=8).digest()
     hashed: int = _HASH.unpack(digest)[0]
     try:
         written = [(None, None)] * count if attributes & _CONTROL else list(_written(batch, count))
@@ -226,7 +270,6 @@ def _read_batch(where: str, batch: memoryview, log: LogFile, prefix_hash: int) -
     log.key.extend(key for key, _ in written)
     log.value.extend(value for _, value in written)
     log.log_end = base + count
-    return hashed
 
 
 def _written(batch: memoryview, count: int) -> Iterator[tuple[str | None, int | None]]:

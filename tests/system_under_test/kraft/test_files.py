@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import struct
 from pathlib import Path
 from random import Random
@@ -80,6 +81,32 @@ def test_it_agrees_with_the_nodes_own_codec(tmp_path: Path, drawn: list[tuple[in
     columns = (log.offset, log.epoch, log.batch_offset, log.batch_hash, log.key, log.value)
     assert log.error is None
     assert list(zip(*columns, strict=True)) == expected
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from(["", "torn", "flipped", "roll"]))))
+def test_reading_copy_after_copy_is_reading_each_alone(tmp_path: Path, copies: list[tuple[int, int, str]]) -> None:
+    """Each copy keeps some batches of the one before (a truncation), adds some, and may be damaged or rolled."""
+    reader, log, made = files.LogReader(), list[bytes](), 0
+    for number, (kept, added, damage) in enumerate(copies):
+        log = log[:kept]
+        for _ in range(added):
+            made += 1
+            log.append(codec.encode_values(len(log), 1, [config("k", made)], made))
+        data = b"".join(log)
+        if data and damage == "torn":
+            data = data[:-5]
+        if data and damage == "flipped":
+            middle = len(data) // 2
+            data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        folder = tmp_path / str(number)
+        shutil.rmtree(folder, ignore_errors=True)
+        if log[3:] and damage == "roll":
+            written(folder, *log[:3])
+            written(folder, *log[3:], segment="00000000000000000003.log")
+        else:
+            written(folder, data)
+        assert reader.read(folder) == files.read_log(folder)
 
 
 def test_every_torn_length_of_the_last_batch_is_a_torn_tail(tmp_path: Path) -> None:
