@@ -221,6 +221,9 @@ class Conductor:
         waiting_for: str | None = "nothing was asked yet"
         while waiting_for is not None and time.monotonic() - began < self.spec.recovery_limit_s:
             waiting_for = await self.subject.caught_up(self.nodes, self.spec.keys)
+            if dead := await self._majority_dead():
+                waiting_for = f"{dead}: no majority is left that could recover"
+                break
             if waiting_for is not None:
                 self.progress.detail(waiting_for)
                 await asyncio.sleep(0.1)
@@ -229,6 +232,12 @@ class Conductor:
             "seconds": round(time.monotonic() - began, 3),
             "waiting_for": waiting_for or "",
         }
+
+    async def _majority_dead(self) -> str:
+        """Who died unbidden, if they are a majority: they stay dead, so there is nothing to wait for."""
+        states = await asyncio.gather(*(node.state() for node in self.nodes))
+        dead = [node.name for node, state in zip(self.nodes, states, strict=True) if state == "dead"]
+        return f"{' and '.join(dead)} died" if 2 * len(dead) > len(self.nodes) else ""
 
     async def _read_all(self) -> None:
         limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0
