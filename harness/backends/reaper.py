@@ -25,7 +25,6 @@ from typing import Any
 from harness.backends.owner import current_owner, is_dead
 
 QUIET_S = 3.0
-"""Nothing found for so long: the run is gone."""
 LIMIT_S = 120.0
 _DONE = b"done"
 
@@ -34,15 +33,16 @@ class Reaper:
     """The harness' handle on its reaper.
 
     target: "module:function" of `make(**arguments) -> once() -> int`, once being called until it keeps returning 0.
-    arguments: JSON-ready.  What goes wrong is kept in a log file in the temporary folder, which is removed if nothing
-    did.
+    arguments: JSON-ready.  quiet_s: nothing found for so long means that the run is gone.  What goes wrong is kept in a
+    log file in the temporary folder, which is removed once the run is gone.
     """
 
-    def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, target: str, arguments: Mapping[str, Any], quiet_s: float = QUIET_S) -> None:
         root = str(Path(__file__).resolve().parents[2])
+        owner = current_owner()
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.backends.reaper", target, json.dumps(dict(arguments)), current_owner()],
+            [sys.executable, "-m", "harness.backends.reaper", json.dumps([target, dict(arguments), quiet_s, owner])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -61,7 +61,7 @@ class Reaper:
                 self._process.communicate(_DONE, timeout=5.0)
 
 
-def main(target: str, arguments: Mapping[str, Any], owner: str) -> None:
+def main(target: str, arguments: Mapping[str, Any], quiet_s: float, owner: str) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if _wait_for_end(owner):
@@ -69,7 +69,7 @@ def main(target: str, arguments: Mapping[str, Any], owner: str) -> None:
     module, _, function = target.partition(":")
     log = Path(tempfile.gettempdir()) / f"krucible-reaper-{os.getpid()}.log"
     with log.open("w", buffering=1) as out:
-        clean = _reap(lambda: getattr(importlib.import_module(module), function)(**arguments), out.write)
+        clean = _reap(lambda: getattr(importlib.import_module(module), function)(**arguments), quiet_s, out.write)
     if clean:
         log.unlink()
 
@@ -88,8 +88,8 @@ def _wait_for_end(owner: str) -> bool:
             return False
 
 
-def _reap(make: Callable[[], Callable[[], int]], write: Callable[[str], Any]) -> bool:
-    """True once nothing was found for QUIET_S; False if LIMIT_S was not enough.  Errors are written and retried."""
+def _reap(make: Callable[[], Callable[[], int]], quiet_s: float, write: Callable[[str], Any]) -> bool:
+    """True once nothing was found for quiet_s; False if LIMIT_S was not enough.  Errors are written and retried."""
     deadline = time.monotonic() + LIMIT_S
     quiet_since = time.monotonic()
     once: Callable[[], int] | None = None
@@ -100,13 +100,13 @@ def _reap(make: Callable[[], Callable[[], int]], write: Callable[[str], Any]) ->
                 quiet_since = time.monotonic()
         except Exception:  # noqa: BLE001 - an engine that is busy or restarting; there is nobody else to do this
             write(traceback.format_exc())
-            quiet_since = time.monotonic()
             time.sleep(1.0)
-        if time.monotonic() - quiet_since > QUIET_S:
+            quiet_since = time.monotonic()
+        if time.monotonic() - quiet_since > quiet_s:
             return True
         time.sleep(0.1)
     return False
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3])
+    main(*json.loads(sys.argv[1]))

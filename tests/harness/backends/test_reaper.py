@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.reaper import QUIET_S, Reaper
+from harness.backends.reaper import Reaper
 
 HARNESS = """
 import os, signal, sys, time
 from harness.backends.reaper import Reaper
-reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv})
+reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv}, 1.0)
 if "forks" in sys.argv and os.fork() == 0:
     time.sleep(20)
     os._exit(0)
@@ -79,7 +79,7 @@ def test_what_appears_late_is_removed_too(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     until(lambda: "r1-container" not in names(tmp_path))
-    time.sleep(QUIET_S / 2)
+    time.sleep(0.4)
     (tmp_path / "r1-network").touch()
     until(lambda: not lives(reaper))
     assert names(tmp_path) == {"r2-container"}

@@ -1,0 +1,311 @@
+"""One cluster of containers, and everything a subject and a nemesis do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from docker_things import left_of, needs_docker
+
+from checkers.history import Type
+from harness.backends.agent_cluster import directed_links
+from harness.backends.backend import ClusterSpec
+from harness.backends.docker import DockerBackend
+from harness.backends.docker.engine import connect
+from nemesis.cluster import Link
+from system_under_test.client import Placement, Request
+from system_under_test.subject import NodeGone
+
+pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]
+
+SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
+ENOUGH = 50
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[DockerBackend]:
+    run_id = f"test-{os.getpid()}"
+    backend = DockerBackend(ClusterSpec(run_id, SERVERS, CLIENTS, seed=1))
+    try:
+        await backend.create(print)
+        yield backend
+    finally:
+        await backend.destroy()
+        await backend.destroy()  # safe to call twice
+    assert left_of(run_id) == []
+
+
+@contextlib.asynccontextmanager
+async def cut(cluster: DockerBackend, links: Collection[Link]) -> AsyncIterator[set[Link]]:
+    """With these links cut: the links on which nothing arrived."""
+    try:
+        await cluster.cut(links)
+        yield await closed(cluster)
+    finally:
+        await cluster.cut(())
+
+
+async def closed(cluster: DockerBackend) -> set[Link]:
+    """The links on which nothing arrived of what was surely sent; every other link must be well open."""
+    nodes = [*cluster.servers, *cluster.clients]
+    for _ in range(10):
+        seen = await cluster.observe(0.3, 2.0)
+        assert seen.keys() == set(directed_links(nodes))
+        if all(beacons.sent >= ENOUGH for beacons in seen.values()):
+            break
+    else:
+        pytest.fail("the machine is too busy to prove anything")
+    partly = {link: b for link, b in seen.items() if 0 < b.received < b.sent // 2}
+    assert not partly, f"links that are neither open nor cut: {partly}"
+    return {link for link, beacons in seen.items() if beacons.received == 0}
+
+
+async def eventually(read: Callable[[], Awaitable[bytes]], wanted: bytes, limit_s: float = 10.0) -> None:
+    async with asyncio.timeout(limit_s):
+        while await read() != wanted:  # noqa: ASYNC110 - it happens on the node
+            await asyncio.sleep(0.05)
+
+
+# ---- links ---------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_cut_at_first(cluster: DockerBackend) -> None:
+    assert await closed(cluster) == set()
+
+
+async def test_a_link_is_cut_in_one_direction_only(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2")}) as seen:
+        assert seen == {("n1", "n2")}
+
+
+async def test_both_directions(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2"), ("n2", "n1")}) as seen:
+        assert seen == {("n1", "n2"), ("n2", "n1")}
+
+
+async def test_client_nodes_are_cut_like_servers(cluster: DockerBackend) -> None:
+    side = {"n1", "c1"}
+    halves = {(a, b) for a, b in directed_links([*SERVERS, *CLIENTS]) if (a in side) != (b in side)}
+    async with cut(cluster, halves) as seen:
+        assert seen == halves
+
+
+async def test_a_new_cut_replaces_the_old_one_and_none_heals_all(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2")}):
+        await cluster.cut({("n3", "c2")})
+        assert await closed(cluster) == {("n3", "c2")}
+    assert await closed(cluster) == set()
+
+
+async def test_a_link_cut_for_long_opens_at_once_and_the_other_direction_stays_open(cluster: DockerBackend) -> None:
+    """ARP entries go stale meanwhile; they are renewed, because only IP is dropped."""
+    for node in ("n1", "n2"):  # as if minutes had passed
+        await cluster.node(node).run(["ip", "neigh", "flush", "all"])
+    async with cut(cluster, {("n1", "n2")}):
+        await asyncio.sleep(2.0)
+        assert await closed(cluster) == {("n1", "n2")}
+    assert await closed(cluster) == set()
+
+
+ECHO = """
+import socket, sys
+with socket.create_server((sys.argv[1], 9999)) as server:
+    connection, _ = server.accept()
+    while data := connection.recv(100):
+        connection.sendall(data)
+"""
+ASK_TWICE = """
+import socket, sys, time
+with socket.create_connection((sys.argv[1], 9999)) as connection:
+    for word in (b"before", b"during"):
+        connection.sendall(word)
+        print(connection.recv(100).decode(), flush=True)
+        time.sleep(1.0)
+"""
+
+
+async def test_a_tcp_connection_stalls_in_a_cut_and_survives_it(cluster: DockerBackend) -> None:
+    n1, n2 = cluster.node("n1"), cluster.node("n2")
+    output = f"{n1.log_dir}/asker.log"
+    await n2.start(["python3", "-c", ECHO, n2.address])
+    try:
+        await asyncio.sleep(0.5)
+        await n1.start(["python3", "-c", ASK_TWICE, n2.address], output=output)
+        await eventually(lambda: n1.read(output), b"before\n")
+        await cluster.cut({("n1", "n2")})
+        await asyncio.sleep(1.5)
+        assert await n1.read(output) == b"before\n"
+        await cluster.cut(())
+        await eventually(lambda: n1.read(output), b"before\nduring\n")
+    finally:
+        await cluster.cut(())
+        await cluster.kill("n1")
+        await cluster.kill("n2")
+
+
+async def test_an_unknown_node_cannot_be_cut(cluster: DockerBackend) -> None:
+    with pytest.raises(KeyError):
+        await cluster.cut({("n1", "n9")})
+
+
+async def test_the_network_has_no_way_out(cluster: DockerBackend) -> None:
+    (network,) = connect().api.networks(filters={"label": f"krucible.run={cluster.spec.run_id}"})
+    assert network["Internal"]
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_is_paused_resumed_killed_and_restarted(cluster: DockerBackend) -> None:
+    before = len(cluster.exits())
+    pid = await cluster.node("n1").start(["python3", "-c", "import time; time.sleep(100)"])
+    assert await cluster.state("n1") == "running"
+    await cluster.pause("n1")
+    assert await cluster.state("n1") == "stopped"
+    await cluster.resume("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+    assert await cluster.state("n1") == "dead"
+    await cluster.restart("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+    ends = cluster.exits()[before:]
+    assert [(end.node, end.status, end.bidden) for end in ends] == [("n1", -9, True)] * 2
+    assert ends[0].pid == pid
+
+
+async def test_an_unbidden_death_is_known_without_asking(cluster: DockerBackend) -> None:
+    before = len(cluster.exits())
+    await cluster.node("n2").start(["sh", "-c", "kill -SEGV $$"])
+    for _ in range(100):
+        if len(cluster.exits()) > before:
+            break
+        await asyncio.sleep(0.02)
+    end = cluster.exits()[before]
+    assert (end.node, end.status, end.bidden) == ("n2", -11, False)
+    assert abs(end.monotonic_ns - time.monotonic_ns()) < 5e9
+
+
+async def test_the_agent_is_process_one_and_reaps_orphans(cluster: DockerBackend) -> None:
+    node = cluster.node("n3")
+    await node.run(["sh", "-c", "(sleep 0.1 &) & exit 0"])
+    await asyncio.sleep(0.4)
+    listing = (await node.run(["ps", "-eo", "pid,stat,args"])).stdout.decode()
+    assert "1 " in listing and "harness.agent" in listing
+    assert "defunct" not in listing
+
+
+async def test_a_restart_of_what_never_ran_is_refused(cluster: DockerBackend) -> None:
+    with pytest.raises(OSError, match="c1: no server was ever started here"):
+        await cluster.restart("c1")
+
+
+# ---- files and clients ---------------------------------------------------------------------------------------------
+
+
+async def test_files_go_in_and_come_out(cluster: DockerBackend, tmp_path: Path) -> None:
+    node = cluster.node("n1")
+    await node.write(f"{node.data_dir}/a/b", b"\0\1\2" * 1000)
+    assert await node.read(f"{node.data_dir}/a/b", 3, 3) == b"\0\1\2"
+    await node.copy_out(node.data_dir, tmp_path / "data")
+    assert (tmp_path / "data" / "a" / "b").read_bytes() == b"\0\1\2" * 1000
+    done = await node.run(["sh", "-c", 'ls -d "$0" "$1" "$2"', node.data_dir, node.trace_dir, node.log_dir])
+    assert done.status == 0
+    assert len({node.data_dir, node.trace_dir, node.log_dir}) == 3
+
+
+async def test_every_module_of_the_nodes_loads_in_the_image(cluster: DockerBackend) -> None:
+    """What runs on nodes needs nothing that the image has not got."""
+    node = cluster.node("n1")
+    modules = ["harness.agent.program", "checkers.history", "system_under_test.client", "system_under_test.subject"]
+    modules += ["system_under_test.kraft.node", "system_under_test.kraft.client", "system_under_test.etcd.client"]
+    done = await node.run([*node.python, "-c", f"import {', '.join(modules)}, sys; assert 'numpy' not in sys.modules"])
+    assert done.status == 0, done.stderr.decode()
+    assert (await node.run(["etcd", "--version"])).status == 0
+
+
+async def test_clients_run_on_their_node(cluster: DockerBackend) -> None:
+    host = cluster.client_host("c1")
+    module = (Path(__file__).parents[1] / "agent" / "clients_for_agent_tests.py").read_bytes()
+    await cluster.node("c1").write("/opt/krucible/code/clients_for_agent_tests.py", module)
+    await host.open("clients_for_agent_tests", [Placement(0, "c1", True, False)], {}, {})
+    assert (await host.invoke(0, Request("read", "k", 5), 1.0)).value == 5
+    assert (await host.invoke(0, Request("raise"), 1.0)).type is Type.INFO
+    await host.close()
+
+
+async def test_health_names_every_node(cluster: DockerBackend) -> None:
+    health = await cluster.health()
+    assert health.steal_s.keys() == {*SERVERS, *CLIENTS}
+    assert all(0 <= steal_s < 600 for steal_s in health.steal_s.values())
+
+
+# ---- how the containers are made -----------------------------------------------------------------------------------
+
+
+async def test_nodes_have_no_capabilities_and_everything_is_labelled(cluster: DockerBackend) -> None:
+    api = connect().api
+    run_id = cluster.spec.run_id
+    listed = api.containers(filters={"label": f"krucible.run={run_id}"})
+    assert {c["Names"][0] for c in listed} == {f"/krucible-{run_id}-{n}" for n in (*SERVERS, *CLIENTS, "helper")}
+    for container in listed:
+        seen = api.inspect_container(container["Id"])
+        assert seen["Config"]["StdinOnce"] and seen["HostConfig"]["AutoRemove"]
+        assert not seen["HostConfig"]["Privileged"]
+        assert seen["HostConfig"]["CapDrop"] == ["ALL"]
+        helper = seen["Name"].endswith("-helper")
+        assert (seen["HostConfig"]["CapAdd"] or []) == (["NET_ADMIN"] if helper else [])
+        assert seen["Config"]["Labels"]["krucible.owner"].startswith(f"{os.getpid()}:")
+
+
+async def test_all_addresses_are_of_the_benchmarking_range(cluster: DockerBackend) -> None:
+    addresses = [cluster.node(name).address for name in (*SERVERS, *CLIENTS)]
+    assert len(set(addresses)) == 5
+    assert all(address.startswith(("198.18.", "198.19.")) for address in addresses)
+
+
+async def test_two_runs_at_once_do_not_touch_each_other(cluster: DockerBackend) -> None:
+    """Another cluster comes, cuts, and goes; the first keeps its own cut throughout."""
+    other = DockerBackend(ClusterSpec(f"other-{os.getpid()}", ("n1", "n2"), (), seed=2))
+    async with cut(cluster, {("n1", "n2")}):
+        try:
+            await other.create(print)
+            await other.cut({("n2", "n1")})
+            theirs, ours = await asyncio.gather(closed(other), closed(cluster))
+            assert (theirs, ours) == ({("n2", "n1")}, {("n1", "n2")})
+        finally:
+            await other.destroy()
+        assert await closed(cluster) == {("n1", "n2")}
+    assert left_of(other.spec.run_id) == []
+
+
+async def test_a_node_whose_container_died_is_gone_and_its_links_are_left_out(cluster: DockerBackend) -> None:
+    """Last, because the container does not come back."""
+    name = f"krucible-{cluster.spec.run_id}-c2"
+    await asyncio.to_thread(subprocess.run, ["docker", "kill", name], check=True, capture_output=True)
+    await asyncio.sleep(0.5)
+    with pytest.raises(NodeGone, match="c2: its agent is gone"):
+        await cluster.node("c2").state()
+    seen = await cluster.observe(0.1, 5.0)
+    assert seen.keys() == set(directed_links([*SERVERS, "c1"]))
+
+
+async def test_before_it_is_created_nothing_answers() -> None:
+    backend = DockerBackend(ClusterSpec("never", ("n1",), ("c1",), seed=1))
+    with pytest.raises(NodeGone, match="n1: there is no such node"):
+        backend.node("n1")
+    outcome = await backend.client_host("c1").invoke(0, Request("read"), 1.0)
+    assert outcome.type is Type.INFO
+    await backend.destroy()
+
+
+async def test_a_run_id_that_cannot_be_part_of_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot stand in a container's name"):
+        DockerBackend(ClusterSpec("a b; rm", ("n1",), (), seed=1))
