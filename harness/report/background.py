@@ -32,7 +32,9 @@ def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequ
     if held:
         apart = sorted({n for pair in held.cut if node in pair for n in pair} - {node}, key=natural)
         whom = f" and kept {node} from {listed(apart)}" if apart else ""
-        parts.append(f"fault {held.number} ({held.name}) had been in force for {_lasting(time_ns - held.start_ns)}{whom}")
+        parts.append(
+            f"fault {held.number} ({held.name}) had been in force for {_lasting(time_ns - held.start_ns)}{whom}"
+        )
     if not parts:
         return ""
     text = "; ".join(parts) + "."

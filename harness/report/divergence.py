@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report.load import ReportData, mapping, natural, number, sequence
+from harness.report.load import ReportData, mapping, natural, number
 from harness.report.words import shorten
 
 AROUND = 3
@@ -76,26 +76,26 @@ class Ballots:
     need: int
 
 
-def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> LogTable | None:
-    """The entries of a witness, every node named in it a column, with `AROUND` offsets of context."""
+def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable | None:
+    """The entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the logs
+    of the other nodes in its last copy."""
     named = [r for r in rows if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
     if not named:
         return None
     columns = sorted({(str(r["node"]), number(r.get("copy"), 0)) for r in named}, key=lambda c: (natural(c[0]), c[1]))
     have = {n for n, _ in columns}
     last = max(c for _, c in columns)
-    columns += [(str(n), last) for n in sequence(facts.get("nodes")) if str(n) not in have]
+    columns += [(n, last) for n in data.servers if n not in have and _copy(data, n, last)]
+    columns.sort(key=lambda c: (natural(c[0]), c[1]))
     offsets = sorted({number(r["offset"], 0) for r in named})[: MOST_OFFSETS // 2]
     wanted = {o for offset in offsets for o in range(max(0, offset - AROUND), offset + AROUND + 1)}
     entries: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {c: {} for c in columns}
     for node, copy in columns:
-        for row in data.log_rows(node, copy, min(wanted), max(wanted) + 1):
-            if row["offset"] in wanted:
-                entries[node, copy][row["offset"]] = row
-    for row in named:
-        entries[str(row["node"]), number(row.get("copy"), 0)][number(row["offset"], 0)] = row
+        entries[node, copy] = {row["offset"]: row for row in data.log_rows(node, copy, wanted)}
+    for entry in named:
+        entries[str(entry["node"]), number(entry.get("copy"), 0)][number(entry["offset"], 0)] = entry
     present = sorted(o for o in wanted if any(o in of for of in entries.values()))
-    ends = {c: max(of, default=-1) for c, of in entries.items()}
+    ends = {c: number(_copy(data, *c).get("log_end"), max(entries[c], default=-1) + 1) for c in columns}
     marks = [_high_watermark(data, node, copy) for node, copy in columns]
     table, before = [], None
     for offset in present[:MOST_OFFSETS]:
@@ -104,7 +104,7 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], facts: Mappin
         before = offset
         cells = [entries[c].get(offset) for c in columns]
         table.append(
-            Row(offset, _compare(cells, [offset <= ends[c] for c in columns]), 0, [m == offset + 1 for m in marks])
+            Row(offset, _compare(cells, [offset < ends[c] for c in columns]), 0, [m == offset + 1 for m in marks])
         )
     heads = [
         Column(shorten(node, 24), _when(data, node, copy), mark)
@@ -113,7 +113,7 @@ def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]], facts: Mappin
     return LogTable(heads, table, max(0, len(present) - MOST_OFFSETS))
 
 
-def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[Ballots]:
+def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots]:
     """Who voted for whom, and who led, in every epoch whose votes or elections the witness is about (at most 3)."""
     about = [r for r in rows if r.get("event") == "vote" or (r.get("event") == "role" and r.get("role") == "leader")]
     epochs = sorted({number(r.get("epoch"), -1) for r in about})[:3]

@@ -60,7 +60,9 @@ def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -
         ET.SubElement(case, "skipped", message=reason)
     elif verdict != "valid":
         ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
-    ET.SubElement(case, "system-out").text = _text(f"{title(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}")
+    ET.SubElement(case, "system-out").text = _text(
+        f"{title(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}"
+    )
 
 
 def _seconds(checker: Mapping[str, Any]) -> float:

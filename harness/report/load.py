@@ -7,7 +7,7 @@ nonsense becomes a sentence in `missing`, and the page says what it cannot show.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +65,9 @@ class ReportData:
         """Where the time axis ends: the last thing a client, a fault or a node did before collection."""
         ends = [int(self.operations.end_ns.max())] if len(self.operations) else []
         ends += [number(f.get("healed_ns"), -1) for f in self.faults]
-        ends += [number(p.get("end_ns"), 0) for p in self.phases if p.get("name") in ("main", "recovery", "final reads")]
+        ends += [
+            number(p.get("end_ns"), 0) for p in self.phases if p.get("name") in ("main", "recovery", "final reads")
+        ]
         return max([*ends, NS])
 
     @cached_property
@@ -89,14 +91,14 @@ class ReportData:
             names |= {f"n{i + 1}" for i in range(named)}
         return tuple(sorted(names, key=natural))
 
-    def log_rows(self, node: str, copy: int, start: int, end: int) -> list[dict[str, Any]]:
-        """Rows of schema LOG of one node's copy with start <= offset < end; [] where there is no such file."""
+    def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
+        """Rows of schema LOG of one node's copy at these offsets; [] where there is no such file."""
         path = RunFiles(self.folder).log / f"{node}.parquet"
         if not path.is_file():
             return []
-        wanted = [("copy", "=", copy), ("offset", ">=", start), ("offset", "<", end)]
+        wanted = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
         try:
-            return pq.read_table(path, schema=LOG, filters=wanted).to_pylist()
+            return list(pq.read_table(path, schema=LOG, filters=wanted).to_pylist())
         except (pa.ArrowInvalid, OSError):
             return []
 
@@ -183,7 +185,7 @@ def _copies(path: Path, missing: list[str]) -> list[Mapping[str, Any]]:
     if not path.is_file():
         return []
     try:
-        return pq.read_table(path).to_pylist()
+        return list(pq.read_table(path).to_pylist())
     except (pa.ArrowInvalid, OSError) as problem:
         missing.append(f"copies.parquet cannot be read ({problem}).")
         return []

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.columns import events_to_table
 from checkers.history import Type
 
 NEVER = -1
@@ -54,7 +55,7 @@ class Operations:
 
     @property
     def latency_ns(self) -> np.ndarray:
-        return self.end_ns - self.start_ns
+        return np.asarray(self.end_ns - self.start_ns)
 
     def is_f(self, *names: str) -> np.ndarray:
         """Mask of the operations that ask one of these."""
@@ -63,7 +64,7 @@ class Operations:
     def matched(self) -> np.ndarray:
         """Mask of the answers: every ok, and every cas that was answered with `mismatch`."""
         mismatch = [i for i, text in enumerate(self.errors) if text == "mismatch"]
-        return (self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch))
+        return np.asarray(self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch))
 
 
 def pair(history: pa.Table) -> Operations:
@@ -119,13 +120,11 @@ def pair(history: pa.Table) -> Operations:
 
 def none() -> Operations:
     """The operations of a run that left no history."""
-    empty = np.zeros(0, dtype=np.int64)
-    no = np.zeros(0, dtype=bool)
-    return Operations(*[empty] * 12, no, no, (), (), (), ())
+    return pair(events_to_table([]))
 
 
 def _ints(table: pa.Table, name: str) -> np.ndarray:
-    return table[name].to_numpy().astype(np.int64)
+    return np.asarray(table[name].to_numpy(), dtype=np.int64)
 
 
 def _nullable(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:

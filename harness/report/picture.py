@@ -7,6 +7,7 @@ pause in which nothing happens is folded and labelled with its length.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -166,7 +167,7 @@ def look(op: WindowOp) -> str:
 
 def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[Lane]]:
     lane_of: dict[int, float] = {}
-    lanes = []
+    lanes: list[Lane] = []
     step = _LANE + (14 if narrow else 0)
     for op in sorted(ops, key=lambda op: op.invoke):
         if op.process not in lane_of:
@@ -187,7 +188,7 @@ def _axis(
         if op.complete < FOREVER:
             events[op.complete] = (op.end_ns, op, False)
     rows = sorted(events)
-    spans = [max(0, events[b][0] - events[a][0]) for a, b in zip(rows, rows[1:], strict=False)]
+    spans = [max(0, events[b][0] - events[a][0]) for a, b in itertools.pairwise(rows)]
     usual = median([s for s in spans if s] or [1])
     x_of: dict[int, float] = {}
     gaps = []
@@ -255,7 +256,7 @@ def _path(
         return []
     chain = [*order.steps, *([bad] if bad is not None and bad not in order.steps else [])]
     points = [(dots.get(i, bars[i].x + bars[i].width / 2), bars[i].y) for i in chain]
-    return [(k + 2, *a, *b) for k, (a, b) in enumerate(zip(points, points[1:], strict=False))]
+    return [(k + 2, *a, *b) for k, (a, b) in enumerate(itertools.pairwise(points))]
 
 
 def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:

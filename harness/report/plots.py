@@ -50,7 +50,7 @@ class Size:
     font_pt: float
 
 
-SIZES = (Size("wide", 10.0, 6.9, 8.6), Size("narrow", 4.0, 6.6, 8.8))
+SIZES = (Size("wide", 9.6, 6.7, 8.9), Size("narrow", 4.0, 6.6, 8.8))
 
 
 def prewarm() -> None:
@@ -60,9 +60,7 @@ def prewarm() -> None:
     import matplotlib.figure  # noqa: F401
 
 
-def render(
-    data: ReportData, faults: Sequence[FaultView], violations_ns: Sequence[int], folder: Path
-) -> dict[str, str]:
+def render(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequence[int], folder: Path) -> dict[str, str]:
     """Write `<folder>/latency-and-rate-<size>.svg`; the figures for the page, size -> SVG with the page's colours.
 
     A run without operations has nothing to plot: {}.
@@ -114,7 +112,9 @@ def _figure(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequen
         FigureCanvasSVG(figure)
         tops = figure.subplots(3, 1, sharex=True, height_ratios=(1.15, 0.9, 1.0))
         left = 0.052 if size.css == "wide" else 0.125
-        figure.subplots_adjust(left=left, right=0.99 if size.css == "wide" else 0.965, top=0.955, bottom=0.05, hspace=0.34)
+        figure.subplots_adjust(
+            left=left, right=0.99 if size.css == "wide" else 0.965, top=0.955, bottom=0.05, hspace=0.34
+        )
         ops, end_s = data.operations, data.end_ns / 1e9
         _latency(tops[0], ops)
         _quantiles(tops[1], ops, end_s, size.css == "wide")
@@ -164,8 +164,16 @@ def _quantiles(axes: Axes, ops: Operations, end_s: float, wide: bool) -> None:
                 y[b] = ms[order[edges[b] + int(q * (some - 1))]]
         axes.plot((np.arange(count) + 0.5) * width, y, dashes, color=_C["ink"], linewidth=1.1, label=name)
     if len(ms):
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.97), ncols=3, frameon=False, fontsize="small", borderaxespad=0.0,
-                    handlelength=2.2, columnspacing=1.2)
+        axes.legend(
+            loc="lower right",
+            bbox_to_anchor=(1.0, 0.97),
+            ncols=3,
+            frameon=False,
+            fontsize="small",
+            borderaxespad=0.0,
+            handlelength=2.2,
+            columnspacing=1.2,
+        )
         _log_axis(axes, ms)
 
 
@@ -202,9 +210,7 @@ def _log_axis(axes: Axes, ms: np.ndarray) -> None:
     axes.minorticks_off()
 
 
-def _dress(
-    axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int], end_s: float, size: Size
-) -> None:
+def _dress(axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int], end_s: float, size: Size) -> None:
     axes.set_xlim(0, end_s)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=_C["line"], linewidth=0.6)

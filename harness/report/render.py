@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from harness.report import exercise, faults, junit, plots, roles, timeline, witness, words
 from harness.report.load import ReportData, load, mapping, number, sequence
-from harness.report.roles import Deposed
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("base.css", "report.css")
@@ -90,7 +89,7 @@ def _page(data: ReportData) -> str:
     return environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
-        head=_head(data, verdict, found),
+        head=_head(data, verdict, found, fault_views),
         planted=words.planted(data.results, data.test),
         notes=words.notes(data.results, data.outcome),
         facts=_facts(data),
@@ -151,20 +150,29 @@ def _read(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _head(data: ReportData, verdict: str, found: Sequence[witness.FindingView]) -> dict[str, Any]:
+def _head(
+    data: ReportData, verdict: str, found: Sequence[witness.FindingView], faulty: Sequence[faults.FaultView]
+) -> dict[str, Any]:
     """The heading and the sentences below it."""
     title = words.headline(data.results)
     below: list[str] = []
     if found:
         first = found[0]
+        more = words.in_all(words.findings(data.results))
+        title = title.removesuffix(more).strip()
         if len(title) > 150:
             title, below = f"Invalid: {first.kind}.", [first.summary]
         letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
         below += [first.background] if first.background else [] if letters else first.why[:2]
+        below += [more] if more else []
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.expected[:1]]
     elif len(title) > 150:
         title, _, rest = title.partition(": ")
         title, below = f"{title}.", [rest[:1].upper() + rest[1:]]
+    if verdict == "valid" and faulty:
+        below.append(faults.summary(faulty))
+    if verdict == "unknown" and data.results:
+        below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     return {"title": title, "below": below, "mark": verdict if verdict in ("valid", "invalid") else "unknown"}
 
 
@@ -172,7 +180,7 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
     """(name, value, small print) of the run."""
     spec, ops, out = data.spec, data.operations, []
     exit_code = data.results.get("exit_code")
-    meaning = {0: "valid", 1: "invalid; an unknown never hides it", 2: "unknown"}.get(exit_code, "")
+    meaning = {0: "valid", 1: "invalid; an unknown never hides it", 2: "unknown"}.get(number(exit_code, -1), "")
     if exit_code is not None:
         out.append(("Exit code", words.amount(exit_code), meaning))
     seed = data.test.get("seed", spec.get("seed"))

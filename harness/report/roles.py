@@ -78,9 +78,7 @@ def deposed(data: ReportData, roles: Sequence[Segment]) -> list[Deposed]:
             here = (ops.node == ops.nodes.index(s.node)) & (ops.type == Type.OK)
             here &= (ops.end_ns >= start) & (ops.end_ns <= s.end_ns)
         reads = ops.is_f("read")
-        found.append(
-            Deposed(s.node, s.epoch, start, s.end_ns, int((here & reads).sum()), int((here & ~reads).sum()))
-        )
+        found.append(Deposed(s.node, s.epoch, start, s.end_ns, int((here & reads).sum()), int((here & ~reads).sum())))
     return sorted(found, key=lambda d: d.start_ns)
 
 

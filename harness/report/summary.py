@@ -69,7 +69,9 @@ def render_summary(run_folders: Sequence[Path], out: Path) -> Path:
     groups: dict[tuple[str, str], list[RunRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda r: r.started):
         groups[f"{row.test} on {row.subject}", row.bug].append(row)
-    shown = [Group(title, bug, runs) for (title, bug), runs in sorted(groups.items(), key=lambda x: (x[0][1] != "", x[0]))]
+    shown = [
+        Group(title, bug, runs) for (title, bug), runs in sorted(groups.items(), key=lambda x: (x[0][1] != "", x[0]))
+    ]
     html = environment().get_template("summary.html.j2").render(
         groups=shown,
         rows=sorted(rows, key=lambda r: (r.expected, r.started)),

@@ -77,7 +77,9 @@ def view(
             for s in roles
             if s.node in servers
         ],
-        "deposed": [[servers.index(d.node), d.start_ns / 1e9, d.end_ns / 1e9, d.epoch] for d in deposed if d.node in servers],
+        "deposed": [
+            [servers.index(d.node), d.start_ns / 1e9, d.end_ns / 1e9, d.epoch] for d in deposed if d.node in servers
+        ],
         "faults": [_fault(f, servers) for f in faults if f.happened],
         "marks": {
             "step": marks.step_ns / 1e9,
@@ -103,8 +105,8 @@ def pack(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -
     if len(ops) > MAX_OPERATIONS:
         keep = _most_telling(ops, moments_ns, faults_ns)
         left_out = (
-            f"The timeline carries {int(keep.sum()):,} of {len(ops):,} operations: failed and unknown ones and those near a "
-            f"fault’s beginning or a violation first, then an even sample. Rates count them all."
+            f"The timeline carries {int(keep.sum()):,} of {len(ops):,} operations: failed and unknown ones and those "
+            f"near a fault’s beginning or a violation first, then an even sample. Rates count them all."
         )
     start, latency = ops.start_ns[keep], ops.latency_ns[keep]
     unit_ns = max(1000, -(-int((start.max() if len(start) else 0) + 1) // (2**32 - 1)))

@@ -114,7 +114,7 @@ def _view(
     why = [shorten(sentence(w), 600) for w in why]
     expected = [shorten(sentence(str(w)), 600) for w in sequence(facts.get("expected")) or _one(facts.get("expected"))]
     key = facts.get("key") if isinstance(facts.get("key"), str) else (ops[0].key if ops and one_key else None)
-    view = FindingView(
+    return FindingView(
         number=place,
         anchor=f"finding-{place}",
         checker=finding.checker,
@@ -129,16 +129,19 @@ def _view(
         window_words=_window_words(data, ops, key, order),
         why=why,
         expected=expected,
-        log_table=divergence.log_table(data, log_rows, facts),
-        ballots=divergence.ballots(data, trace_rows, facts),
+        log_table=divergence.log_table(data, log_rows),
+        ballots=divergence.ballots(data, trace_rows),
         trace_rows=[*trace_rows, *kept_rows][:MOST_DRAWN],
         facts=[(label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _TOLD_APART],
         events=events[: 2 * MOST_DRAWN],
         plain=_plain(data, finding, story, why, expected),
-        background=background(ops[bad].node, ops[bad].end_ns, faults, roles) if bad is not None and ops[bad].node else "",
-        left_out=f"{len(ops) - MOST_DRAWN} more operations of this witness are in results.json." if len(ops) > MOST_DRAWN else "",
+        background=background(ops[bad].node, ops[bad].end_ns, faults, roles)
+        if bad is not None and ops[bad].node
+        else "",
+        left_out=f"{len(ops) - MOST_DRAWN} more operations of this witness are in results.json."
+        if len(ops) > MOST_DRAWN
+        else "",
     )
-    return view
 
 
 def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
@@ -223,16 +226,26 @@ def _story(
     if not ops:
         return []
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
-    lines = [(op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i))) for i, op in enumerate(ops)]
+    lines = [
+        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i))) for i, op in enumerate(ops)
+    ]
     first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
     for f in faults:
         if first <= f.start_ns <= last:
-            lines.append((f.start_ns, 0, Line(f"At {seconds(f.start_ns)} fault {f.number} began: {f.words or f.name}.", "context")))
+            lines.append(
+                (
+                    f.start_ns,
+                    0,
+                    Line(f"At {seconds(f.start_ns)} fault {f.number} began: {f.words or f.name}.", "context"),
+                )
+            )
         if f.happened and first <= f.end_ns <= last:
             lines.append((f.end_ns, 0, Line(f"At {seconds(f.end_ns)} fault {f.number} was healed.", "context")))
     for s in leaders(roles):
         if first <= s.start_ns <= last:
-            lines.append((s.start_ns, 0, Line(f"At {seconds(s.start_ns)} {s.node} became leader of epoch {s.epoch}.", "context")))
+            lines.append(
+                (s.start_ns, 0, Line(f"At {seconds(s.start_ns)} {s.node} became leader of epoch {s.epoch}.", "context"))
+            )
     return [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
@@ -283,7 +296,11 @@ def _window_words(data: ReportData, ops: Sequence[WindowOp], key: str | None, or
         return ""
     all_ops = data.operations
     total = int((all_ops.key == all_ops.keys.index(key)).sum()) if key is not None and key in all_ops.keys else 0
-    of = f" of the {total:,} operations on key {shorten(key, 60)}" if key is not None and total >= len(ops) else " operations"
+    of = (
+        f" of the {total:,} operations on key {shorten(key, 60)}"
+        if key is not None and total >= len(ops)
+        else " operations"
+    )
     are = "is" if len(ops) == 1 else "are"
     words = f"{len(ops)}{of} {are} enough to show it. Each bar is one operation, from call to answer."
     if order and order.steps:
@@ -295,7 +312,9 @@ def _fact(name: Any, value: Any) -> str:
     if isinstance(value, list | tuple):
         return shorten(listed([amount(v) if not isinstance(v, list | dict) else str(v) for v in value][:40]) or "none")
     if isinstance(value, Mapping):
-        return shorten(", ".join(f"{k}: {amount(v) if not isinstance(v, list | dict) else v}" for k, v in value.items()), 600)
+        return shorten(
+            ", ".join(f"{k}: {amount(v) if not isinstance(v, list | dict) else v}" for k, v in value.items()), 600
+        )
     return amount(value, str(name)) if value is not None else "none"
 
 
@@ -325,5 +344,3 @@ def _plain(data: ReportData, finding: Finding, story: Sequence[Line], why: list[
     rerun = data.test.get("rerun")
     lines += ["", f"Run again: {shorten(str(rerun))}"] if rerun else []
     return "\n".join(lines)
-
-

@@ -36,12 +36,10 @@ def headline(results: Mapping[str, Any]) -> str:
         if not worst:
             return "Invalid, but no checker kept its evidence."
         first = sentence(worst[0].summary)
-        broken = len({f.checker for f in worst})
         first = lower_first(first) if first.split(" ", 1)[0] in ("At", "The", "In", "No", "Every") else first
         if len(worst) == 1:
             return f"Invalid: {first}"
-        by = f"{broken} checkers" if broken > 1 else "one checker"
-        return f"Invalid: {first} {by.capitalize()} found {len(worst)} violations in all."
+        return f"Invalid: {first} {in_all(worst)}"
     if verdict == "valid":
         judged = [c for c in checkers.values() if c.get("verdict") == "valid"]
         return f"Valid: {_count(len(judged), 'checker')} looked and found nothing wrong{_of_what(checkers)}."
@@ -52,6 +50,12 @@ def headline(results: Mapping[str, Any]) -> str:
     reason = sentence(str(first_unknown.get("reason") or f"{title(name, first_unknown)} could not decide"))
     more = f" {_count(len(unknown) - 1, 'more checker')} could not decide either." if len(unknown) > 1 else ""
     return f"Unknown: {lower_first(reason)}{more}"
+
+
+def in_all(found: Sequence[Finding]) -> str:
+    """How many violations there are, if more than one: a sentence, or ""."""
+    by = len({f.checker for f in found})
+    return f"{_count(by, 'checker').capitalize()} found {len(found)} violations in all." if len(found) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ def _figure(name: str, value: Any) -> str:
 
 def _of_what(checkers: Mapping[str, Mapping[str, Any]]) -> str:
     """How much was seen, from the largest figures named operations and keys."""
-    seen = {}
+    seen: dict[str, int] = {}
     for checker in checkers.values():
         for name in ("operations", "keys"):
             value = mapping(checker.get("looked_at")).get(name)

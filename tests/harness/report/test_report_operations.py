@@ -1,0 +1,84 @@
+"""Pairing events into operations, on whole columns and against the obvious loop."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkers.columns import events_to_table
+from checkers.history import NEMESIS, Event, Type
+from harness.report.operations import NEVER, none, pair
+
+
+def event(index: int, process: int, kind: Type, f: str = "write", value: int | None = None, **more: object) -> Event:
+    return Event(index, index * 1000, process, kind, f, "k", value, **more)  # type: ignore[arg-type]
+
+
+def test_a_write_has_the_value_it_asked_for_and_a_read_the_one_it_was_told() -> None:
+    ops = pair(
+        events_to_table(
+            [
+                event(0, 1, Type.INVOKE, "write", 5),
+                event(1, 2, Type.INVOKE, "read"),
+                event(2, 1, Type.OK, "write", 5, node="n1"),
+                event(3, 2, Type.OK, "read", 5, node="n2"),
+            ]
+        )
+    )
+    assert ops.value.tolist() == [5, 5]
+    assert [ops.nodes[c] for c in ops.node] == ["n1", "n2"]
+    assert ops.latency_ns.tolist() == [2000, 2000]
+
+
+def test_an_operation_without_completion_is_info_and_lasts_to_the_end() -> None:
+    ops = pair(events_to_table([event(0, 1, Type.INVOKE, value=5), event(1, 2, Type.INVOKE), event(2, 2, Type.OK)]))
+    assert ops.type.tolist() == [Type.INFO, Type.OK]
+    assert ops.complete_row.tolist() == [NEVER, 2]
+    assert ops.end_ns[0] == 2000
+
+
+def test_a_read_of_nil_has_no_value_and_one_without_answer_neither() -> None:
+    ops = pair(
+        events_to_table(
+            [event(0, 1, Type.INVOKE, "read"), event(1, 1, Type.OK, "read"), event(2, 1, Type.INVOKE, "read", 7)]
+        )
+    )
+    assert ops.has_value.tolist() == [False, False]
+
+
+def test_a_cas_that_did_not_match_is_an_answer() -> None:
+    rows = [event(0, 1, Type.INVOKE, "cas", 1, value2=2), event(1, 1, Type.FAIL, "cas", error="mismatch")]
+    assert pair(events_to_table(rows)).matched().tolist() == [True]
+
+
+def test_faults_are_no_operations_and_nothing_is_fine() -> None:
+    assert len(pair(events_to_table([event(0, NEMESIS, Type.INFO)]))) == 0
+    assert len(none()) == 0
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Event]:
+    """Events of a few processes, well-formed or not."""
+    n = draw(st.integers(0, 40))
+    return [
+        event(
+            i, draw(st.integers(-1, 3)), draw(st.sampled_from(list(Type))), draw(st.sampled_from(["read", "write"])), i
+        )
+        for i in range(n)
+    ]
+
+
+@given(histories())
+def test_pairing_is_what_a_loop_over_events_would_do(events: list[Event]) -> None:
+    waiting: dict[int, Event] = {}
+    expected: dict[int, int] = {}
+    for e in events:
+        if e.process < 0:
+            continue
+        if e.type is Type.INVOKE:
+            expected[e.index] = NEVER
+            waiting[e.process] = e
+        elif e.process in waiting:
+            expected[waiting.pop(e.process).index] = e.index
+    ops = pair(events_to_table(events))
+    assert dict(zip(ops.invoke_row.tolist(), ops.complete_row.tolist(), strict=True)) == expected

@@ -1,0 +1,165 @@
+"""Rendering whole run folders: what must be on the page, whatever the run left."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_runs import build
+
+from harness.report import prewarm, render, timeline
+from harness.report.load import load
+from harness.report.plots import COLOURS, for_page
+from harness.report.render import json_block
+
+NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
+
+
+def page_of(tmp_path: Path, kind: str, **options: object) -> str:
+    return render(build(tmp_path / "test-partition" / kind, kind, **options)).read_text(encoding="utf-8")  # type: ignore[arg-type]
+
+
+def visible(html: str) -> str:
+    """The words of a page, without style, script and tags."""
+    html = re.sub(r"<(style|script|svg)\b.*?</\1>", " ", html, flags=re.S)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("valid", ["Valid: 5 checkers", "A real test?", "All of them were installed", "make test-partition SEED=7"]),
+        ("stale", ["Invalid: at", "still believed it led epoch 1", "Why no other order saves it", "Step" * 0]),
+        ("logs", ["Offset", "epoch 2", "n4", "high watermark when its log was copied"]),
+        ("elections", ["Votes of epoch 3", "became leader", "leader of epoch 3"]),
+        ("several", ["3 violations", "3 checkers found 3 violations in all"]),
+        ("unknown", ["Unknown: share of ok operations in faults", "does not show enough to count as a pass"]),
+        ("canary", ["Valid: 2 checkers", "No fault was injected"]),
+        ("interrupted", ["Unknown: this run has not been judged", "interrupted", "results.json is not there"]),
+        ("empty", ["Unknown: this run has not been judged", "There is no history", "outcome.json is not there"]),
+    ],
+)
+def test_every_kind_of_run_has_its_page(tmp_path: Path, kind: str, said: list[str]) -> None:
+    words = visible(page_of(tmp_path, kind))
+    for part in said:
+        assert part in words, f"{part!r} is not on the page of a run of kind {kind}"
+
+
+def test_sections_stand_in_the_order_of_a_readers_questions(tmp_path: Path) -> None:
+    html = page_of(tmp_path, "several")
+    ids = ["verdict", "exercised", "checkers", "timeline", "findings", "plots", "faults", "recovery", "again"]
+    places = [html.index(f'id="{name}"') for name in ids]
+    assert places == sorted(places)
+
+
+def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    html = page_of(tmp_path, "several")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1] and "unsafe-eval" not in policy[1]
+    scripts = re.findall(r"<script>(.*?)</script>", html, flags=re.S)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy[1].replace("&#39;", "'")
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", html)
+    assert not re.search(r"url\((?!#)", html) and "@import" not in html
+
+
+def test_hostile_text_stays_text_wherever_a_run_can_carry_it(tmp_path: Path) -> None:
+    html = page_of(tmp_path, "several", nasty=NASTY)
+    assert "<img" not in html
+    assert html.count("</script>") == 2
+    assert "onerror=alert(1)&gt;" in html
+    block = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, flags=re.S)
+    assert block is not None
+    assert any(key.startswith("</script>") for key in json.loads(block[1])["ops"]["keys"])
+    ET.parse(tmp_path / "test-partition" / "several" / "junit.xml")
+
+
+def test_a_json_block_cannot_be_closed_from_within() -> None:
+    text = json_block({"a": "</script><!--&\u2028\ud800"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text)["a"] == "</script><!--&\u2028\ud800"
+
+
+def test_red_is_for_violations_only(tmp_path: Path) -> None:
+    html = page_of(tmp_path, "unknown")
+    assert "bar-bad" not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
+    assert json.loads(re.search(r'application/json">(.*?)</script>', html, flags=re.S)[1])["violations"] == []  # type: ignore[index]
+
+
+def test_a_fault_that_was_not_as_ordered_is_framed(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "valid")
+    faults = json.loads((folder / "faults.json").read_text())
+    pair = ">".join(faults[0]["cut"][0])
+    faults[0] |= {"achieved": "not achieved", "reason": "a cut link let packets through"}
+    faults[0]["inject_proof"]["links"][pair] = [150, 3]
+    (folder / "faults.json").write_text(json.dumps(faults))
+    html = render(folder).read_text()
+    assert html.count('class="cut wrong"') == 1
+    assert "1 was not achieved" in visible(html)
+
+
+def test_broken_files_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "valid")
+    (folder / "faults.json").write_text("{ not json")
+    (folder / "history.parquet").write_bytes(b"PAR1 torn")
+    (folder / "tables" / "trace" / "n2.parquet").write_bytes(b"")
+    (folder / "outcome.json").write_text("[1, 2]")
+    words = visible(render(folder).read_text())
+    for part in ("faults.json cannot be read", "no history to show", "trace of n2", "outcome.json holds no dict"):
+        assert part in words
+    assert "Log matching" in words
+
+
+def test_junit_says_the_same_as_the_page(tmp_path: Path) -> None:
+    folder = build(tmp_path / "test-partition" / "run", "several")
+    render(folder)
+    suite = ET.parse(folder / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("5", "3", "0")
+    failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    assert failed == {"linearizability", "log-matching", "election-safety"}
+    build(folder.with_name("vague"), "unknown")
+    render(folder.with_name("vague"))
+    assert ET.parse(folder.with_name("vague") / "junit.xml").getroot()[0].get("errors") == "1"
+
+
+def test_plots_stand_alone_and_follow_the_theme_on_the_page(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "stale")
+    render(folder)
+    files = sorted((folder / "plots").glob("*.svg"))
+    assert [f.name for f in files] == ["latency-and-rate-narrow.svg", "latency-and-rate-wide.svg"]
+    alone = files[1].read_text()
+    ET.fromstring(alone)
+    inlined = for_page(alone, "w")
+    assert "var(--ink)" in inlined and not any(colour in inlined for colour in COLOURS)
+    assert "<style" not in inlined and "<metadata" not in inlined
+
+
+def test_a_very_long_run_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MAX_OPERATIONS", 2000)
+    folder = build(tmp_path / "run", "stale")
+    words = visible(render(folder).read_text())
+    assert "The timeline carries 2,000 of 11," in words
+    ops = load(folder).operations
+    packed, _ = timeline.pack(ops, [7 * 10**9], [])
+    types = np.frombuffer(base64.b64decode(packed["type"]), "u1")
+    assert (types != 1).sum() == (ops.type != 1).sum(), "what failed or is unknown goes first"
+
+
+@pytest.mark.timeout(120)
+def test_a_report_is_there_before_its_reader_gets_impatient(tmp_path: Path) -> None:
+    prewarm()
+    folder = build(tmp_path / "run", "stale")
+    began = time.process_time()
+    page = render(folder)
+    spent_s = time.process_time() - began
+    assert spent_s < 4.0, "about 1 s of CPU on an idle machine"
+    assert page.stat().st_size < 2_000_000
