@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import subprocess
 from collections.abc import Sequence
@@ -17,13 +18,15 @@ class Rules:
     def __init__(self, children: Children) -> None:
         self._children = children
         self._owned: set[Table] = set()
+        self._in_order = asyncio.Lock()
 
     async def apply(self, text: str, owned: Sequence[Table]) -> None:
         """One nft transaction: all of `text` or nothing.  owned: tables to delete when the agent ends.
 
         Raises OSError with nft's own words."""
         self._owned.update((family, name) for family, name in owned)
-        status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
+        async with self._in_order:  # the last change asked for must be the last one made
+            status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
         if status != 0:
             raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")
 

@@ -97,6 +97,8 @@ class AgentLink:
         """End the agent's stdin, upon which it ends; wait for nothing."""
         self._end("the link was closed")
         self._listening.cancel()
+        if self._writer.can_write_eof():
+            self._writer.write_eof()  # at once, even if somebody else holds the socket too
         self._writer.close()
 
     async def _listen(self) -> None:

@@ -121,10 +121,13 @@ class DockerBackend(AgentCluster):
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
     async def _start_all(self, tag: str) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._start_helper(tag))
-            for name in self._address_of:
-                group.create_task(self._start_node(tag, name))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_helper(tag))
+                for name in self._address_of:
+                    group.create_task(self._start_node(tag, name))
+        except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
+            raise failed.exceptions[0] from failed
 
     async def _start_node(self, tag: str, name: str) -> None:
         plan = containers.Plan(

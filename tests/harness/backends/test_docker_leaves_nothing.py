@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.errors import APIError
 from docker_things import left_of, needs_docker, processes_of, seconds_until
 
-from harness.backends.backend import ClusterSpec
-from harness.backends.docker import cleanup
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.docker import cleanup, containers
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
 from harness.backends.docker.image import ensure_image
@@ -117,6 +119,26 @@ def test_interrupted(harness: Harness, when: str) -> None:
     harness.process.wait(40)
     assert left_of(harness.run_id) == []
     seconds_until(lambda: not processes_of(harness.run_id))
+
+
+async def test_a_creation_that_fails_says_why_in_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = containers.create
+
+    def refuse_n2(client: Any, plan: containers.Plan) -> str:
+        if plan.hostname == "n2":
+            raise APIError("500 Server Error", explanation="no space left on device")
+        return create(client, plan)
+
+    monkeypatch.setattr(containers, "create", refuse_n2)
+    backend = DockerBackend(ClusterSpec(f"fails-{os.getpid()}", ("n1", "n2", "n3"), ("c1",), seed=1))
+    try:
+        with pytest.raises(BackendUnavailable, match=r"could not bring the nodes up: no space left on device$"):
+            await backend.create(print)
+    finally:
+        await backend.destroy()
+    assert left_of(backend.spec.run_id) == []
 
 
 def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str) -> None:
