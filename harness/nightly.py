@@ -82,7 +82,7 @@ def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     if job.bug:
         words += ["--bug", job.bug]
     if job.subject == "canary":
-        words += ["--backend", "auto", "--time-limit", "5"]
+        words += ["--backend", "auto", "--time-limit", "5", "--rate", "2000"]
     before = _newest(results)
     began = time.monotonic()
     with (results / "campaign.log").open("ab") as log:

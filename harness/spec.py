@@ -14,6 +14,8 @@ from typing import Any
 from system_under_test.client import Placement
 
 CLIENT_NODES = ("c1", "c2")
+MADE = ("partition", "pause", "kill")
+"""Nemeses with a target of their own in the Makefile."""
 
 
 class WrongSpec(ValueError):
@@ -85,12 +87,13 @@ class Spec:
 
     def rerun(self) -> str:
         """The shell command that runs this very test again."""
-        words = ["make", self.test, f"SEED={self.seed}"]
-        for name, variable in _VARIABLES.items():
-            value = getattr(self, name)
-            if value != _DEFAULTS[name]:
-                words.append(f"{variable}={_plain(value)}")
-        return shlex.join(words)
+        changed = {n: _plain(getattr(self, n)) for n in _VARIABLES if getattr(self, n) != _DEFAULTS[n]}
+        if self.nemesis in MADE:
+            return shlex.join(
+                ["make", self.test, f"SEED={self.seed}", *(f"{_VARIABLES[n]}={v}" for n, v in changed.items())]
+            )
+        words = ["python", "-m", "harness", "run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
+        return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v))])
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

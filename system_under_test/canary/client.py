@@ -16,7 +16,7 @@ from typing import Any
 from checkers.history import CREATE, Type
 from system_under_test.client import Outcome, Placement, Request
 
-ODDS = 200
+ODDS = 50
 """A switch that is on strikes about once in so many requests of its kind."""
 
 

@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from harness.cli import run
 from harness.registry import check_names
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 
@@ -56,6 +57,13 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told(wrong: dict[str,
 def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:
     words = shlex.split(Spec(seed=7, nodes=3, rate_hz=50.0, bug="stale", subject="canary").rerun())
     assert words == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50", "SUBJECT=canary", "BUG=stale"]
+
+
+def test_without_a_make_target_the_command_line_itself_is_told_and_it_is_understood() -> None:
+    words = shlex.split(Spec(seed=7, nemesis="none", rate_hz=50.0, subject="canary").rerun())
+    assert words[:4] == ["python", "-m", "harness", "run"]
+    known = {option for parameter in run.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 def test_a_spec_survives_json() -> None:
