@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from checkers.pipeline import Judged, Task, judge_task
+from checkers.spark.daemon import worker_memory_bytes
 from checkers.spark.java import Java, SparkUnavailable, find_java
 
 LOCAL = "local[*,4]"
 """All cores, and four attempts per task: with plain local[*] one killed worker fails the whole job."""
 
 POLL_S = 0.1
+STOP_S = 20.0
+"""How long `stop` waits for a start still under way; a virtual machine left behind ends with this process."""
 
 __all__ = ["SparkJudge", "SparkUnavailable"]
 
@@ -52,10 +55,16 @@ class SparkJudge:
 
     @property
     def description(self) -> str:
-        """What judged, in words: the version of Spark and its master."""
+        """What judged, in words: the version of Spark, its master, and the memory its workers are held to."""
         import pyspark
 
-        return f"Spark {pyspark.__version__} on {self.master}"
+        words = f"Spark {pyspark.__version__} on {self.master}"
+        return f"{words}, {worker_memory_bytes() / 2**30:.0f} GiB a worker" if self._has_daemon else words
+
+    @property
+    def _has_daemon(self) -> bool:
+        """Whether workers are forked from our own daemon: only where they can import it before any code is sent."""
+        return self.master.startswith("local[")
 
     def start_in_background(self) -> None:
         """Begin to start; returns at once.  A failure to start is told by `judge`.  Calling it again does nothing."""
@@ -98,7 +107,7 @@ class SparkJudge:
             self._starting = threading.current_thread()
         if starting is None or starting is threading.current_thread():
             return
-        self._ready.wait()
+        self._ready.wait(STOP_S)
         if self._context is not None:
             self._context.stop()
             self._context = None
@@ -127,8 +136,9 @@ class SparkJudge:
         if SparkContext._active_spark_context is not None:
             raise SparkUnavailable("this process already runs a Spark, and it can run only one")
         java = find_java()
-        os.environ.update(JAVA_HOME=str(java.home), PYSPARK_PYTHON=sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["JAVA_HOME"] = str(java.home)
+        if self.master.startswith("local"):
+            os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
         conf = SparkConf(loadDefaults=False).setAll(sorted(self._settings(java).items()))
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})
@@ -148,16 +158,13 @@ class SparkJudge:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": " ".join(options),
-            "spark.executorEnv.PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
         }
         if self.master.startswith("local"):
-            settings |= {
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.driver.host": "127.0.0.1",
-                "spark.python.daemon.module": "checkers.spark.daemon",
-                "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, [str(_root()), *sys.path])),
-            }
-        if not self.master.startswith("local["):
+            settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        if self._has_daemon:
+            settings["spark.python.daemon.module"] = "checkers.spark.daemon"
+            settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(filter(None, [str(_root()), *sys.path]))
+        else:
             self._code = _zip_of_code()
             settings["spark.submit.pyFiles"] = str(self._code)
         return settings
