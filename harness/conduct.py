@@ -65,9 +65,8 @@ class Conductor:
         run_id = run.run_id
         servers = spec.servers if self.subject.declares.nodes else ()
         self.backend: Backend = load_backend(backend_name, ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed))
-        started = time.monotonic_ns()
-        self.recorder = Recorder(run.root / "history.arrows", started)
-        self.test = describe_test(spec, run_id, backend_name, started)
+        self.recorder = Recorder(run.root / "history.arrows")
+        self.test = describe_test(spec, run_id, backend_name, self.recorder.started_monotonic_ns)
         self.test["backend_notes"] = list(self.backend.notes)
         run.write_json("test.json", self.test)
         self.records: dict[int, FaultRecord] = {}
@@ -84,7 +83,7 @@ class Conductor:
         try:
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(self._destroy)
-                await self._phase("create", self._create())
+                await self._create()
                 background += [asyncio.create_task(duty) for duty in self._duties()]
                 try:
                     await self._phase("set-up", self._set_up())
@@ -127,8 +126,12 @@ class Conductor:
             await work
 
     async def _create(self) -> None:
+        """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
+        self.progress.phase("create")
         await self.backend.create(self.progress.detail)
         self.nodes.extend(self.backend.node(name) for name in self.backend.servers)
+        self.test["started_monotonic_ns"] = self.recorder.begin()
+        self.run_folder.write_json("test.json", self.test)
 
     async def _set_up(self) -> None:
         subject, spec = self.subject, self.spec

@@ -19,15 +19,25 @@ from system_under_test.client import Outcome, Request
 class Recorder:
     """Appends to `history.arrows`.  Not thread-safe: one event loop records.
 
-    started_monotonic_ns: the zero of `time_ns`.
+    started_monotonic_ns: the zero of `time_ns`, when the test began.
     """
 
-    def __init__(self, path: Path, started_monotonic_ns: int) -> None:
-        self.started_monotonic_ns = started_monotonic_ns
+    def __init__(self, path: Path) -> None:
+        self.started_monotonic_ns = time.monotonic_ns()
         self.count = 0
         self._rows: list[tuple[object, ...]] = []
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_stream(self._sink, HISTORY)
+
+    def begin(self) -> int:
+        """The test begins now, not when its folder was made: the new zero of `time_ns`, as a monotonic time.
+
+        Raises ValueError if something was recorded already.
+        """
+        if self.count:
+            raise ValueError("the clock of a test cannot be set back to zero once something was recorded")
+        self.started_monotonic_ns = time.monotonic_ns()
+        return self.started_monotonic_ns
 
     def now_ns(self) -> int:
         return time.monotonic_ns() - self.started_monotonic_ns

@@ -44,7 +44,7 @@ class FakeHost:
 
 def build(folder: Path, host: FakeHost, **spec: Any) -> tuple[Interpreter, Recorder, Spec]:
     wanted = Spec(**spec)
-    recorder = Recorder(folder / "history.arrows", time.monotonic_ns())
+    recorder = Recorder(folder / "history.arrows")
     hosts = {"c1": host, "c2": host}
     return Interpreter(wanted.placements(), hosts, recorder, timeout_s=1.0), recorder, wanted
 

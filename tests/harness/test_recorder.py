@@ -1,6 +1,5 @@
 """The recorder: what was recorded can be read back, torn or whole."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from system_under_test.client import Outcome, Request
 
 
 def recorder(folder: Path) -> Recorder:
-    return Recorder(folder / "history.arrows", time.monotonic_ns())
+    return Recorder(folder / "history.arrows")
 
 
 def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: Path) -> None:
@@ -85,6 +84,16 @@ def test_a_torn_stream_keeps_every_whole_second(tmp_path: Path) -> None:
         torn.write_bytes(whole[:cut])
         kept = read_stream(torn)
         assert kept.num_rows == 5 * sum(size <= cut for size in sizes)
+
+
+def test_the_clock_begins_anew_only_before_anything_was_recorded(tmp_path: Path) -> None:
+    r = recorder(tmp_path)
+    zero = r.started_monotonic_ns
+    assert r.begin() > zero
+    r.note(Type.INVOKE, "inject-partition", "halves")
+    with pytest.raises(ValueError, match="already|recorded"):
+        r.begin()
+    r.close()
 
 
 def test_what_is_no_history_is_called_so(tmp_path: Path) -> None:
