@@ -1,0 +1,131 @@
+"""One voter on a bench: no network, its effects carried out at once, its answers in the test's hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+from raft_disk import Disk
+
+from system_under_test.kraft.raft.core import Core
+from system_under_test.kraft.raft.effects import Append, Effect, Flush, Persist, Reply, Send, Truncate
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    Error,
+    FetchRequest,
+    Identity,
+    QuorumState,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+    Timing,
+    VoteRequest,
+    VoteResponse,
+)
+
+CLUSTER = "bench"
+ME, PEER, THIRD = 1, 2, 3
+EPOCH = 5
+LOG = ((2, 2), (4, 2))  # (epoch, records): ends at offset 4 of epoch 4
+
+E = TypeVar("E")
+
+
+class Bench:
+    """Voter 1 of three, by default with a log of two batches of two records and epochs 2 and 4."""
+
+    def __init__(
+        self,
+        state: QuorumState | None = None,
+        log: Sequence[tuple[int, int]] = LOG,
+        voters: tuple[int, ...] = (ME, PEER, THIRD),
+        bugs: Sequence[str] = (),
+    ) -> None:
+        self.disk = Disk()
+        for number, (epoch, count) in enumerate(log):
+            self.disk.append([Batch(self.disk.end_offset, epoch, count, f"old{number}")])
+        self.disk.flush()
+        self.disk.quorum_state = state if state is not None else QuorumState(EPOCH)
+        self.now = 100.0
+        self.timing = Timing()
+        identity = Identity(CLUSTER, ReplicaKey(ME), voters, self.timing, frozenset(bugs))
+        self.core = Core(identity, self.disk, self.disk.quorum_state, Random(1), self.now)
+        self.tokens = 0
+        self.effects = self._carry_out(self.core.start(self.now))
+
+    @classmethod
+    def in_role(cls, role: str, **kwargs) -> Bench:
+        """Of epoch 5.  A follower and a prospective know leader 2; the follower has fetched from it."""
+        match role:
+            case "unattached":
+                return cls(QuorumState(EPOCH), **kwargs)
+            case "follower":
+                bench = cls(QuorumState(EPOCH, PEER), **kwargs)
+            case "prospective":
+                bench = cls(QuorumState(EPOCH, PEER), **kwargs)
+                bench.expire()
+            case "candidate":
+                return cls(QuorumState(EPOCH, None, ReplicaKey(ME)), **kwargs)
+            case "leader":
+                bench = cls(QuorumState(EPOCH, None, ReplicaKey(ME)), **kwargs)
+                for peer in bench.core.voters[1:]:
+                    bench.grant(peer)
+            case "resigned":
+                return cls(QuorumState(EPOCH, ME, ReplicaKey(ME)), **kwargs)
+        assert bench.core.role == role
+        return bench
+
+    def expire(self) -> list[Effect]:
+        """Let time pass until the voter wants to act."""
+        self.now = max(self.now, self.core.deadline())
+        return self._carry_out(self.core.tick(self.now))
+
+    def ask(self, request: RaftRequest, connection: int = 1) -> RaftResponse | None:
+        """The answer, or None if it waits."""
+        self.tokens += 1
+        self._carry_out(self.core.on_request(self.now, self.tokens, connection, request))
+        return next((reply.response for reply in self.all(Reply) if reply.token == self.tokens), None)
+
+    def respond(self, peer: int, request: RaftRequest, response: RaftResponse | None) -> list[Effect]:
+        return self._carry_out(self.core.on_response(self.now, peer, request, response))
+
+    def grant(self, peer: int) -> None:
+        """A peer answers our outstanding Vote request with yes."""
+        if self.core.role in ("candidate", "prospective"):
+            request = VoteRequest(
+                CLUSTER, self.core.epoch, ReplicaKey(ME), ReplicaKey(peer), 0, 0, self.core.role == "prospective"
+            )
+            self.respond(peer, request, VoteResponse(Error.NONE, None, request.epoch, True, request.pre_vote))
+
+    def do(self, effects: list[Effect]) -> list[Effect]:
+        return self._carry_out(effects)
+
+    def all(self, kind: type[E]) -> list[E]:
+        """The effects of this kind in the last step."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def sent(self, kind: type[E]) -> list[E]:
+        return [send.request for send in self.all(Send) if isinstance(send.request, kind)]
+
+    def fetch(
+        self, peer: int = PEER, *, offset: int, last_epoch: int, epoch: int | None = None, **fields
+    ) -> FetchRequest:
+        """A Fetch as `peer` would send it."""
+        values = {"high_watermark": None, "max_wait_ms": 500} | fields
+        current = self.core.epoch if epoch is None else epoch
+        return FetchRequest(CLUSTER, ReplicaKey(peer), current, offset, last_epoch, **values)
+
+    def _carry_out(self, effects: list[Effect]) -> list[Effect]:
+        self.effects = effects
+        for effect in effects:
+            match effect:
+                case Persist(state=state):
+                    self.disk.quorum_state = state
+                case Append(batches=batches):
+                    self.disk.append(batches)
+                case Flush():
+                    self.disk.flush()
+                case Truncate(end_offset=end):
+                    self.disk.truncate(end)
+        return effects

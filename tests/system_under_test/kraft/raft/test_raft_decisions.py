@@ -1,0 +1,117 @@
+"""The five decisions, each with its bug off and on."""
+
+from uuid import UUID
+
+import pytest
+from raft_disk import Disk
+
+from system_under_test.kraft.raft import decisions
+from system_under_test.kraft.raft.messages import Batch, EpochEnd, FetchRequest, ReplicaKey
+
+A, B = ReplicaKey(2), ReplicaKey(3)
+
+
+def grants(role, *, pre_vote, up_to_date=True, voted=None, leader_known=False, has_fetched=False, bugs=()):
+    return decisions.grants_vote(
+        role,
+        pre_vote=pre_vote,
+        up_to_date=up_to_date,
+        candidate=A,
+        voted=voted,
+        leader_known=leader_known,
+        has_fetched=has_fetched,
+        bugs=bugs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "circumstances", "pre_vote", "standard"),
+    [
+        # role           circumstances                                  pre-vote standard
+        ("unattached", {}, True, True),
+        ("unattached", {"up_to_date": False}, False, False),
+        ("unattached", {"voted": A}, True, True),
+        ("unattached", {"voted": A, "up_to_date": False}, False, True),  # the same vote, told again
+        ("unattached", {"voted": B}, True, False),
+        ("prospective", {}, True, True),
+        ("prospective", {"up_to_date": False}, False, False),
+        ("prospective", {"voted": A}, True, True),
+        ("prospective", {"voted": B}, True, False),
+        ("prospective", {"leader_known": True}, True, False),
+        ("follower", {"leader_known": True}, True, False),
+        ("follower", {"leader_known": True, "up_to_date": False}, False, False),
+        ("follower", {"leader_known": True, "has_fetched": True}, False, False),
+        ("candidate", {"voted": B}, True, False),
+        ("candidate", {"voted": B, "up_to_date": False}, False, False),
+        ("resigned", {}, True, False),
+        ("resigned", {"up_to_date": False}, False, False),
+        ("leader", {"leader_known": True}, False, False),
+        ("leader", {"leader_known": True, "up_to_date": False}, False, False),
+    ],
+)
+def test_the_table_of_votes(role, circumstances, pre_vote, standard):
+    assert grants(role, pre_vote=True, **circumstances) == pre_vote
+    assert grants(role, pre_vote=False, **circumstances) == standard
+
+
+def test_a_vote_names_the_directory_too():
+    old, new = (ReplicaKey(2, UUID(int=number)) for number in (1, 2))
+    assert decisions.same_key(old, old)
+    assert not decisions.same_key(old, new), "a wiped disk does not inherit the votes given to the old one"
+    assert decisions.same_key(ReplicaKey(2), new)
+    assert not decisions.same_key(ReplicaKey(3), new)
+
+
+def test_double_vote_ignores_the_voted_key_alone():
+    bug = {decisions.DOUBLE_VOTE}
+    assert not grants("unattached", pre_vote=False, voted=B)
+    assert grants("unattached", pre_vote=False, voted=B, bugs=bug)
+    assert not grants("unattached", pre_vote=False, voted=B, up_to_date=False, bugs=bug)
+    assert not grants("prospective", pre_vote=False, voted=B, leader_known=True, bugs=bug)
+
+
+@pytest.mark.parametrize(
+    ("granted", "wins", "with_bug"), [({1}, False, True), ({1, 2}, False, True), ({1, 2, 3}, True, True)]
+)
+def test_lone_vote_makes_one_vote_a_majority(granted, wins, with_bug):
+    voters = (1, 2, 3, 4, 5)
+    assert decisions.wins(granted, voters, me=1) == wins
+    assert decisions.wins(granted, voters, me=1, bugs={decisions.LONE_VOTE}) == with_bug
+
+
+def test_minority_commit_counts_the_leader_alone():
+    assert decisions.committed_end(9, [4, -1, -1, 5]) == 4
+    assert decisions.committed_end(9, [4, -1, -1, 5], bugs={decisions.MINORITY_COMMIT}) == 9
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "diverging", "by_offset"),
+    [
+        # ours: epoch 2 up to offset 4, epoch 5 up to offset 6
+        (0, 0, None, None),
+        (3, 2, None, None),
+        (4, 2, None, None),
+        (6, 5, None, None),
+        (6, 2, EpochEnd(2, 4), None),  # epoch 2 ends earlier here: the bug takes another's tail for ours
+        (6, 3, EpochEnd(2, 4), None),  # we never had epoch 3
+        (9, 4, EpochEnd(2, 4), EpochEnd(4, 6)),  # the bug cuts by length
+        (7, 5, EpochEnd(5, 6), EpochEnd(5, 6)),
+        (2, 1, EpochEnd(0, 0), None),  # nothing in common
+    ],
+)
+def test_divergence_compares_epochs_and_the_bug_offsets_alone(offset, last_epoch, diverging, by_offset):
+    log = Disk()
+    log.append([Batch(0, 2, 4, "a"), Batch(4, 5, 2, "b")])
+    request = FetchRequest("c", A, 6, offset, last_epoch, None, 0)
+    assert decisions.divergence(log, request) == diverging
+    assert decisions.divergence(log, request, {decisions.DIVERGENCE_BY_OFFSET}) == by_offset
+
+
+def test_stale_read_leaves_out_the_proof():
+    assert decisions.must_confirm()
+    assert not decisions.must_confirm({decisions.STALE_READ})
+
+
+def test_every_bug_is_described():
+    assert set(decisions.BUGS) == {"stale-read", "minority-commit", "divergence-by-offset", "lone-vote", "double-vote"}
+    assert all(decisions.BUGS.values())

@@ -1,0 +1,92 @@
+"""Which state may follow which: the table against the prose of the facts, and the guard that holds it."""
+
+from itertools import product
+
+import pytest
+
+from system_under_test.kraft.raft import states
+from system_under_test.kraft.raft.reads import Reads
+from system_under_test.kraft.raft.states import (
+    LEGAL,
+    Candidate,
+    EpochStep,
+    Follower,
+    IllegalTransition,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+    Votes,
+    check_transition,
+)
+
+
+def state(role: Role, epoch: int) -> states.State:
+    match role:
+        case Role.UNATTACHED:
+            return Unattached(epoch, 0.0)
+        case Role.PROSPECTIVE:
+            return Prospective(epoch, 0.0, Votes({1}), None)
+        case Role.CANDIDATE:
+            return Candidate(epoch, 0.0, Votes({1}))
+        case Role.LEADER:
+            return Leader(epoch, 0, {}, 0.0, Reads([]))
+        case Role.FOLLOWER:
+            return Follower(epoch, 2, 0.0)
+        case Role.RESIGNED:
+            return Resigned(epoch, 0.0, (), set())
+
+
+def is_legal(old: Role, new: Role, change: int) -> bool:
+    try:
+        check_transition(state(old, 10), state(new, 10 + change))
+    except IllegalTransition:
+        return False
+    return True
+
+
+def test_epochs_never_go_back():
+    assert not any(is_legal(old, new, -1) for old, new in product(Role, Role))
+
+
+def test_only_a_prospective_becomes_candidate_and_only_of_the_next_epoch():
+    assert {old for old in Role if any(is_legal(old, Role.CANDIDATE, change) for change in (0, 1, 2))} == {
+        Role.PROSPECTIVE
+    }
+    assert [is_legal(Role.PROSPECTIVE, Role.CANDIDATE, change) for change in (0, 1, 2)] == [False, True, False]
+
+
+def test_only_a_candidate_becomes_leader_and_keeps_its_epoch():
+    assert {old for old in Role if is_legal(old, Role.LEADER, 0)} == {Role.CANDIDATE}
+    assert not any(is_legal(old, Role.LEADER, 1) for old in Role)
+
+
+def test_a_leader_leaves_its_epoch_for_ever():
+    for former, new in product((Role.LEADER, Role.RESIGNED), Role):
+        if new != Role.RESIGNED:
+            assert not is_legal(former, new, 0), f"{former} -> {new} within the epoch"
+
+
+def test_nobody_follows_a_second_leader_in_one_epoch():
+    assert not is_legal(Role.FOLLOWER, Role.FOLLOWER, 0)
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(Role, Role)))
+def test_what_the_table_does_not_name_raises(old, new):
+    allowed = {change for change in (-1, 0, 1, 2) if is_legal(old, new, change)}
+    expected = {
+        None: set(),
+        EpochStep.SAME: {0},
+        EpochStep.NEXT: {1},
+        EpochStep.HIGHER: {1, 2},
+        EpochStep.NOT_LOWER: {0, 1, 2},
+    }[LEGAL.get((old, new))]
+    assert allowed == expected
+
+
+def test_the_last_word_of_a_voter_counts():
+    votes = Votes({1})
+    votes.record(2, granted=False)
+    votes.record(2, granted=True)
+    assert votes == Votes({1, 2}, set())
