@@ -168,11 +168,17 @@ def nightly(
 
 @cli.command(name="clean-up")
 def clean_up() -> None:
-    """Remove what runs that died left behind; runs that are alive are not touched."""
-    from harness.backends.sweep import sweep
+    """Remove what runs that died left behind; runs that are alive are not touched.
 
-    removed = sweep()
-    click.echo("\n".join(removed) if removed else "nothing was left behind")
+    Every run does so by itself when it begins; this is for whoever wants it gone now.
+    """
+    from harness.backends.docker import why_unavailable
+    from harness.backends.docker.cleanup import sweep_dead
+    from harness.backends.docker.engine import connect
+    from harness.backends.namespaces.backend import sweep_folders
+
+    removed = sweep_folders() + (sweep_dead(connect()) if why_unavailable() is None else [])
+    click.echo("\n".join(f"removed what {name} had left" for name in removed) or "nothing was left behind")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
@@ -38,7 +39,7 @@ def _prepare_spark() -> None:
         raise OSError(f"Spark could not be prepared (exit status {done.returncode}); see the lines above")
 
 
-def _prepare_image(say: object, backend: str) -> None:
+def _prepare_image(say: Callable[[str], None], backend: str) -> None:
     from harness.backends.docker import ensure_image, why_unavailable
 
     reason = why_unavailable()

@@ -91,7 +91,7 @@ def test_the_clock_begins_anew_only_before_anything_was_recorded(tmp_path: Path)
     zero = r.started_monotonic_ns
     assert r.begin() > zero
     r.note(Type.INVOKE, "inject-partition", "halves")
-    with pytest.raises(ValueError, match="already|recorded"):
+    with pytest.raises(ValueError, match="recorded"):
         r.begin()
     r.close()
 

@@ -28,7 +28,6 @@ from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, containers, engine, image, network
 from harness.backends.owner import current_owner, is_dead
 from harness.backends.reaper import Reaper
-from harness.backends.sweep import sweep
 from nemesis.cluster import Link
 from system_under_test.subject import NodeGone
 
@@ -104,7 +103,7 @@ class DockerBackend(AgentCluster):
         self._reaper = Reaper("harness.backends.docker.cleanup:reap", reap)
         self._client = client
         tag = await self._in_thread(image.ensure_image, progress, self._stop, client)
-        swept = self._in_thread(self._sweep)
+        swept = self._in_thread(cleanup.sweep_dead, client)
         subnet = await self._in_thread(network.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
         self._address_of = network.addresses(subnet, self.servers, self.clients)
@@ -197,9 +196,6 @@ class DockerBackend(AgentCluster):
                 )
 
     # ---- removing ----------------------------------------------------------------------------------------------
-
-    def _sweep(self) -> list[str]:
-        return sweep(cleanup.runs(self._client), lambda run_id: cleanup.remove_run(self._client, run_id))
 
     async def _delete_dead_tables(self, helper: AgentLink) -> None:
         """A table outlives its helper only if that was killed alone; it names its owner itself."""

@@ -14,6 +14,7 @@ from harness.agent.rules import Table, without
 from harness.backends.docker import containers
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, of_run
 from harness.backends.owner import current_owner
+from harness.backends.sweep import sweep
 
 _ALREADY = (404, 409)
 """Not there any more; or somebody else is removing it at this moment."""
@@ -100,6 +101,11 @@ def reap_image_build(run_id: str) -> Callable[[], int]:
     """The same for a build, which has no table."""
     client = connect()
     return lambda: remove_once(client, run_id)
+
+
+def sweep_dead(client: Any) -> list[str]:
+    """Remove what runs whose owner is certainly dead left in the engine; which runs these were."""
+    return sweep(runs(client), lambda run_id: remove_run(client, run_id))
 
 
 def runs(client: Any) -> Mapping[str, str]:
