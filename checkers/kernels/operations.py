@@ -14,6 +14,9 @@ What stays, and as what:
     cas    ok            CAS; one from a value to itself is a READ, for it changes nothing and observes it
     cas    fail          dropped: a cas that did not match did not happen
     cas    info, open    CAS that never returns; one from a value to itself is dropped
+
+A cas that failed may also be read as an answer: "the register was seen not to hold what you expected".  Who reads it so
+hands in those events with the kind MISMATCH; they become a MISMATCH that saw a value other than `a`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import numpy.typing as npt
 from checkers.history import Type
 from checkers.kernels.jit import kernel
 
-READ, WRITE, CAS, OTHER = 0, 1, 2, 3
+READ, WRITE, CAS, OTHER, MISMATCH = 0, 1, 2, 3, 4
 KINDS = {"read": READ, "write": WRITE, "cas": CAS}
 
 NIL = -(2**63)
@@ -35,7 +38,7 @@ NIL = -(2**63)
 OPEN = 2**31 - 1
 """`ret` of an operation that never returned."""
 
-FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE = 0, 1, 2
+FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE, HAS_MISMATCH = 0, 1, 2, 3
 
 _INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
 
@@ -48,7 +51,7 @@ class Events(NamedTuple):
     """Client events of some keys, in index order; a grammatical history (`checkers.seal` made sure of it).
 
     key, process: int32, dense from 0; every completion follows its invoke, with the same key.
-    type: int8 of `Type`.  kind: int8, READ to OTHER.  value, value2: int64, NIL where null.
+    type: int8 of `Type`.  kind: int8, READ to MISMATCH.  value, value2: int64, NIL where null.
     out_of_range: int8, 1 where a value is not null and equals NIL.
     """
 
@@ -65,7 +68,7 @@ class Operations(NamedTuple):
     """Operations of many keys; those of key k are rows offsets[k] to offsets[k+1], in order of call.
 
     offsets: int64[keys + 1].  positions: int32[keys], how many positions the key has.
-    unfit: int8[keys], why no register checker can judge the key (FIT if one can).
+    unfit: int8[keys], why no register checker can judge the key (FIT if all can; HAS_MISMATCH: `antichain.py` can).
     kind: int8.  a: int64, what was read, written or expected.  b: int64, what a CAS put there (else NIL).
     call, ret: int32 positions; ret is OPEN if it never returned.
     invoked, completed: int32 rows of the events (completed is -1 where there is no completion).
@@ -96,6 +99,8 @@ def pair_events(events: Events, key_count: int, process_count: int) -> Operation
             unfit[key] = VALUE_OUT_OF_RANGE
         if events.kind[row] == OTHER:
             unfit[key] = OTHER_FUNCTION
+        if events.kind[row] == MISMATCH and unfit[key] == FIT:
+            unfit[key] = HAS_MISMATCH
         if events.type[row] == _INVOKE and _matters(events, row, mate[row]):
             offsets[key + 1] += 1
     for key in range(key_count):
@@ -135,7 +140,7 @@ def pair_events(events: Events, key_count: int, process_count: int) -> Operation
             completed[op] = other
             call[op] = positions[key]
             positions[key] += 1
-        elif events.type[row] == _OK and operation_of[other] >= 0:
+        elif operation_of[other] >= 0 and (events.type[row] == _OK or events.kind[row] == MISMATCH):
             ret[operation_of[other]] = positions[key]
             positions[key] += 1
     return Operations(offsets, positions, unfit, kind, a, b, call, ret, invoked, completed)
@@ -169,4 +174,4 @@ def _matters(events: Events, row: int, completion: int) -> bool:
         return not failed
     if kind == CAS:
         return ok or (not failed and events.value[row] != events.value2[row])
-    return False
+    return bool(kind == MISMATCH)
