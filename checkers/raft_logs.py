@@ -16,8 +16,10 @@ A log by itself must have no hole, and its epochs never fall.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers, read_table
-from checkers.kernels.raft import NOWHERE, align, classes, compare
+from checkers.kernels.raft import NOWHERE, Int32, Int64, align, classes, compare
 from checkers.verdict import Verdict, Witness
 
 RANGE = 1 << 17
@@ -100,21 +102,14 @@ def _judge(part: Part, budget: Budget) -> RangeFinding:
     names: list[LogName] = []
     columns, edges, holes, falls = [], [], [], []
     for path, groups in zip(part.paths, part.params["groups"], strict=True):
-        table = pq.ParquetFile(path).read_row_groups(groups, ["node", *_COLUMNS], use_threads=False)
-        table = table.filter(pc.and_(pc.greater_equal(table["offset"], first), pc.less(table["offset"], first + RANGE)))
-        copy_column = numbers(table, "copy")
-        for copy in np.unique(copy_column):
-            one = table.filter(copy_column == copy)
-            name = (str(one["node"][0].as_py()), int(copy))
-            offsets, epochs = numbers(one, "offset"), numbers(one, "epoch")
-            order = np.argsort(offsets, kind="stable")
-            offsets, epochs, checksums = offsets[order], epochs[order], numbers(one, "checksum")[order]
-            steps = np.diff(offsets)
+        for copy, offsets, epochs, checksums in _slices(path, groups, first):
+            name = (Path(path).stem, copy)
+            steps, rises = np.diff(offsets), np.diff(epochs)
             holes += [(name, int(offsets[i + 1])) for i in np.flatnonzero(steps != 1)[:1]]
-            falls += [(name, int(offsets[i + 1])) for i in np.flatnonzero(np.diff(epochs) < 0)[:1]]
+            falls += [(name, int(offsets[i + 1])) for i in np.flatnonzero(rises < 0)[:1]]
             edges.append((int(offsets[0]), int(offsets[-1]), int(epochs[0]), int(epochs[-1])))
             names.append(name)
-            columns.append((offsets, epochs.astype(np.int32), checksums))
+            columns.append((offsets, epochs, checksums))
     size = max((last + 1 - first for _, last, _, _ in edges), default=0)
     if len(columns) * size * ENTRY_SIZE_BYTES > budget.size_bytes:
         words = f"offsets from {first}: {len(columns)} logs of {size} entries are beyond {budget.size_bytes} bytes"
@@ -128,6 +123,26 @@ def _judge(part: Part, budget: Budget) -> RangeFinding:
             compared[a, b] = (_absolute(first, different), _absolute(first, equal))
     entries = sum(last - low + 1 for low, last, _, _ in edges)
     return RangeFinding(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
+
+
+def _slices(path: str, groups: list[int], first: int) -> Iterator[tuple[int, Int64, Int32, Int64]]:
+    """(copy, offsets, epochs, checksums) of each copy in a file, only offsets first .. first + RANGE - 1, ascending."""
+    table = pq.ParquetFile(path).read_row_groups(groups, _COLUMNS, use_threads=False)
+    copies, offsets, checksums = (numbers(table, name) for name in ("copy", "offset", "checksum"))
+    epochs = numbers(table, "epoch").astype(np.int32)
+    bounds = np.concatenate(([0], np.flatnonzero(np.diff(copies)) + 1, [len(copies)]))
+    for begin, end in pairwise(bounds.tolist()):
+        there = slice(begin, end)
+        here = (offsets[there] >= first) & (offsets[there] < first + RANGE)
+        if not here.any():
+            continue
+        one = (offsets[there], epochs[there], checksums[there])
+        if not here.all():
+            one = (one[0][here], one[1][here], one[2][here])
+        if np.any(np.diff(one[0]) < 0):
+            order = np.argsort(one[0], kind="stable")
+            one = (one[0][order], one[1][order], one[2][order])
+        yield int(copies[begin]), *one
 
 
 def _absolute(first: int, position: int) -> int:
