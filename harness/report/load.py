@@ -166,7 +166,7 @@ def _history(folder: Path, missing: list[str]) -> pa.Table | None:
     try:
         return read_history(folder)
     except MalformedHistory as problem:
-        text = str(problem).replace(f"{folder}", "this run")
+        text = str(problem).replace(f"{folder}: ", "this run ").replace(f"{folder}/", "")
         missing.append(f"There is no history to show operations from: {text}.")
         return None
 

@@ -59,7 +59,7 @@ class Operations:
 
     def is_f(self, *names: str) -> np.ndarray:
         """Mask of the operations that ask one of these."""
-        return np.isin(self.f, [i for i, name in enumerate(self.fs) if name in names])
+        return np.asarray(np.isin(self.f, [i for i, name in enumerate(self.fs) if name in names]))
 
     def matched(self) -> np.ndarray:
         """Mask of the answers: every ok, and every cas that was answered with `mismatch`."""

@@ -26,7 +26,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("base.css", "report.css")
 SCRIPTS = ("core.js", "lanes.js", "nodes.js", "operations.js", "controls.js", "details.js", "start.js")
 RAW_FILES = (
-    "test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "trace", "nodes", "junit.xml",
+    "test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows", "trace", "nodes", "junit.xml",
 )  # fmt: skip
 
 
@@ -107,6 +107,7 @@ def _page(data: ReportData) -> str:
         recovery=_recovery(data),
         rerun=words.shorten(str(data.test.get("rerun") or ""), 600),
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
+        here=_here(data.folder),
         where=f"{data.folder.parent.name}/{data.folder.name}",
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
@@ -174,6 +175,14 @@ def _head(
     if verdict == "unknown" and data.results:
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
     return {"title": title, "below": below, "mark": verdict if verdict in ("valid", "invalid") else "unknown"}
+
+
+def _here(folder: Path) -> str:
+    """The run folder as a user would type it: relative to where the harness was called, if it lies below."""
+    try:
+        return folder.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return folder.as_posix()
 
 
 def _facts(data: ReportData) -> list[tuple[str, str, str]]:

@@ -139,7 +139,7 @@ def _most_telling(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequenc
     for t in (*moments_ns, *faults_ns):
         near |= (ops.start_ns <= t + _KEEP_AROUND_NS) & (ops.end_ns >= t - _KEEP_AROUND_NS)
     keep = _at_most(near | (ops.type != Type.OK), MAX_OPERATIONS // 2)
-    return keep | _at_most(~keep, MAX_OPERATIONS - int(keep.sum()))
+    return np.asarray(keep | _at_most(~keep, MAX_OPERATIONS - int(keep.sum())))
 
 
 def _at_most(wanted: np.ndarray, count: int) -> np.ndarray:

@@ -21,7 +21,7 @@ def build(
     kind: str = "valid",
     *,
     seed: int = 7,
-    length_s: float = 60.0,
+    length_s: float = 30.0,
     rate_hz: float = 200.0,
     nasty: str | None = None,
 ) -> Path:

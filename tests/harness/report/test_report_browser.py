@@ -1,0 +1,206 @@
+"""The page in a real browser: silent, offline, inert, readable, zoomable, at three widths and in both themes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_runs import build
+
+from harness.report import render, render_summary
+
+CHROMIUM = shutil.which("chromium")
+NASTY = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'`\u2028\u202e ünïcode " + "x" * 2000
+WIDTHS = (390, 820, 1400)
+CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+
+
+@dataclass
+class Visit:
+    """One page, and everything it did that it should not have done."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+
+    def width_beyond(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def until(page: Any, condition: str, limit_s: float = 10.0) -> None:
+    """Wait for a condition in the page.  (Playwright's own way evaluates strings, which the page's policy forbids.)"""
+    ends = time.monotonic() + limit_s
+    while not page.evaluate(condition):
+        assert time.monotonic() < ends, f"never came true: {condition}"
+        page.wait_for_timeout(30)
+
+
+class Browser:
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+
+    def visit(self, path: Path, fragment: str = "", *, width: int = 1400, scheme: str = "light", **more: Any) -> Visit:
+        context = self._browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+        visit = Visit(context.new_page())
+        page, said = visit.page, visit.complaints
+        page.on("console", lambda m: said.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: said.append(f"error: {e}"))
+        page.on("dialog", lambda d: (said.append(f"dialog: {d.message}"), d.dismiss()))
+        page.on(
+            "request", lambda r: said.append(f"request: {r.url[:90]}") if r.url[:5] not in ("file:", "data:") else None
+        )
+        page.goto(f"{path.as_uri()}{fragment}")
+        if more.get("java_script_enabled", True):
+            page.wait_for_function(
+                "document.documentElement.dataset.ready === 'yes' || !document.getElementById('data')"
+            )
+        return visit
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        sandbox = [] if os.geteuid() else ["--no-sandbox"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*sandbox, "--disable-gpu"])
+        yield Browser(chromium)
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run with several violations and hostile text everywhere."""
+    return render(build(tmp_path_factory.mktemp("test-partition") / "nasty", "several", nasty=NASTY))
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return render(build(tmp_path_factory.mktemp("test-partition") / "stale", "stale"))
+
+
+def test_hostile_text_does_nothing_and_the_page_is_silent(browser: Browser, nasty: Path) -> None:
+    visit = browser.visit(nasty)
+    visit.page.get_by_role("button", name="Violation").click()
+    visit.page.hover("#tl", position={"x": 400, "y": 300})
+    visit.page.select_option("#key", index=3)
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert visit.page.locator("img").count() == 0
+    assert visit.width_beyond() == 0
+    assert visit.complaints == []
+
+
+def test_the_policy_would_stop_what_escaping_let_through(browser: Browser, stale: Path) -> None:
+    visit = browser.visit(stale)
+    visit.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x: onerror=\"window.hit = 1\">')")
+    refused = visit.page.evaluate("fetch('http://198.18.0.1/').then(() => 'went out', () => 'refused')")
+    visit.page.wait_for_timeout(100)
+    assert refused == "refused"
+    assert visit.page.evaluate("window.hit") is None
+    assert any("Content Security Policy" in c for c in visit.complaints)
+    assert not any(c.startswith("dialog") for c in visit.complaints)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_all_text_can_be_read(browser: Browser, nasty: Path, stale: Path, scheme: str) -> None:
+    for path in (nasty, stale):
+        for width in WIDTHS:
+            visit = browser.visit(path, width=width, scheme=scheme)
+            assert visit.width_beyond() == 0, f"{path.parent.name} at {width} pixels"
+            assert visit.page.evaluate(f"{CHECKS}.outside()") == [], f"{path.parent.name} at {width} pixels"
+            if width == 1400:
+                visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+                assert visit.page.evaluate(f"{CHECKS}.faint()") == [], f"too little contrast, {scheme}"
+            visit.page.context.close()
+
+
+def test_zoom_by_wheel_keys_and_buttons_is_kept_in_the_address(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    whole = page.inner_text("#range")
+    page.click("#b-in")
+    until(page, "location.hash.includes('t=')")
+    assert page.inner_text("#range") != whole
+    page.click("#b-all")
+    until(page, "!location.hash.includes('t=')")
+
+    page.hover("#tl", position={"x": 600, "y": 300})
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(200)
+    assert page.inner_text("#range") == whole, "a plain wheel over the page scrolls the page"
+    page.focus("#tl")
+    page.hover("#tl", position={"x": 600, "y": 300})
+    page.mouse.wheel(0, -300)
+    until(page, "location.hash.includes('t=')")
+    for key in ("+", "d", "v"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(300)
+    shown, address = page.inner_text("#range"), page.evaluate("location.hash")
+    assert shown != whole
+
+    again = browser.visit(stale, address).page
+    assert again.inner_text("#range") == shown
+    assert "stale read" in again.inner_text("#sel")
+
+
+def test_what_is_clicked_is_told_in_words_and_kept(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    page.focus("#tl")
+    page.keyboard.press("n")
+    until(page, "document.getElementById('sel').textContent.startsWith('Fault 1')")
+    page.keyboard.press("j")
+    until(page, "document.getElementById('sel').textContent.includes('History row')")
+    until(page, "location.hash.includes('sel=op.')")
+    told = page.inner_text("#sel")
+    again = browser.visit(stale, page.evaluate("location.hash")).page
+    assert again.inner_text("#sel") == told
+
+
+def test_the_witness_can_be_stepped_through(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    assert "No legal place is left" in page.inner_text(".step p")
+    page.click(".step .back")
+    assert "No legal place is left" not in page.inner_text(".step p")
+    assert page.locator(".pic.wide .later").count() > 0
+    page.focus(".step input")
+    page.keyboard.press("Home")
+    assert page.inner_text(".step p").startswith("Before the first")
+
+
+def test_words_and_tables_are_there_without_script(browser: Browser, stale: Path) -> None:
+    visit = browser.visit(stale, java_script_enabled=False)
+    text = visit.page.inner_text("body")
+    for part in ("Invalid: at", "Linearizability", "needs JavaScript", "What happened, in words", "leader-with-c1"):
+        assert part in text
+    assert visit.page.locator(".pic.wide svg").is_visible() and visit.page.locator(".plot.wide svg").is_visible()
+    assert not visit.page.locator("#tl").is_visible() and not visit.page.locator("button").first.is_visible()
+    assert visit.complaints == []
+
+
+def test_a_hundred_thousand_operations_stay_smooth(browser: Browser, tmp_path: Path) -> None:
+    path = render(build(tmp_path / "many", "canary", length_s=50.0, rate_hz=2500.0))
+    assert path.stat().st_size < 6_000_000
+    page = browser.visit(path).page
+    assert page.evaluate("JSON.parse(document.getElementById('data').textContent).ops.n") > 80_000
+    frame_ms = page.evaluate(f"{CHECKS}.frames()")
+    assert frame_ms < 400, "about 30 ms on an idle machine; more than that would stutter"
+
+
+def test_the_summary_page_is_silent_and_fits(browser: Browser, nasty: Path, stale: Path, tmp_path: Path) -> None:
+    out = render_summary([nasty.parent, stale.parent], tmp_path / "index.html")
+    for width in WIDTHS:
+        visit = browser.visit(out, width=width)
+        assert visit.width_beyond() == 0
+        assert visit.complaints == []
+        visit.page.context.close()
