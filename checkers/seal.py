@@ -122,19 +122,31 @@ def _write_buckets(history: pa.Table, folder: Path) -> None:
     order = mine[np.argsort(bucket_of_row, kind="stable")]
     bounds = np.concatenate(([0], np.cumsum(np.bincount(bucket_of_row, minlength=count))))
 
-    key_column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(keys, pa.string()))
-    columns = [key_column if name == "key" else history.column(name) for name in BUCKET_COLUMNS]
-    events = pa.table(columns, schema=BUCKET).take(pa.array(order)).combine_chunks()
-
+    plain = [name for name in BUCKET_COLUMNS if name != "key"]
+    events = history.select(plain).take(pa.array(order)).combine_chunks()
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for number in range(count):
-        rows = events.slice(bounds[number], bounds[number + 1] - bounds[number])
-        if rows.num_rows:
-            pq.write_table(rows, partial / f"bucket-{number:03d}.parquet", compression="zstd")
+        low, high = bounds[number], bounds[number + 1]
+        if low == high:
+            continue
+        rows = events.slice(low, high - low)
+        key = _own_dictionary(codes[order[low:high]], keys)
+        columns = [key if name == "key" else rows.column(name) for name in BUCKET_COLUMNS]
+        path = partial / f"bucket-{number:03d}.parquet"
+        pq.write_table(pa.table(columns, schema=BUCKET), path, compression="zstd")
     shutil.rmtree(folder, ignore_errors=True)
     partial.replace(folder)
+
+
+def _own_dictionary(codes: npt.NDArray[np.int32], keys: list[str]) -> pa.DictionaryArray:
+    """A key column whose dictionary holds the keys it names and no others."""
+    named = np.zeros(len(keys), bool)
+    named[codes] = True
+    place = np.cumsum(named, dtype=np.int32) - 1
+    mine = pa.array([keys[code] for code in np.flatnonzero(named)], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(place[codes]), mine)
 
 
 def _write_whole(history: pa.Table, path: Path) -> None:

@@ -30,6 +30,7 @@ def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_pa
         rows = pq.read_table(path).to_pylist()
         assert [r["index"] for r in rows] == sorted(r["index"] for r in rows)
         assert {f"bucket-{bucket_of(r['key'], 8):03d}.parquet" for r in rows} == {path.name}
+        assert set(pq.read_table(path).column("key").chunk(0).dictionary.to_pylist()) == {r["key"] for r in rows}
         found += rows
     expected = [e.index for e in events if e.key is not None and e.process >= 0]
     assert sorted(r["index"] for r in found) == expected
