@@ -64,7 +64,7 @@ class Operations:
     def matched(self) -> np.ndarray:
         """Mask of the answers: every ok, and every cas that was answered with `mismatch`."""
         mismatch = [i for i, text in enumerate(self.errors) if text == "mismatch"]
-        return np.asarray(self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch))
+        return np.asarray((self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch)))
 
 
 def pair(history: pa.Table) -> Operations:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.report.legal import FOREVER, Order, WindowOp
-from harness.report.words import shorten
+from harness.report.words import seconds, shorten
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
 
 _CHAR = 7.3  # width of a character of the labels' font
 _LANE = 50
+_MOST_STRETCH = 3.0  # two operations need not fill a whole page
 _TOP = 46
 
 
@@ -155,6 +156,11 @@ def say(op: WindowOp) -> str:
     return shorten(f"{op.f} {value(op.asked)}" if op.asked is not None else op.f, 24)
 
 
+def digits_of(ops: Sequence[WindowOp]) -> int:
+    """Digits of a second that tell the begin of these operations from their end."""
+    return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
+
+
 def value(state: int | None) -> str:
     return "nil" if state is None else str(state)
 
@@ -212,9 +218,10 @@ def _axis(
     tails = [(x_of[op.invoke], len(labels[op.invoke]) * _CHAR) for op in ops] + [(x, after)]
     end = max(at + tail for at, tail in tails)
     stretch = max(1.0, min((right - left - tail) / (at - left) for at, tail in tails if at > left) if x > left else 1.0)
+    stretch = min(stretch, _MOST_STRETCH)
     x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
     gaps = [Gap(left + (g.x - left) * stretch, g.words) for g in gaps]
-    return x_of, gaps, max(right, end)
+    return x_of, gaps, max(min(right, left + (x - left) * stretch + 150), end)
 
 
 def _lasting(ns: int) -> str:
@@ -260,11 +267,12 @@ def _path(
 
 
 def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:
+    digits = digits_of(ops)
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
     out: list[Tick] = []
     free = 0.0
     for row in sorted(times):
-        words = f"{times[row] / 1e9:.3f} s"
+        words = seconds(times[row], digits)
         if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
             out.append(Tick(x_of[row], words))
             free = x_of[row] + len(words) * 6.4 + 14

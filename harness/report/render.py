@@ -26,8 +26,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("base.css", "report.css")
 SCRIPTS = ("core.js", "lanes.js", "nodes.js", "operations.js", "controls.js", "details.js", "start.js")
 RAW_FILES = (
-    "test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows", "trace", "nodes", "junit.xml",
-)  # fmt: skip
+    *("test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows"),
+    *("trace", "nodes", "junit.xml"),
+)
 
 
 def render(run_folder: Path) -> Path:

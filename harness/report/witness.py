@@ -226,8 +226,10 @@ def _story(
     if not ops:
         return []
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
+    digits = picture.digits_of(ops)
     lines = [
-        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i))) for i, op in enumerate(ops)
+        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i), digits))
+        for i, op in enumerate(ops)
     ]
     first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
     for f in faults:
@@ -249,7 +251,7 @@ def _story(
     return [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
-def _tell(op: WindowOp, bad: bool, letter: str, step: int | None) -> Line:
+def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int) -> Line:
     where = f" at {op.node}" if op.node else ""
     asked = {
         "read": "read",
@@ -257,15 +259,15 @@ def _tell(op: WindowOp, bad: bool, letter: str, step: int | None) -> Line:
         "cas": f"changed {picture.value(op.asked)} to {picture.value(op.new)}",
     }.get(op.f, f"asked {op.f}")
     asked = {"read": "asked"}.get(op.f, asked)
-    start = seconds(op.start_ns)
+    start, end = seconds(op.start_ns, digits), seconds(op.end_ns, digits)
     who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {asked}{where}"
     rows = f"{op.invoke:,}" + (f", {op.complete:,}" if op.complete < FOREVER else ", no answer")
     if op.f == "read" and op.happened:
-        words = f"{who} for the value at {start} and at {seconds(op.end_ns)} was told {picture.value(op.got)}."
+        words = f"{who} for the value at {start} and at {end} was told {picture.value(op.got)}."
     elif op.f == "read":
         words = f"{who} for the value at {start} and got no answer."
     elif op.happened:
-        words = f"{who} at {start}: acknowledged at {seconds(op.end_ns)}."
+        words = f"{who} at {start}: acknowledged at {end}."
     elif op.type is Type.FAIL:
         words = f"{who} at {start}: it certainly did not happen ({op.error or 'refused'})."
     else:

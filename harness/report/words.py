@@ -220,6 +220,8 @@ def _figure(name: str, value: Any) -> str:
     if words.endswith("seconds") and isinstance(value, int | float) and not isinstance(value, bool):
         kind = words.removesuffix("seconds").removesuffix("in ").strip()
         return f"{kind} {amount(value)} s".strip()
+    if words.startswith("seconds ") and isinstance(value, int | float):
+        return f"{amount(value)} s {words.removeprefix('seconds ')}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if any(name.endswith(suffix) for suffix in _UNITS) and isinstance(value, int | float):
             return f"{words} {amount(value, name)}"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from report_verdicts import verdicts
-from report_world import NS, SERVERS, World, play, written
+from report_world import NS, SERVERS, World, kill, play, written
 
 from checkers.columns import COPIES, LOG, TRACE, events_to_table
 
@@ -25,7 +25,7 @@ def build(
     rate_hz: float = 200.0,
     nasty: str | None = None,
 ) -> Path:
-    """Write a run folder.  kind: valid, stale, logs, elections, several, unknown, canary, interrupted, empty.
+    """Write a run folder.  kind: valid, stale, logs, elections, several, kill, unknown, canary, interrupted, empty.
 
     nasty: a hostile text that is put wherever a run can carry text.
     """
@@ -37,6 +37,8 @@ def build(
     if kind == "empty":
         return folder
     play(world, nodes=kind != "canary")
+    if kind == "kill":
+        kill(world)
     checkers = verdicts(world, kind)
     events = written(world)
     if kind == "interrupted":
@@ -153,10 +155,20 @@ def trace_of(world: World, node: str) -> list[dict[str, Any]]:
             ):
                 shown = f.healed_ns / NS + 0.2
         said.append((shown, "high-watermark", epoch, {"offset": i + 1, "hash": i}))
-    said.sort(key=lambda s: s[0])
+    down = [(f.injected_ns / NS, f.healed_ns / NS) for f in world.faults if node in f.nodes and f.card.kind == "kill"]
+    for start, end in down:
+        said = [s for s in said if not start < s[0] < end] + [(end + 0.1, "start", 1, {"offset": 3, "hash": 0})]
+    said = rising(sorted(said, key=lambda s: s[0]))
     empty = {"offset": None, "hash": None, "peer": None, "role": None, "detail": None}
     return [
-        {"node": node, "incarnation": 0, "seq": seq, "time_ns": int(t * NS), "event": event, "epoch": epoch}
+        {
+            "node": node,
+            "incarnation": sum(t > end for _, end in down),
+            "seq": seq,
+            "time_ns": int(t * NS),
+            "event": event,
+            "epoch": epoch,
+        }
         | empty
         | rest
         for seq, (t, event, epoch, rest) in enumerate(said)
@@ -202,9 +214,32 @@ def descriptions(world: World, kind: str, seed: int) -> tuple[dict[str, Any], di
         "steal_s": {},
         "interrupted": kind == "interrupted",
         "recovery": {"needed": not canary, "recovered": True, "seconds": 0.94, "limit_s": 60, "waiting_for": ""},
-        "deaths": [],
+        "deaths": deaths(world) if kind == "kill" else [],
         "final_reads": dict.fromkeys(world.keys, "ok"),
         "declares": dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), not canary),
         "leaders": [{"time_ns": int(a * NS), "node": n, "epoch": e} for e, n, a, _ in world.leads],
     }
     return test, outcome
+
+
+def rising(said: list[tuple[float, str, int, dict[str, Any]]]) -> list[tuple[float, str, int, dict[str, Any]]]:
+    """Without the high watermarks that a node reports late, after it has learnt a higher one."""
+    highest, kept = -1, []
+    for row in said:
+        if row[1] == "high-watermark":
+            if row[3]["offset"] <= highest:
+                continue
+            highest = row[3]["offset"]
+        kept.append(row)
+    return kept
+
+
+def deaths(world: World) -> list[dict[str, Any]]:
+    """The node the second card killed, and one that died of its own."""
+    killed = world.faults[1]
+    mine = {"incarnation": 0, "status": "signal 9", "reason": "fault 2", "excerpt": ""}
+    own = {"incarnation": 0, "status": "exit 1", "reason": "truncation below its mark", "excerpt": "Traceback:\n  log"}
+    return [
+        {"node": killed.nodes[0], "time_ns": killed.injected_ns, "bidden": True} | mine,
+        {"node": "n5", "time_ns": int(world.length_s * 0.9 * NS), "bidden": False} | own,
+    ]

@@ -6,7 +6,7 @@ Values linearise by construction: each answer is what the register held at the o
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -194,3 +194,21 @@ def events_of(world: World, ops: list[Op]) -> list[dict[str, Any]]:
     """History rows of some operations, as a witness carries them."""
     chosen = {(int(o.start * NS), o.process) for o in ops} | {(int(o.end * NS), o.process) for o in ops}
     return [asdict(e) | {"type": int(e.type)} for e in written(world) if (e.time_ns, e.process) in chosen]
+
+
+def kill(world: World) -> None:
+    """Make the second card a kill of n2, the fourth a pause of n3, and skip the last one."""
+    for number, kind, node, state in ((1, "kill", "n2", "dead"), (3, "pause", "n3", "stopped")):
+        running = dict.fromkeys(SERVERS, "running")
+        world.faults[number] = replace(
+            world.faults[number],
+            card=replace(world.faults[number].card, kind=kind, name=f"{kind}-one"),
+            words=f"{node} {state}",
+            cut=(),
+            nodes=(node,),
+            inject_proof=Proof("as ordered", {}, running | {node: state}),
+            heal_proof=Proof("as ordered", {}, running),
+        )
+    world.faults[4] = replace(
+        world.faults[4], achieved=Achieved.SKIPPED, reason="nobody led", injected_ns=-1, healed_ns=-1
+    )

@@ -49,6 +49,10 @@ def visible(html: str) -> str:
         ("logs", ["Offset", "epoch 2", "n4", "high watermark when its log was copied"]),
         ("elections", ["Votes of epoch 3", "became leader", "leader of epoch 3"]),
         ("several", ["3 violations", "3 checkers found 3 violations in all"]),
+        (
+            "kill",
+            ["n2 dead", "stopped", "5 was skipped", "nobody led", "killed by a fault", "unbidden", "Its last words"],
+        ),
         ("unknown", ["Unknown: share of ok operations in faults", "does not show enough to count as a pass"]),
         ("canary", ["Valid: 2 checkers", "No fault was injected"]),
         ("interrupted", ["Unknown: this run has not been judged", "interrupted", "results.json is not there"]),

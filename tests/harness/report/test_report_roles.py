@@ -1,0 +1,88 @@
+"""Roles, deposed leaders and high watermarks, from traces and, where there are none, from what the harness saw."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from report_runs import build
+
+from harness.report import faults, roles
+from harness.report.background import background
+from harness.report.load import ReportData, load
+
+NS = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("runs") / "stale", "stale")
+
+
+def of(data: ReportData, node: str) -> list[roles.Segment]:
+    return [s for s in roles.segments(data) if s.node == node]
+
+
+def test_the_roles_of_a_node_fill_its_time_without_overlap(folder: Path) -> None:
+    data = load(folder)
+    for node in data.servers:
+        mine = of(data, node)
+        assert mine[-1].end_ns == data.end_ns
+        assert all(a.end_ns == b.start_ns for a, b in itertools.pairwise(mine))
+
+
+def test_a_leader_is_deposed_from_its_successors_election_to_its_own_end(folder: Path) -> None:
+    data = load(folder)
+    found = roles.deposed(data, roles.segments(data))
+    led = roles.leaders(roles.segments(data))
+    assert [d.epoch for d in found] == [1, 2]
+    assert found[0].start_ns == led[1].start_ns and found[0].end_ns == led[0].end_ns
+    assert found[0].reads == 1, "the one stale read of this run"
+
+
+def test_what_befell_the_node_is_told_without_guessing_at_causes(folder: Path) -> None:
+    data = load(folder)
+    all_roles, all_faults = roles.segments(data), faults.views(data)
+    old = roles.deposed(data, all_roles)[0]
+    told = background(old.node, old.start_ns + 100_000_000, all_faults, all_roles)
+    assert told.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
+    assert "fault 1 (leader-with-c1) had been in force" in told
+    assert background("n9", data.end_ns, [], all_roles) == ""
+
+
+def test_without_traces_the_harness_own_view_is_drawn(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "tables")
+    data = load(tmp_path / "run")
+    led = roles.leaders(roles.segments(data))
+    assert [s.epoch for s in led] == [1, 2, 3]
+    assert {s.role for s in roles.segments(data)} == {"leader", "follower"}
+    assert roles.watermarks(data).of == {}
+
+
+def test_a_killed_node_is_down_until_it_starts_again(tmp_path: Path) -> None:
+    data = load(build(tmp_path / "kill", "kill"))
+    fault = data.faults[1]
+    down = [s for s in of(data, "n2") if s.role == roles.DEAD]
+    assert [(s.start_ns, s.end_ns) for s in down] == [(fault["injected_ns"], fault["healed_ns"] + NS // 10)]
+    died = [s for s in of(data, "n5") if s.role == roles.DEAD]
+    assert died[-1].end_ns == data.end_ns
+
+
+def test_high_watermarks_are_unknown_until_learnt(folder: Path) -> None:
+    marks = roles.watermarks(load(folder))
+    assert set(marks.of) == {"n1", "n2", "n3", "n4", "n5"}
+    for series in marks.of.values():
+        assert series[0] == -1
+        known = series[series >= 0]
+        assert (known[1:] >= known[:-1]).all()
+
+
+def test_nonsense_in_the_outcome_is_ignored(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run" / "outcome.json").write_text(json.dumps({"leaders": ["?"], "deaths": 3, "phases": [None]}))
+    data = load(tmp_path / "run")
+    assert roles.segments(data) and data.end_ns > 0
