@@ -29,8 +29,8 @@ from system_under_test.subject import NodeStatus, ProcessState
 HEAL_PROOF_LIMIT_S = 5.0
 """How long a heal may take to show: address resolution and a restarted process need a moment."""
 HEAL_ALL_LIMIT_S = 40.0
-MEASURE_AGAIN = 2
-"""A sender starved of CPU gets another window; a link that was seen open when ordered cut gets none."""
+MEASURE_AGAIN = 4
+"""A sender starved of CPU gets more windows, and they add up; a link seen open when ordered cut gets none."""
 _POLL_S = 0.2
 
 T = TypeVar("T")
@@ -207,7 +207,7 @@ class _Player:
         proof = await _measured(self.cluster, fault)
         for _ in range(MEASURE_AGAIN):
             if proof.verdict == INDETERMINATE:
-                proof = await _measured(self.cluster, fault)
+                proof = await _measured(self.cluster, fault, earlier=proof)
         outcome, reason = achieved(proof, None)
         self._change(achieved=outcome, reason=reason, inject_proof=proof)
         self._conclude(f"inject-{card.kind}", proof)
@@ -293,22 +293,22 @@ async def _heal_all(cluster: Cluster, restart: frozenset[str]) -> Proof:
     return await _until_as_ordered(measure, problems)
 
 
-async def _measured(cluster: Cluster, fault: Fault, healed: bool = False) -> Proof:
+async def _measured(cluster: Cluster, fault: Fault, healed: bool = False, earlier: Proof | None = None) -> Proof:
     """What the fault's order (or, healed, its undoing) looks like in the data plane and the process table."""
     if isinstance(fault, Partition):
-        return await _links_measured(cluster, () if healed else fault.cut)
+        return await _links_measured(cluster, () if healed else fault.cut, earlier)
     state: ProcessState = "running" if healed else "stopped" if isinstance(fault, Pause) else "dead"
     return await _states_measured(cluster, dict.fromkeys(fault.nodes, state))
 
 
-async def _links_measured(cluster: Cluster, cut: Collection[Link]) -> Proof:
+async def _links_measured(cluster: Cluster, cut: Collection[Link], earlier: Proof | None = None) -> Proof:
     try:
         beacons = await cluster.observe(WINDOW_S, INTERVAL_MS)
     except CannotInject:  # a backend that cannot touch links has nothing there to prove
         return Proof(INDETERMINATE if cut else AS_ORDERED, wrong=("this backend observes no links",) if cut else ())
     except OSError as problem:
         return Proof(INDETERMINATE, wrong=(f"the links could not be observed: {_told(problem)}",))
-    return links_proof(cut, (*cluster.servers, *cluster.clients), beacons)
+    return links_proof(cut, (*cluster.servers, *cluster.clients), beacons, earlier)
 
 
 async def _states_measured(cluster: Cluster, ordered: Mapping[str, ProcessState]) -> Proof:

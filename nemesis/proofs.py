@@ -27,12 +27,18 @@ _WORDS_MAX = 12
 """A total failure would otherwise list every pair of nodes."""
 
 
-def links_proof(cut: Collection[Link], nodes: Sequence[str], beacons: Mapping[Link, Beacons]) -> Proof:
+def links_proof(
+    cut: Collection[Link], nodes: Sequence[str], beacons: Mapping[Link, Beacons], earlier: Proof | None = None
+) -> Proof:
     """Whether exactly the links in `cut`, out of all directed pairs of `nodes`, are silent.
 
     A link is cut if 0 of at least `SENT_MIN` beacons arrived, open if at least one did, else indeterminate.  One link
     found contrary to order outweighs any number of indeterminate ones.
+    earlier: the proof of a window before this one, under the same fault; its beacons count too, so that a sender
+    starved of CPU needs more windows, not luck.
     """
+    if earlier is not None:
+        beacons = _added(beacons, earlier.links)
     contrary: list[str] = []
     unclear: list[str] = []
     for a, b in permutations(nodes, 2):
@@ -96,6 +102,15 @@ def achieved(inject: Proof | None, heal: Proof | None) -> tuple[Achieved, str]:
     if inject is None:
         return Achieved.INDETERMINATE, "it was not measured after inject"
     return Achieved.INSTALLED, ""
+
+
+def _added(beacons: Mapping[Link, Beacons], earlier: Mapping[str, tuple[int, int]]) -> dict[Link, Beacons]:
+    total = dict(beacons)
+    for words, (sent, received) in earlier.items():
+        a, _, b = words.partition(">")
+        seen = total.get((a, b), Beacons(0, 0))
+        total[a, b] = Beacons(seen.sent + sent, seen.received + received)
+    return total
 
 
 def _shortened(words: Sequence[str]) -> tuple[str, ...]:
