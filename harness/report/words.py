@@ -55,7 +55,11 @@ def headline(results: Mapping[str, Any]) -> str:
 def in_all(found: Sequence[Finding]) -> str:
     """How many violations there are, if more than one: a sentence, or ""."""
     by = len({f.checker for f in found})
-    return f"{_count(by, 'checker').capitalize()} found {len(found)} violations in all." if len(found) > 1 else ""
+    return (
+        f"{'One checker' if by == 1 else f'{by} checkers'} found {len(found)} violations in all."
+        if len(found) > 1
+        else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)
