@@ -21,7 +21,7 @@ what), `reads`, `voter` (memory and verbs), `commitment`, `election`, `leadershi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
@@ -65,6 +65,7 @@ class Core:
     def __init__(self, identity: Identity, log: LogView, state: QuorumState, random: Random, now: float) -> None:
         self._voter = Voter(identity, log, state, random, now)
         self._halted = False
+        self._deadline = math.inf
 
     @property
     def role(self) -> Role:
@@ -103,10 +104,7 @@ class Core:
 
     def deadline(self) -> float:
         """When `tick` is needed next; may lie in the past, or be infinite."""
-        if self._halted:
-            return math.inf
-        due = [due for _, due, _ in _wanted(self._voter)]
-        return min([_timer(self._voter), *due])
+        return self._deadline
 
     def on_request(self, now: float, token: int, connection: int, request: RaftRequest) -> list[Effect]:
         """Answered by Reply(token, ...), in this list or, for a Fetch that waits for news, in a later one."""
@@ -148,9 +146,9 @@ class Core:
             )
         try:
             action()
-            _send_wanted(voter, now)
+            self._deadline = min(_send_wanted(voter, now), _timer(voter))
         except Halt as halt:
-            self._halted = True
+            self._halted, self._deadline = True, math.inf
             voter.emit(fatal(halt))
         return voter.effects
 
@@ -302,33 +300,57 @@ def _is_usable(voter: Voter, now: float, peer: int, response: RaftResponse) -> b
 # Sending
 
 
-def _wanted(voter: Voter) -> Iterator[tuple[int, float, Callable[[], RaftRequest]]]:
-    """What this state still has to send: (peer, when, the request); at most one of a kind is on its way to a peer."""
-    state = voter.state
+def _send_wanted(voter: Voter, now: float) -> float:
+    """Send all that is due; returns when something is due next."""
+    next_due = math.inf
+    for peer, due in _wanted(voter):
+        if now < due:
+            next_due = min(next_due, due)
+            continue
+        voter.send(peer, _request_for(voter, peer))
+        if isinstance(voter.state, Leader):
+            voter.state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2
+    return next_due
+
+
+def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
+    """To whom this state still has something to say, and when; one request of a kind is on its way at a time."""
+    state, kind, retry_at = voter.state, _KIND[voter.role], voter.retry_at
+    peers: Iterable[int]
     match state:
         case Follower(leader_id=leader_id):
-            if not voter.is_busy(leader_id, FetchRequest):
-                yield leader_id, voter.retry_at.get(leader_id, -math.inf), partial(replication.fetch_request, voter)
+            peers = (leader_id,)
         case Prospective() | Candidate():
-            for peer in voter.others:
-                if not state.votes.answered(peer) and not voter.is_busy(peer, VoteRequest):
-                    yield peer, voter.retry_at.get(peer, -math.inf), partial(election.vote_request, voter, peer)
-        case Leader():
-            for peer in voter.others:
-                if not voter.is_busy(peer, BeginQuorumEpochRequest):
-                    due = leadership.begin_due(voter, state, peer)
-                    yield peer, due, partial(leadership.begin_request, voter, peer)
+            peers = [peer for peer in voter.others if not state.votes.answered(peer)]
         case Resigned(untold=untold):
-            for peer in sorted(untold):
-                if not voter.is_busy(peer, EndQuorumEpochRequest):
-                    yield peer, voter.retry_at.get(peer, -math.inf), partial(leadership.end_request, voter, state)
+            peers = sorted(untold)
+        case Leader():
+            peers = voter.others
         case Unattached():
-            return
+            peers = ()
+    for peer in peers:
+        if (peer, kind) not in voter.in_flight:
+            due = leadership.begin_due(voter, state, peer) if isinstance(state, Leader) else -math.inf
+            yield peer, max(due, retry_at.get(peer, -math.inf))
 
 
-def _send_wanted(voter: Voter, now: float) -> None:
-    for peer, due, request in list(_wanted(voter)):
-        if now >= due:
-            voter.send(peer, request())
-            if isinstance(voter.state, Leader):
-                voter.state.followers[peer].begin_due = now + voter.timing.fetch_timeout_s / 2
+_KIND: dict[Role, type[RaftRequest] | None] = {
+    Role.UNATTACHED: None,
+    Role.PROSPECTIVE: VoteRequest,
+    Role.CANDIDATE: VoteRequest,
+    Role.LEADER: BeginQuorumEpochRequest,
+    Role.FOLLOWER: FetchRequest,
+    Role.RESIGNED: EndQuorumEpochRequest,
+}
+
+
+def _request_for(voter: Voter, peer: int) -> RaftRequest:
+    match voter.state:
+        case Follower():
+            return replication.fetch_request(voter)
+        case Leader():
+            return leadership.begin_request(voter, peer)
+        case Resigned() as resigned:
+            return leadership.end_request(voter, resigned)
+        case _:
+            return election.vote_request(voter, peer)

@@ -21,7 +21,7 @@ yet what its predecessors acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from system_under_test.kraft.raft.quorum import held_by_majority
 
@@ -71,6 +71,8 @@ class Reads:
 
     def take_proved(self) -> list[tuple[int, int]]:
         """The (token, mark) of every read that a majority has proved by now, in order of arrival."""
+        if not self._noted:
+            return []
         proved_stamp = held_by_majority([self._clock, *(self._confirmed[voter] for voter in self._others)])
         proved = []
         while self._noted and self._noted[0][0] <= proved_stamp:
@@ -78,6 +80,6 @@ class Reads:
             proved.append((token, mark))
         return proved
 
-    def unanswered(self) -> Iterable[int]:
+    def unanswered(self) -> list[int]:
         """The tokens of all reads still waiting."""
         return [*(token for _, token, _ in self._noted), *self._early]

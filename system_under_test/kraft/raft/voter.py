@@ -163,9 +163,6 @@ class Voter:
         self.in_flight.add((peer, type(request)))
         self.emit(Send(peer, request))
 
-    def is_busy(self, peer: int, kind: type[RaftRequest]) -> bool:
-        return (peer, kind) in self.in_flight
-
     def back_off(self, peer: int, now: float) -> None:
         self.retry_at[peer] = now + self.timing.retry_backoff_s
 

@@ -263,8 +263,7 @@ class World:
         node = self.nodes[id]
         if node.core is not None or node.died_of is not None:
             return
-        me = ReplicaKey(id)
-        identity = Identity(CLUSTER_ID, me, tuple(self.nodes), self.timing, self.bugs)
+        identity = Identity(CLUSTER_ID, ReplicaKey(id), tuple(self.nodes), self.timing, self.bugs)
         random = Random(self.random.getrandbits(32))
         node.core = Core(identity, node.disk, node.disk.quorum_state, random, self.now)
         node.tick_at = float("inf")

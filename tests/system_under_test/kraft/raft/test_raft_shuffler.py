@@ -1,0 +1,232 @@
+"""Thousands of shuffled histories keep every invariant; planted bugs, mutants and faulty executors do not.
+
+A seed that once found a mistake belongs into `REMEMBERED`, with a word on what it found.
+"""
+
+from dataclasses import replace
+from itertools import islice
+from unittest.mock import patch
+
+import pytest
+import shuffler
+from raft_invariants import (
+    AGREEMENT,
+    COMMITTED_LOST,
+    DURABLE_FIRST,
+    ELECTION_SAFETY,
+    EPOCHS,
+    HIGH_WATERMARKS,
+    LIVENESS,
+    LOG_MATCHING,
+    NO_EXCEPTION,
+    NO_FATAL,
+    ON_A_MAJORITY,
+    READS,
+    VOTE_ONCE,
+)
+from raft_world import World
+from shuffler import shuffle
+
+from system_under_test.kraft.raft import commitment, core, decisions, election, states
+from system_under_test.kraft.raft.effects import Append, Flush, Persist, Reply
+from system_under_test.kraft.raft.messages import QuorumState
+from system_under_test.kraft.raft.reads import Reads
+from system_under_test.kraft.raft.states import Follower, Role
+
+CHUNK = 50
+CHUNKS = 16
+NIGHTLY_CHUNKS = 240
+
+REMEMBERED = {
+    67: "two requests at once on one connection: the second one's answer was lost, and its voter never fetched again",
+}
+
+
+def assert_sound(outcome):
+    assert not outcome.violations, f"seed {outcome.seed}: {outcome.violations[0]}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_shuffled_histories_keep_every_promise(chunk):
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        assert_sound(shuffle(seed))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("chunk", range(CHUNKS, CHUNKS + NIGHTLY_CHUNKS))
+def test_many_more_shuffled_histories_keep_every_promise(chunk):
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        assert_sound(shuffle(seed))
+
+
+@pytest.mark.parametrize("seed", REMEMBERED)
+def test_remembered_seeds(seed):
+    assert_sound(shuffle(seed))
+
+
+def test_a_seed_decides_everything():
+    first: list[str] = []
+    second: list[str] = []
+    assert shuffle(5, story=first) == shuffle(5, story=second)
+    assert first == second
+    assert len(first) > 100
+
+
+def test_the_histories_are_worth_shuffling():
+    """Elections, commits and reads really happen under the storms, else the rest proves nothing."""
+    outcomes = [shuffle(seed) for seed in range(40)]
+    assert sum(outcome.elections for outcome in outcomes) > 80
+    assert sum(outcome.acknowledged for outcome in outcomes) > 400
+    assert sum(outcome.reads for outcome in outcomes) > 400
+    assert max(outcome.calm_s for outcome in outcomes) < shuffler.CALM_LIMIT_S / 2
+
+
+# Planted bugs
+
+FOUND_BY = {
+    "stale-read": {READS},
+    "minority-commit": {ON_A_MAJORITY, COMMITTED_LOST},
+    "divergence-by-offset": {LOG_MATCHING},
+    "lone-vote": {ELECTION_SAFETY},
+    "double-vote": {VOTE_ONCE, ELECTION_SAFETY},
+}
+WITHIN_SEEDS = 60
+
+
+def hunt(wanted, bugs=(), within=WITHIN_SEEDS):
+    """The seeds, in order, that exposed something new, until all of `wanted` is found."""
+    found, seeds = set(), []
+    for seed in range(within):
+        invariants = shuffle(seed, bugs, to_the_end=True).invariants
+        if invariants & wanted - found:
+            found |= invariants
+            seeds.append(seed)
+        if wanted <= found:
+            return seeds
+    raise AssertionError(f"{wanted - found} not found within {within} seeds")
+
+
+def test_every_planted_bug_is_hunted():
+    assert FOUND_BY.keys() == decisions.BUGS.keys()
+
+
+@pytest.mark.parametrize("bug", FOUND_BY)
+def test_planted_bugs_are_found_by_the_invariant_they_break(bug):
+    for seed in hunt(FOUND_BY[bug], [bug]):
+        assert_sound(shuffle(seed))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_stale_read_breaks_nothing_but_reads(seed):
+    assert shuffle(seed, ["stale-read"], to_the_end=True).invariants <= {READS}
+
+
+# Mutants: mistakes of ours that nobody planted
+
+
+def forget_vote(voter, now, epoch, leader_id):
+    """The voted key is lost on a transition within the epoch."""
+    voter.enter(Follower(epoch, leader_id, voter.fetch_timeout(now)), QuorumState(epoch, leader_id, None))
+
+
+def lead_again(voter, now, start=core._start):
+    """A restarted leader goes on in its epoch."""
+    start(voter, now)
+    if voter.role == Role.RESIGNED:
+        followers = {other: states.Progress() for other in voter.others}
+        deadline = election.quorum_deadline(voter, now)
+        voter.state = states.Leader(voter.epoch, voter.end_offset, followers, deadline, Reads(voter.others))
+        voter.announce()
+
+
+def ignore_epochs(voter, now, request, vote=election.on_vote_request):
+    """Votes go to the longer log, of whatever epoch."""
+    claimed = min(voter.end_epoch, request.epoch - (not request.pre_vote))
+    return vote(voter, now, replace(request, last_epoch=claimed))
+
+
+def confirm_at_once(self, voter, connection):
+    """Every Fetch confirms every read, whenever it was sent."""
+    if voter in self._confirmed:
+        self._confirmed[voter] = self._clock
+
+
+def take_old_mark(voter, leader):
+    """A new leader takes the mark it knew as a follower for its own."""
+    return voter.high_watermark
+
+
+def never_campaign(voter, now):
+    """A voter that should campaign waits on."""
+    voter.state.election_deadline = now + 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "mutant", "wanted", "within"),
+    [
+        pytest.param(election, "become_follower", forget_vote, {VOTE_ONCE}, 10, id="vote forgotten"),
+        pytest.param(core, "_start", lead_again, {ELECTION_SAFETY}, 20, id="leads again after a restart"),
+        pytest.param(election, "on_vote_request", ignore_epochs, {COMMITTED_LOST}, 600, id="votes by length"),
+        pytest.param(Reads, "fetched", confirm_at_once, {READS}, 400, id="every fetch confirms"),
+        pytest.param(commitment, "announced_mark", take_old_mark, {NO_FATAL}, 60, id="predecessor's mark announced"),
+        pytest.param(decisions, "majority", lambda count: count // 2, {ELECTION_SAFETY}, 100, id="half is a majority"),
+        pytest.param(decisions, "held_by_majority", max, {ON_A_MAJORITY, COMMITTED_LOST}, 60, id="any end commits"),
+        pytest.param(states, "LEGAL", {}, {NO_EXCEPTION}, 1, id="no transition is legal"),
+        pytest.param(election, "become_prospective", never_campaign, {LIVENESS}, 5, id="nobody campaigns"),
+    ],
+)
+def test_mutants_are_found(owner, name, mutant, wanted, within):
+    with patch.object(owner, name, mutant):
+        hunt(wanted, within=within)
+
+
+# Faulty executors: the order of effects is the contract
+
+
+def swap(effects, first, second):
+    """Every `second` that follows a `first` is carried out before it."""
+    ahead = [effect for effect in effects if isinstance(effect, second)]
+    late = [effect for effect in effects if not isinstance(effect, second)]
+    return ahead + late if any(isinstance(effect, first) for effect in effects) else effects
+
+
+def without(effects, kind):
+    return [effect for effect in effects if not isinstance(effect, kind)]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "wanted"),
+    [
+        (lambda effects: without(effects, Flush), {DURABLE_FIRST, ON_A_MAJORITY}),
+        (lambda effects: swap(effects, Append, Flush), {DURABLE_FIRST, ON_A_MAJORITY}),
+        (lambda effects: swap(effects, Persist, Reply), {DURABLE_FIRST}),
+        (lambda effects: without(effects, Persist), {DURABLE_FIRST, ELECTION_SAFETY}),
+    ],
+    ids=["no flush", "flush before append", "vote told before it is durable", "votes never written"],
+)
+def test_faulty_executors_are_found(monkeypatch, tamper, wanted):
+    build = World.__init__
+
+    def faulty(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        self.tamper = tamper
+
+    monkeypatch.setattr(World, "__init__", faulty)
+    hunt(wanted)
+
+
+# The watch itself
+
+
+def test_the_watch_sees_what_no_bug_of_ours_brings_about():
+    world = World(3)
+    world.elect()
+    watch = world.watch
+    watch.persisted(1, QuorumState(5), QuorumState(4), voted_now=False)
+    watch.committed(1, 0, None)
+    for disk in islice((node.disk for node in world.nodes.values()), 2):
+        disk.append([replace(disk.batches[0], base_offset=disk.end_offset, body=id(disk))])
+    for voter in (1, 2):
+        watch.appended(voter, 1)
+        watch.committed(voter, 2, None)
+    assert {violation.invariant for violation in watch.violations} == {EPOCHS, HIGH_WATERMARKS, LOG_MATCHING, AGREEMENT}
