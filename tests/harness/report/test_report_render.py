@@ -176,3 +176,13 @@ def test_a_report_is_there_before_its_reader_gets_impatient(tmp_path: Path) -> N
     spent_s = time.process_time() - began
     assert spent_s < 4.0, "about 1 s of CPU on an idle machine"
     assert page.stat().st_size < 2_000_000
+
+
+def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "several")
+    results = json.loads((folder / "results.json").read_text())
+    results["checkers"]["election-safety"]["witness"] *= 4
+    (folder / "results.json").write_text(json.dumps(results))
+    html = render(folder).read_text()
+    assert html.count('class="folded"') == 3
+    assert html.count('<article class="finding"') == 6
