@@ -20,6 +20,7 @@ from rich.table import Table
 from checkers.history import MalformedHistory
 from checkers.verdict import HARNESS_FAILED
 from harness.backends.backend import BackendUnavailable
+from harness.check import check, check_logs
 from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, check_names, load_subject
 from harness.spec import Spec, WrongSpec
 from nemesis.deck import NEMESES, BadSchedule
@@ -181,6 +182,10 @@ def clean_up() -> None:
     click.echo("\n".join(f"removed what {name} had left" for name in removed) or "nothing was left behind")
 
 
+cli.add_command(check)
+cli.add_command(check_logs)
+
+
 def main() -> None:
     """Run the command line; every refusal is one sentence on stderr and exit code 3."""
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
@@ -210,8 +215,7 @@ def _tell(console: Console, results: dict[str, Any]) -> None:
         console.print(f"  [{colour}]{entry['verdict']:>14}[/]  {name:<22} ", end="")
         console.print(why, highlight=False, markup=False)
     console.print()
-    console.print(f"[{_COLOUR[verdict]}]{verdict.upper()}[/] ", end="")
-    console.print(results.get("summary", ""), highlight=False, markup=False)
+    console.print(results.get("summary", verdict), highlight=False, markup=False, style=_COLOUR[verdict])
     console.print(f"report: {results['report']}", highlight=False, markup=False)
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
     raise click.exceptions.Exit(results["exit_code"])

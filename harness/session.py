@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
     try:
         backend = choose_backend(spec, progress)
         spark.start_in_background()
+        threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
         run = RunFolder.create(results.resolve(), spec)
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
@@ -82,6 +84,13 @@ def judge_again(root: Path, spark_master: str | None, in_process: bool, console:
         progress.stop()
         if spark is not None:
             spark.stop()
+
+
+def _prewarm_report() -> None:
+    """Plots take a second to import; better while nodes come up than while the user waits for the report."""
+    from harness.report import prewarm
+
+    prewarm()
 
 
 async def _interruptible(conductor: Conductor) -> None:

@@ -128,7 +128,7 @@ def known_bug(subject: str, name: str) -> Bug | None:
 
     try:
         return load_subject(subject).bugs.get(name)
-    except (WrongSpec, ImportError, AttributeError):
+    except (WrongSpec, ImportError):
         return None
 
 

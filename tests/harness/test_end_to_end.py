@@ -1,0 +1,116 @@
+"""A small run on every backend with nodes: valid when nothing is planted, found when something is, gone when killed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.backends import docker, namespaces
+from harness.nightly import found
+from harness.registry import load_subject
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "100", "--keys", "5", "--concurrency", "6")
+
+no_docker, no_namespaces = docker.why_unavailable(), namespaces.why_unavailable()
+on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
+in_namespaces = (
+    pytest.mark.namespaces,
+    pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}"),
+)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def command(results: Path, backend: str, seed: int, *words: str) -> list[str]:
+    run = ["run", "--backend", backend, "--results", str(results), "--seed", str(seed), *SMALL, *words]
+    return [sys.executable, "-m", "harness", *run]
+
+
+def ended(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def results_of(results: Path) -> dict:
+    return json.loads((results / "latest" / "results.json").read_text())
+
+
+def containers_of(run_id: str) -> list[str]:
+    listing = subprocess.run(
+        ["docker", "ps", "--all", "--quiet", "--filter", f"label=krucible.run={run_id}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listing.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("backend", "subject"),
+    [
+        pytest.param("docker", "kraft", marks=on_docker),
+        pytest.param("namespaces", "etcd", marks=in_namespaces),
+    ],
+)
+def test_a_clean_system_is_valid_under_partitions(tmp_path: Path, backend: str, subject: str) -> None:
+    done = ended(command(tmp_path, backend, 7, "--subject", subject))
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = results_of(tmp_path)
+    assert results["verdict"] == "valid"
+    assert results["judged_by"].startswith("Spark")
+    faults = json.loads((tmp_path / "latest" / "faults.json").read_text())
+    assert [fault["achieved"] for fault in faults] == ["installed"]
+    assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize(
+    "backend", [pytest.param("docker", marks=on_docker), pytest.param("namespaces", marks=in_namespaces)]
+)
+def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path, backend: str) -> None:
+    done = ended(command(tmp_path, backend, 7, "--bug", "minority-commit"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert found(load_subject("kraft").bugs["minority-commit"], results_of(tmp_path))
+
+
+@pytest.mark.docker
+@pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}")
+def test_a_harness_killed_in_the_middle_of_a_fault_leaves_a_history_and_nothing_else(tmp_path: Path) -> None:
+    words = command(tmp_path, "docker", 8)
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for_fault(tmp_path)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    run_id = json.loads((tmp_path / "latest" / "test.json").read_text())["run_id"]
+    until = time.monotonic() + 20
+    while containers_of(run_id) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not containers_of(run_id)
+    judged = ended([sys.executable, "-m", "harness", "analyze", "--in-process", str(tmp_path / "latest")])
+    assert judged.returncode == 2, judged.stdout + judged.stderr
+    assert results_of(tmp_path)["checkers"]["linearizability"]["verdict"] == "valid"
+
+
+@pytest.mark.nightly
+@pytest.mark.docker
+@pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}")
+def test_two_runs_at_once_do_not_disturb_each_other_s_verdicts(tmp_path: Path) -> None:
+    both = [command(tmp_path / str(seed), "docker", seed) for seed in (21, 22)]
+    running = [
+        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in both
+    ]
+    assert {process.wait(timeout=390) for process in running} <= {0, 2}
+
+
+def wait_for_fault(results: Path) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        for faults in results.glob("*/*/faults.json"):
+            if any(fault["injected_ns"] >= 0 for fault in json.loads(faults.read_text())):
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"no fault was injected under {results}")
