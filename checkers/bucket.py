@@ -14,11 +14,14 @@ import pyarrow.parquet as pq
 
 from checkers.columns import HISTORY
 from checkers.history import Type
-from checkers.kernels.operations import KINDS, NIL, OTHER, Events
+from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, Events
 from checkers.seal import dense_processes, dictionary_codes
 
 SIZE_BYTES_PER_ROW = 120
 """What judging a bucket takes at its peak, Arrow columns and arrays together."""
+
+MISMATCH_ERRORS = (None, "mismatch")
+"""`error` of a failed cas that may be read as an answer: the register did not hold what it expected."""
 
 _NEEDED = ["process", "type", "f", "key", "value", "value2"]
 
@@ -38,20 +41,26 @@ def size_bytes(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows) * SIZE_BYTES_PER_ROW
 
 
-def read_bucket(path: Path) -> Bucket:
-    """The events of one bucket as arrays, in index order.  Raises FileNotFoundError or pyarrow.ArrowInvalid."""
-    table = pq.read_table(path, columns=_NEEDED)
+def read_bucket(path: Path, mismatch_observed: bool = False) -> Bucket:
+    """The events of one bucket as arrays, in index order.  Raises FileNotFoundError or pyarrow.ArrowInvalid.
+
+    mismatch_observed: a cas that failed as a mismatch is an operation of kind MISMATCH (see `kernels/operations.py`).
+    """
+    table = pq.read_table(path, columns=[*_NEEDED, *(["error"] if mismatch_observed else [])])
     key, keys = dictionary_codes(table.column("key"))
     function, functions = dictionary_codes(table.column("f"))
     kind_of = np.array([KINDS.get(name, OTHER) for name in functions], np.int8)
     process, process_count = dense_processes(np.asarray(table.column("process").combine_chunks()))
+    kind = kind_of[function]
+    if mismatch_observed:
+        _mark_mismatches(table, process, kind)
     value, wrong = _values(table, "value")
     value2, wrong2 = _values(table, "value2")
     events = Events(
         key,
         process,
         np.asarray(table.column("type").combine_chunks()),
-        kind_of[function],
+        kind,
         value,
         value2,
         (wrong | wrong2).astype(np.int8),
@@ -70,6 +79,18 @@ def function_names(path: Path, key: str) -> list[str]:
     table = pq.read_table(path, columns=["f", "key", "type"])
     asked = pc.and_(pc.equal(table.column("key").cast(pa.string()), key), pc.equal(table.column("type"), Type.INVOKE))
     return sorted(set(table.column("f").filter(asked).cast(pa.string()).to_pylist()))
+
+
+def _mark_mismatches(table: pa.Table, process: npt.NDArray[np.int32], kind: npt.NDArray[np.int8]) -> None:
+    """Give every cas that failed as a mismatch the kind MISMATCH, in both its rows."""
+    error, errors = dictionary_codes(table.column("error"))
+    answers = [-1] + [code for code, text in enumerate(errors) if text in MISMATCH_ERRORS]
+    type_ = np.asarray(table.column("type").combine_chunks())
+    failed = (type_ == Type.FAIL) & (kind == CAS) & np.isin(error, answers)
+    by_process = np.argsort(process, kind="stable")
+    completions = np.flatnonzero(failed[by_process])
+    kind[by_process[completions]] = MISMATCH
+    kind[by_process[completions - 1]] = MISMATCH
 
 
 def _values(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -19,14 +19,16 @@ import numpy as np
 from checkers.bucket import Bucket, read_rows
 from checkers.history import Type
 from checkers.kernels import register
-from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE, Operations
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.register import Key
 from checkers.register_window import Disagreement, Window, as_value, producer_of, smallest_window
 from checkers.verdict import Witness
 
-__all__ = ["Disagreement", "explain"]
+__all__ = ["UNEXPLAINED", "Disagreement", "Story", "explain", "told_by"]
 
 Row = dict[str, Any]
+
+UNEXPLAINED = ", which no order of the operations around it explains"
 
 
 def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
@@ -35,15 +37,19 @@ def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witnes
     Raises Disagreement where the independent search contradicts the kernel.
     """
     key = register.key_of(operations, k)
-    name = bucket.keys[k]
     try:
         window = smallest_window(key, int(operations.positions[k]))
     except Disagreement as problem:
-        raise Disagreement(f"key {name}: {problem}; this is an error of the checker") from problem
-    story = _Story(bucket, operations, k, key, window)
+        raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
+    return told_by(Story(bucket, operations, k, key, window))
+
+
+def told_by(story: Story) -> tuple[int, Witness]:
+    """The index of the answer that no order explains, and the witness in words and rows."""
+    window = story.window
     kind = story.kind()
     facts = {
-        "key": name,
+        "key": story.name,
         "states_before": list(window.states_before),
         "why": story.why(kind),
         "expected": story.expected(),
@@ -61,7 +67,7 @@ def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witnes
     return story.answer(window.culprit)["index"], Witness(kind, story.summary(kind), story.events(), facts=facts)
 
 
-class _Story:
+class Story:
     """The rows behind a window, and the sentences made of them."""
 
     def __init__(self, bucket: Bucket, operations: Operations, k: int, key: Key, window: Window) -> None:
@@ -73,7 +79,7 @@ class _Story:
         shown = [*window.operations, *window.prefix]
         wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
         self._rows = dict(zip(wanted, read_rows(bucket.path, wanted), strict=True))
-        self.overwriters = self._overwriters()
+        self.overwriters = self.find_overwriters()
 
     def _places(self, op: int) -> tuple[int, int]:
         """Rows of invoke and completion.  A completion after the culprit's answer is shown too: it is a fact."""
@@ -95,7 +101,7 @@ class _Story:
         rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
         return tuple(self._rows[row] for row in sorted(rows))
 
-    def _overwriters(self) -> list[int]:
+    def find_overwriters(self) -> list[int]:
         """What of the window stands between the value the culprit saw and the culprit, in order of call."""
         source, seen = int(self.key.a[self.window.culprit]), set()
         while (made_by := producer_of(self.key, source, self.window.limit)) >= 0 and made_by not in seen:
@@ -137,13 +143,15 @@ class _Story:
         who, what = _who(answered), _value(self.key.a[culprit])
         if self.key.kind[culprit] == READ:
             start = f"At {_at(answered)} {who} answered a read of {self.name} with {what}"
+        elif self.key.kind[culprit] == MISMATCH:
+            start = f"At {_at(answered)} {who} refused a cas of {self.name} as not holding {what}"
         else:
             start = f"At {_at(answered)} {who} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
         if kind == "value from nowhere":
             return f"{start}, {self._nobody(culprit)}"
         newest = self._newest_before(culprit)
         if newest is None:
-            return f"{start}, which no order of the operations around it explains"
+            return start + UNEXPLAINED
         row = self.answer(newest)
         before = _span(asked["time_ns"] - row["time_ns"])
         told = "seen" if self.key.kind[newest] == READ else "acknowledged"
@@ -191,9 +199,7 @@ class _Story:
         """What happened in order, then why no order explains it; one sentence each."""
         sentences = []
         if self.window.prefix:
-            held = " or ".join(_value_of(state) for state in self.window.states_before)
-            last = max(self.window.prefix, key=lambda op: int(self.key.ret[op]))
-            sentences.append(f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(last))}")
+            sentences.append(self.before())
         sentences += [f"{letter}: {self._told(op)}" for op, letter in self.letters.items()]
         culprit = self.letters[self.window.culprit]
         value = _value(self.key.a[self.window.culprit])
@@ -203,13 +209,20 @@ class _Story:
             others = " and ".join(self.letters[op] for op in self.overwriters)
             sentences.append(f"Each of {others} and {culprit} took {value} away, and it had been written only once")
         else:
-            sentences += self._overwritten(culprit, value)
+            sentences += self.no_order(culprit, value)
         count = "the one operation" if len(self.letters) == 1 else f"these {len(self.letters)} operations"
         if self.window.rejudged:
             sentences.append(f"An independent search tried every order of {count} and found none that fits")
         return sentences
 
-    def _overwritten(self, culprit: str, value: str) -> list[str]:
+    def before(self) -> str:
+        """What stood before the window, which was replaced by the states it leads to."""
+        held = " or ".join(_value_of(state) for state in self.window.states_before)
+        last = max(self.window.prefix, key=lambda op: int(self.key.ret[op]))
+        return f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(last))}"
+
+    def no_order(self, culprit: str, value: str) -> list[str]:
+        """Why no order of the window explains the culprit's answer."""
         newest = self._newest_before(self.window.culprit)
         if newest is None:
             return [f"However they are ordered, {culprit} cannot find {value}"]
@@ -235,6 +248,7 @@ class _Story:
             )
         answered = self.answer(op)
         result = f", with {_value(self.key.a[op])}" if asked["f"] == "read" else ""
+        result = ", as a mismatch" if kind == MISMATCH else result
         times = f"asked at {_at(asked)} and answered at {_at(answered)}"
         return f"the {what} of process {asked['process']} was {times} by {_who(answered)}{result}"
 
@@ -244,6 +258,8 @@ class _Story:
         listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if self.key.kind[self.window.culprit] == READ:
             return f"an answer of {listed}" if listed else "no answer at all: none would have been right"
+        if self.key.kind[self.window.culprit] == MISMATCH:
+            return "that the cas did match"
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
 
     def listed(self) -> list[Row]:
@@ -254,7 +270,7 @@ class _Story:
                 "process": self.invoke(op)["process"],
                 "f": self.invoke(op)["f"],
                 "saw": as_value(int(self.key.a[op])) if self.key.kind[op] != WRITE else None,
-                "made": self.made(op) if self.key.kind[op] != READ else None,
+                "made": self.made(op) if self.key.kind[op] in (WRITE, CAS) else None,
                 "acknowledged": self.acknowledged(op),
                 "overwrites": op in self.overwriters,
                 "words": self._told(op),
@@ -278,6 +294,8 @@ def _who(row: Row) -> str:
 
 
 def _at(row: Row) -> str:
+    if not row["time_ns"] and row["index"]:
+        return f"index {row['index']}"  # some histories of others have no times
     return f"{row['time_ns'] / 1e9:.3f} s"
 
 

@@ -10,12 +10,12 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from checkers.checker import RunFiles
+from checkers.checker import Budget, Part, RunFiles
 from checkers.columns import HISTORY, events_to_table
 from checkers.history import Event, Type
 from checkers.kernels import register
 from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
-from checkers.linearizability import LINEARIZABILITY
+from checkers.linearizability import LINEARIZABILITY, split
 from checkers.pipeline import judge_run
 from checkers.seal import seal
 from checkers.verdict import Verdict
@@ -229,7 +229,11 @@ def as_operations(events: Sequence[Event]) -> Operations:
     return pair_events(arrays, len(number_of), max(e.process for e in events) + 1)
 
 
-def verdict_of(folder: Path, events: Sequence[Event]) -> Verdict:
+def verdict_of(folder: Path, events: Sequence[Event], failed_cas: str = "", steps: int = 0) -> Verdict:
     """The verdict on linearizability of a history, by way of all the files."""
     seal(write_stream(folder, events))
-    return judge_run(RunFiles(folder), [LINEARIZABILITY])["linearizability"]
+    budget = Budget(steps=steps) if steps else None
+    checker = LINEARIZABILITY
+    if failed_cas:
+        checker = replace(checker, split=lambda run: [Part(p.paths, {"failed_cas": failed_cas}) for p in split(run)])
+    return judge_run(RunFiles(folder), [checker], budget=budget)["linearizability"]

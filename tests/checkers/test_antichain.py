@@ -1,0 +1,152 @@
+"""The antichain search: against brute force on tiny histories, the independent search on middling, by construction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_domain import Op, brute_force, correct, judged, nonsense, searched
+
+from checkers.kernels import antichain
+
+HOLDS, NO_ORDER = antichain.LINEARIZABLE, antichain.NO_ORDER
+
+
+def agrees_with_brute_force(rng: Random, cases: int) -> None:
+    seen = {True: 0, False: 0}
+    for _ in range(cases):
+        operations = nonsense(rng, rng.randint(2, 5), rng.randint(2, 4), rng.randint(1, 3))
+        expected = brute_force(operations)
+        assert (judged(operations) == HOLDS) == expected, operations
+        seen[expected] += 1
+    assert min(seen.values()) > cases / 20
+
+
+def agrees_with_the_search(rng: Random, cases: int, smallest: int, largest: int, crash: float = 0.05) -> None:
+    """Correct histories in which up to three answers were changed."""
+    seen = {True: 0, False: 0}
+    for _ in range(cases):
+        domain = rng.randint(2, 5)
+        operations = correct(rng, rng.randint(smallest, largest), rng.randint(2, 5), domain, crash)
+        assert judged(operations) == HOLDS
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(operations))
+            if operations[at].f == "read":
+                operations[at] = replace(operations[at], value=rng.randrange(domain))
+        expected = searched(operations)
+        assert (judged(operations) == HOLDS) == expected, operations
+        seen[expected] += 1
+    assert min(seen.values()) > cases / 20
+
+
+def test_it_agrees_with_brute_force_on_tiny_histories() -> None:
+    agrees_with_brute_force(Random(1), 1500)
+
+
+def test_it_agrees_with_the_independent_search_on_longer_ones() -> None:
+    agrees_with_the_search(Random(2), 150, 30, 80)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 7), st.integers(1, 4))
+def test_it_agrees_with_the_independent_search_whatever_the_shape(
+    seed: int, operations: int, processes: int, domain: int
+) -> None:
+    history = nonsense(Random(seed), operations, processes, domain)
+    assert (judged(history) == HOLDS) == searched(history)
+
+
+@pytest.mark.nightly
+def test_a_million_tiny_histories() -> None:
+    rng = Random()
+    for _ in range(1_000_000):
+        operations = nonsense(rng, rng.randint(2, 10), rng.randint(2, 7), rng.randint(1, 4))
+        assert (judged(operations) == HOLDS) == searched(operations), operations
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_middling_histories() -> None:
+    agrees_with_the_search(Random(), 100_000, 30, 60)
+
+
+@pytest.mark.nightly
+def test_ten_thousand_histories_of_two_hundred_operations() -> None:
+    agrees_with_the_search(Random(), 10_000, 100, 200, crash=0.02)
+
+
+def impossible_read_in(operations: list[Op], at: float) -> Op:
+    """A read at about that share of the history, answered with a value nobody writes."""
+    reads = [o for o in operations if o.f == "read" and o.call > at * len(operations)]
+    return replace(reads[0], value=999)
+
+
+@pytest.mark.parametrize(("processes", "crash"), [(5, 0.0), (5, 0.0005), (30, 0.0)])
+def test_a_large_correct_history_is_accepted_and_one_wrong_answer_in_it_is_not(processes: int, crash: float) -> None:
+    operations = correct(Random(processes), 20_000, processes, 5, crash)
+    assert judged(operations) == HOLDS
+    wrong = impossible_read_in(operations, 1.7)
+    operations = [wrong if o.call == wrong.call else o for o in operations]
+    assert judged(operations) == NO_ORDER
+
+
+@pytest.mark.nightly
+def test_a_million_operations() -> None:
+    operations = correct(Random(), 1_000_000, 5, 5, 0.00001)
+    assert judged(operations) == HOLDS
+    wrong = impossible_read_in(operations, 1.9)
+    assert judged([wrong if o.call == wrong.call else o for o in operations]) == NO_ORDER
+
+
+def test_more_than_sixty_four_operations_may_be_open_at_once() -> None:
+    rng = Random(3)
+    for _ in range(20):
+        operations = correct(rng, 400, 100, 3, 0.2)
+        assert judged(operations) == HOLDS
+    writes = [Op("write", n % 4, None, n, 300 + n) for n in range(150)]
+    reads = [Op("read", n % 4, None, 150 + n, 450 + n) for n in range(100)]
+    assert judged(writes + reads) == HOLDS
+    assert judged([*writes, *reads, Op("read", 9, None, 250, 600)]) == NO_ORDER
+
+
+def test_a_value_may_come_back() -> None:
+    once = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, 3)]
+    assert judged([*once, Op("read", 1, None, 4, 5)]) == NO_ORDER
+    assert judged([*once, Op("write", 1, None, 4, 5), Op("read", 1, None, 6, 7)]) == HOLDS
+
+
+def test_nil_is_the_initial_value_and_may_be_written() -> None:
+    assert judged([Op("read", None, None, 0, 1)]) == HOLDS
+    written = [Op("write", 1, None, 0, 1), Op("write", None, None, 2, 3)]
+    assert judged([*written, Op("read", None, None, 4, 5)]) == HOLDS
+    assert judged([written[0], Op("read", None, None, 4, 5)]) == NO_ORDER
+
+
+def test_a_write_without_an_answer_may_happen_at_any_time_later_or_never() -> None:
+    begun = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, None), Op("read", 1, None, 3, 4)]
+    assert judged(begun) == HOLDS
+    assert judged([*begun, Op("read", 2, None, 5, 6)]) == HOLDS
+    assert judged([*begun, Op("read", 2, None, 5, 6), Op("read", 1, None, 7, 8)]) == NO_ORDER
+
+
+def test_a_failed_cas_taken_as_an_observation_needs_another_value() -> None:
+    held = [Op("write", 1, None, 0, 1)]
+    assert judged([*held, Op("mismatch", 2, None, 2, 3)]) == HOLDS
+    assert judged([*held, Op("mismatch", 1, None, 2, 3)]) == NO_ORDER
+    assert judged([*held, Op("write", 2, None, 2, None), Op("mismatch", 1, None, 3, 4)]) == HOLDS
+
+
+def test_intervals_are_closed_what_returned_before_a_call_comes_first() -> None:
+    both = [Op("write", 1, None, 0, 2), Op("write", 2, None, 1, 3)]
+    assert judged([*both, Op("read", 1, None, 4, 5)]) == HOLDS
+    assert judged([*both, Op("read", 2, None, 4, 5)]) == HOLDS
+    assert judged([*both, Op("read", 2, None, 4, 5), Op("read", 1, None, 6, 7)]) == NO_ORDER
+
+
+def test_budgets_of_steps_and_bytes_end_the_search() -> None:
+    operations = correct(Random(4), 2000, 5, 3)
+    assert judged(operations, steps=100) == antichain.OUT_OF_STEPS
+    crowd = [Op("cas", n % 7, (n * 3 + 1) % 7, n, 200 + n) for n in range(100)]
+    assert judged([Op("write", 0, None, 100, 101), *crowd], size_bytes=20_000) == antichain.OUT_OF_BYTES
