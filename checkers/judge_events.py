@@ -1,0 +1,216 @@
+"""A history by hand: events of any source and the name of a model, to a verdict.
+
+What each model asks, exactly:
+
+    register, cas-register   is there one order of all operations of a key that explains every answer?
+    kv, queue, counter,      the same, of strings, of a first-in-first-out queue, of a sum, of a lock
+    mutex
+    set, append-log          the same, decided outright: answers show the order up to ties
+    unique-ids               was no id handed out twice?
+    FILE.py                  the same as the first, of a model of your own (`checkers/models/own.py`)
+
+A queue is asked first whether values are conserved, a counter whether every read lies within its bounds: both are
+decided for histories of any size, and what violates them is in no order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from checkers import linearizability, model_window
+from checkers.checker import Budget, Part, RunFiles
+from checkers.columns import HISTORY, events_to_table
+from checkers.history import CREATE, NEMESIS, Event, Type
+from checkers.model_search import judge_object
+from checkers.models import append_log, counter, mutex, queue, sets
+from checkers.models.kv import KV
+from checkers.models.model import Model, Operation, Rows, WrongOperation, operations_of
+from checkers.seal import BUCKET
+from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
+
+ONLY_OBJECT = "object"
+"""The key of a history that names none."""
+
+REGISTERS = ("register", "cas-register")
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """Of one object: witnesses if wrong, else a reason if unknown."""
+
+    witnesses: Sequence[Witness] = ()
+    reason: str = ""
+    steps: int = 0
+
+
+def judge_events(
+    events: Sequence[Event],
+    model: str | Model,
+    budget: Budget | None = None,
+    failed_cas: str = linearizability.DID_NOT_HAPPEN,
+) -> Verdict:
+    """The verdict on one history.  model: a name of `MODEL_NAMES`, or a model.
+
+    failed_cas: how registers read a cas that did not match, DID_NOT_HAPPEN or OBSERVED.
+    Raises ValueError for a name that is none.
+    """
+    budget = budget or Budget()
+    if isinstance(model, Model):
+        return _per_object(events, lambda some, rows: _by_search(model, some, budget, rows), model.partition)
+    if model in REGISTERS:
+        return _registers(events, model, budget, failed_cas)
+    if model not in _JUDGES:
+        raise ValueError(f"there is no model {model!r}; there are {', '.join(MODEL_NAMES)}")
+    judge = _JUDGES[model]
+    return _per_object(events, lambda some, rows: judge(some, budget, rows), lambda o: o.key)
+
+
+def _registers(events: Sequence[Event], model: str, budget: Budget, failed_cas: str) -> Verdict:
+    """By way of a bucket, as a run is judged."""
+    asked = [e for e in events if e.process != NEMESIS and e.f != CREATE]
+    if model == "register" and (strange := next((e for e in asked if e.f == "cas"), None)):
+        words = f"index {strange.index}: cas is not an operation of a register; judge it as a cas-register"
+        return Verdict(Validity.UNKNOWN, reason=words)
+    meant = (e for e in asked if e.payload is not None and e.type in (Type.INVOKE, Type.OK))
+    if (wrong := next(meant, None)) is not None:
+        words = f"index {wrong.index}: {wrong.payload:.40} is not a number, and registers here hold numbers"
+        return Verdict(Validity.UNKNOWN, reason=words)
+    table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in asked])
+    with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
+        path = Path(folder) / "bucket-000.parquet"
+        pq.write_table(table.select(BUCKET.names).cast(BUCKET), path)
+        finding = linearizability.judge(Part((str(path),), {"failed_cas": failed_cas}), budget)
+        return linearizability.combine(RunFiles(Path(folder)), [finding])
+
+
+def _per_object(
+    events: Sequence[Event],
+    judge: Callable[[Sequence[Operation], Rows], _Finding],
+    partition: Callable[[Operation], Hashable],
+) -> Verdict:
+    """Judge every object apart; the witnesses of the objects whose violation came first are kept."""
+    operations = operations_of(events)
+    by_object: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        by_object.setdefault(partition(operation), []).append(operation)
+    rows = _rows_of(events)
+    witnesses: list[Witness] = []
+    reasons: list[str] = []
+    steps = 0
+    for name, some in by_object.items():
+        try:
+            finding = judge(some, rows)
+        except (WrongOperation, model_window.Disagreement) as problem:
+            finding = _Finding(reason=str(problem))
+        witnesses += finding.witnesses
+        steps += finding.steps
+        if finding.reason:
+            reasons.append(f"key {name}: {finding.reason}" if name is not None else finding.reason)
+    looked_at: dict[str, int | float | str] = {"keys": len(by_object), "operations": len(operations), "steps": steps}
+    reason = reasons[0] + (f" (and {len(reasons) - 1} keys more)" if len(reasons) > 1 else "") if reasons else ""
+    if witnesses:
+        witnesses.sort(key=lambda w: int(w.events[-1]["index"]) if w.events else 0)
+        return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses[:MAX_WITNESSES]))
+    if reasons:
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if not operations:
+        return Verdict(Validity.NOT_APPLICABLE, reason="no client asked anything")
+    return Verdict(Validity.VALID, looked_at)
+
+
+def _rows_of(events: Sequence[Event]) -> Rows:
+    """From operations to the events they stand for, as dicts with the columns of HISTORY."""
+    at = {event.index: event for event in events}
+
+    def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
+        wanted = {o.call for o in operations} | {o.completed for o in operations if o.completed is not None}
+        chosen = [at[index] for index in sorted(wanted)]
+        return tuple({n: getattr(e, n) for n in HISTORY.names} | {"type": int(e.type)} for e in chosen)
+
+    return rows
+
+
+def _by_search(model: Model, operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    answer = judge_object(model, operations, budget)
+    if answer.linearizable is None:
+        return _Finding(reason=answer.reason, steps=answer.steps)
+    if answer.linearizable:
+        return _Finding(steps=answer.steps)
+    return _Finding([model_window.explain(model, operations, answer.index, budget, rows)], steps=answer.steps)
+
+
+def _queue(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    found = queue.conserved(operations, rows)
+    if found:
+        return _Finding(found, steps=len(operations))
+    finding = _by_search(queue.QUEUE, operations, budget, rows)
+    if finding.reason:
+        return replace(
+            finding, reason=f"no value was lost or made up, but of the order nothing is known: {finding.reason}"
+        )
+    return finding
+
+
+def _counter(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    found = counter.bounds(operations, rows)
+    if found:
+        return _Finding(found, steps=len(operations))
+    finding = _by_search(counter.COUNTER, operations, budget, rows)
+    if finding.reason:
+        return replace(
+            finding, reason=f"every read is within its bounds, but of the order nothing is known: {finding.reason}"
+        )
+    return finding
+
+
+def _mutex(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    matched = mutex.pairs(operations)
+    if matched is None:
+        return _by_search(mutex.MUTEX, operations, budget, rows)
+    clash = mutex.clash(matched)
+    if clash is None:
+        return _Finding(steps=len(operations))
+    involved = [o for pair in clash for o in pair if o is not None]
+    one, other = (pair[0] for pair in clash)
+    held = f"processes {one.process} and {other.process} both held the lock"
+    words = f"{held} (acquired at indices {one.ret} and {other.ret})"
+    return _Finding([Witness("held twice", words, rows(involved), facts={"key": one.key})], steps=len(operations))
+
+
+def _set(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    found, _ = sets.judge(operations, rows)
+    return _Finding(found, steps=len(operations))
+
+
+def _append_log(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    return _Finding(append_log.judge(operations, rows), steps=len(operations))
+
+
+def _unique_ids(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
+    first: dict[Hashable, Operation] = {}
+    for operation in operations:
+        if operation.f != "generate":
+            raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
+        if operation.returned and first.setdefault(operation.output, operation) is not operation:
+            words = f"the id {operation.output!r} was handed out twice"
+            return _Finding([Witness("duplicate", words, rows([first[operation.output], operation]))])
+    return _Finding(steps=len(operations))
+
+
+_JUDGES: dict[str, Callable[[Sequence[Operation], Budget, Rows], _Finding]] = {
+    "kv": lambda operations, budget, rows: _by_search(KV, operations, budget, rows),
+    "queue": _queue,
+    "set": _set,
+    "counter": _counter,
+    "mutex": _mutex,
+    "append-log": _append_log,
+    "unique-ids": _unique_ids,
+}
+
+MODEL_NAMES = (*REGISTERS, *_JUDGES)

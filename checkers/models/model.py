@@ -1,0 +1,155 @@
+"""What a model is: a small object told in Python, and how operations are read from events.
+
+    init() -> state                    the state an object begins in
+    step(state, operation) -> state    the state after the operation, or REFUSED where it could not have been answered
+                                       like that in that state
+    partition(operation) -> name       which object it is about; objects are judged apart (Herlihy & Wing 1990: a
+                                       history is linearizable iff each object's is).  Without it: the event's key
+    describe(operation) -> words       how a witness tells it.  Without it: `f(input) -> output`
+    canonical(operations)              given all operations of one object, a function that maps states nobody can tell
+                                       apart any more to one of them.  Without it: every state stands for itself
+
+States must be hashable and are never changed in place.  `step` is a function: what an operation that never returned
+does (`operation.returned` is False, `output` None) must follow from its input and the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.history import CREATE, NEMESIS, Event, Type
+from checkers.search import REFUSED
+
+__all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
+
+State = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation.
+
+    input: what was asked (the value of the invoke); output: what was answered (the value of the `ok`), None where it
+    never returned.  Lists are tuples, so that both can be hashed.  call, ret: index of its events, ret None where it
+    never returned; index decides order.  time_ns: of its events, for display, the second None where it never returned.
+    completed: index of its completion, an `info` too; None where there is none.
+    """
+
+    f: str
+    input: Hashable
+    output: Hashable
+    key: str | None
+    process: int
+    node: str
+    call: int
+    ret: int | None
+    completed: int | None = None
+    time_ns: tuple[int, int | None] = (0, None)
+
+    @property
+    def returned(self) -> bool:
+        return self.ret is not None
+
+
+Rows = Callable[[Sequence[Operation]], tuple[dict[str, Any], ...]]
+"""From operations to the events they stand for, as dicts with the columns of HISTORY, for witnesses."""
+
+
+class WrongOperation(ValueError):
+    """An operation no such object has; the message names it."""
+
+
+def told(operation: Operation) -> str:
+    asked = "" if operation.input is None else _words(operation.input)
+    if not operation.returned:
+        return f"{operation.f}({asked}), never answered"
+    answer = "" if operation.output == operation.input else f" -> {_words(operation.output)}"
+    return f"{operation.f}({asked}){answer}"
+
+
+def by_key(operation: Operation) -> Hashable:
+    return operation.key
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """See the module.
+
+    observers: the f that change nothing; without an answer they say nothing.
+    process_matters: whether `step` looks at who asked; if not, operations that ask and answer the same are alike.
+    """
+
+    name: str
+    init: Callable[[], State]
+    step: Callable[[State, Operation], object]
+    observers: frozenset[str] = frozenset()
+    process_matters: bool = False
+    partition: Callable[[Operation], Hashable] = by_key
+    describe: Callable[[Operation], str] = told
+    canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
+
+
+def operations_of(events: Iterable[Event]) -> list[Operation]:
+    """The operations of clients, in order of call.
+
+    Left out is what failed (it certainly did not happen) and what set-up did; what is open or `info` never returned.
+    """
+    open_of: dict[int, Event] = {}
+    pairs: list[tuple[Event, Event | None]] = []
+    for event in events:
+        if event.process == NEMESIS or event.f == CREATE:
+            continue
+        if event.type is Type.INVOKE:
+            open_of[event.process] = event
+        elif event.process in open_of:
+            pairs.append((open_of.pop(event.process), event))
+    pairs += [(invoked, None) for invoked in open_of.values()]
+    operations = []
+    for invoked, completion in pairs:
+        if completion is not None and completion.type is Type.FAIL:
+            continue
+        answered = completion if completion is not None and completion.type is Type.OK else None
+        operations.append(
+            Operation(
+                invoked.f,
+                value_of(invoked),
+                None if answered is None else value_of(answered),
+                invoked.key,
+                invoked.process,
+                invoked.node if answered is None else answered.node,
+                invoked.index,
+                None if answered is None else answered.index,
+                None if completion is None else completion.index,
+                (invoked.time_ns, None if answered is None else answered.time_ns),
+            )
+        )
+    return sorted(operations, key=lambda operation: operation.call)
+
+
+def value_of(event: Event) -> Hashable:
+    """The value of an event: an integer, a pair of them, or what its payload says, lists as tuples."""
+    if event.payload is not None:
+        return frozen(json.loads(event.payload))
+    if event.value2 is not None:
+        return event.value, event.value2
+    return event.value
+
+
+def frozen(value: Any) -> Hashable:
+    """JSON that can be hashed: lists as tuples, objects as sorted pairs."""
+    if isinstance(value, list):
+        return tuple(frozen(each) for each in value)
+    if isinstance(value, dict):
+        return tuple(sorted((str(k), frozen(v)) for k, v in value.items()))
+    result: Hashable = value
+    return result
+
+
+def _words(value: Hashable) -> str:
+    if value is None:
+        return "nil"
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:40] + "…" + text[-15:]

@@ -1,0 +1,83 @@
+"""A lock: acquire it, release it.  Decided in O(n log n) where every release follows its process' own acquire.
+
+An acquire and the release that follows it form a block: nothing else may stand between.  That is just what a register
+with unique values asks of a write and a read of its value, so each pair becomes a write and a read of the same fresh
+number and the register kernel decides (`kernels/register.py`; the block lemma).
+
+    acquire never answered       need not have happened: a process that never learned that it holds the lock keeps no
+                                 promise, and taking it would only shut the others out
+    release never answered       happens some time later, or never if nobody follows
+    acquired and never released  held for ever: its block ends after all events
+
+A process that releases what it did not acquire, or acquires twice, is no such history; then the model, which knows no
+owners (as Jepsen's mutex), is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from checkers.kernels import register
+from checkers.kernels.operations import NIL, OPEN, READ, WRITE
+from checkers.kernels.register import Key
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+
+
+def step(state: State, operation: Operation) -> object:
+    match operation.f:
+        case "acquire":
+            return REFUSED if state == "held" else "held"
+        case "release":
+            return "free" if state == "held" else REFUSED
+    raise WrongOperation(f"{operation.f} is not an operation of a mutex (acquire, release)")
+
+
+MUTEX = Model("mutex", init=lambda: "free", step=step)
+
+Pair = tuple[Operation, Operation | None]
+
+
+def pairs(operations: Sequence[Operation]) -> list[Pair] | None:
+    """Every answered acquire with its process' release; None if they do not pair up.  operations in order of call."""
+    holding: dict[int, Operation] = {}
+    found: list[Pair] = []
+    for operation in operations:
+        if operation.f == "acquire" and operation.process not in holding:
+            if operation.returned:
+                holding[operation.process] = operation
+        elif operation.f == "release" and operation.process in holding:
+            found.append((holding.pop(operation.process), operation))
+        else:
+            return None
+    return found + [(acquire, None) for acquire in holding.values()]
+
+
+def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
+    """Two pairs that cannot both have held the lock, or None if all is well."""
+    points = sorted(
+        {o.call for pair in matched for o in pair if o is not None}
+        | {o.ret for pair in matched for o in pair if o is not None and o.ret is not None}
+    )
+    place = {index: at for at, index in enumerate(points)}
+    count = len(matched)
+    end = len(points)
+    kind, value = np.tile(np.array([WRITE, READ], np.int8), count), np.repeat(np.arange(count, dtype=np.int64), 2)
+    call, ret = np.empty(2 * count, np.int32), np.empty(2 * count, np.int32)
+    open_ended = 0
+    for n, (acquire, release) in enumerate(matched):
+        assert acquire.ret is not None
+        call[2 * n], ret[2 * n] = place[acquire.call], place[acquire.ret]
+        if release is not None and release.ret is not None:
+            call[2 * n + 1], ret[2 * n + 1] = place[release.call], place[release.ret]
+        else:
+            call[2 * n + 1] = place[release.call] if release is not None else end
+            ret[2 * n + 1] = end + 1 + open_ended
+            open_ended += 1
+    limit = end + 1 + open_ended
+    key = Key(kind, value, np.full(2 * count, NIL, np.int64), call, np.minimum(ret, OPEN - 1))
+    code, left, right = register.judge_key(key, limit, register.new_scratch(2 * count, limit))
+    if code < register.FIRST_INVALID:
+        return None
+    return matched[left // 2], matched[right // 2]
