@@ -1,0 +1,94 @@
+"""Judging what nodes left behind, without a test: a run folder, or data directories someone collected.
+
+A run folder has traces and copies of each node's data directory, so every checker of logs and traces can look.  Of bare
+data directories only the logs can be compared as they stand: do two of them disagree below an epoch they share?  Nobody
+can tell from them what was acknowledged or committed.
+
+Nothing is written into the folder: tables are made in a temporary one beside which the run's own files are linked.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from checkers.catalog import CATALOG
+from checkers.checker import RunFiles
+from checkers.pipeline import judge_run
+from checkers.verdict import MAX_WITNESSES, Validity, Verdict, combine
+from harness.check import Judged
+from harness.collect import copies_of
+from system_under_test.kraft.files import LOG_FOLDER, write_tables
+from system_under_test.subject import Collected
+
+OF_BARE_LOGS = ("log-matching",)
+OF_RUNS = (
+    "log-matching",
+    "committed-never-lost",
+    "election-safety",
+    "vote-once",
+    "monotonicity",
+    "state-machine-safety",
+)
+
+_DEPTH_MAX = 6
+_LINKED = ("trace", "test.json", "outcome.json", "faults.json")
+
+
+def judge_logs(folder: Path) -> Iterator[Judged]:
+    """One verdict for a folder, over all that its checkers say (`details` has each)."""
+    folder = folder.resolve()
+    is_run = (folder / "copies.json").exists()
+    copies = copies_of(folder) if is_run else data_directories(folder)
+    if not copies:
+        words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
+        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
+        return
+    with tempfile.TemporaryDirectory(prefix="krucible-logs-") as name:
+        root = Path(name)
+        for linked in _LINKED if is_run else ():
+            if (folder / linked).exists():
+                (root / linked).symlink_to(folder / linked)
+        try:
+            write_tables(root, copies, _started(folder))
+        except OSError as problem:
+            yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+            return
+        verdicts = judge_run(RunFiles(root), [CATALOG[checker] for checker in (OF_RUNS if is_run else OF_BARE_LOGS)])
+    yield Judged(str(folder), _together(verdicts))
+
+
+def data_directories(folder: Path) -> list[Collected]:
+    """Every data directory in a folder, as the final copy of a node named after where it lies."""
+    found: list[Path] = []
+    level: Sequence[Path] = [folder]
+    for _ in range(_DEPTH_MAX):
+        deeper: list[Path] = []
+        for place in level:
+            if (place / LOG_FOLDER).is_dir():
+                found.append(place)
+            else:
+                deeper += sorted(p for p in place.iterdir() if p.is_dir() and not p.is_symlink())
+        level = deeper
+    if found == [folder]:
+        return [Collected(0, "final", folder.name, "dead", folder)]
+    return [Collected(0, "final", "-".join(p.relative_to(folder).parts), "dead", p) for p in found]
+
+
+def _started(folder: Path) -> int:
+    test = folder / "test.json"
+    return int(json.loads(test.read_text()).get("started_monotonic_ns", 0)) if test.exists() else 0
+
+
+def _together(verdicts: dict[str, Verdict]) -> Verdict:
+    overall = combine(v.validity for v in verdicts.values())
+    reasons = [f"{name}: {v.reason}" for name, v in verdicts.items() if v.reason]
+    witnesses = [w for v in verdicts.values() for w in v.witnesses][:MAX_WITNESSES]
+    looked_at = {name: str(v.validity) for name, v in verdicts.items()}
+    details = {name: {"verdict": str(v.validity), "looked_at": dict(v.looked_at)} for name, v in verdicts.items()}
+    if overall is Validity.NOT_APPLICABLE:
+        overall = Validity.UNKNOWN
+    reason = "; ".join(reasons) or ("nothing could be looked at" if overall is Validity.UNKNOWN else "")
+    return Verdict(overall, looked_at, reason, tuple(witnesses), details)
