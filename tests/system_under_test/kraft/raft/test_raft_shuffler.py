@@ -34,11 +34,11 @@ from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import Follower, Role
 
 CHUNK = 50
-CHUNKS = 16
+CHUNKS = 12
 NIGHTLY_CHUNKS = 240
 
 REMEMBERED = {
-    67: "two requests at once on one connection: the second one's answer was lost, and its voter never fetched again",
+    67: "the simulated network sent two requests at once on one connection; one voter never fetched again",
 }
 
 
