@@ -12,34 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.history import MalformedHistory
+from checkers.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
 from checkers.verdict import EXIT_CODES, MAX_WITNESSES, Validity, Verdict, Witness, combine
 
-if TYPE_CHECKING:
-    from checkers.spark.session import SparkJudge
-
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One part to judge, with all that a worker needs; small and picklable."""
-
-    judge: Callable[[Part, Budget], Any]
-    part: Part
-    budget: Budget
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What became of a task.  finding: what `judge` returned, None if it failed; failure: why, in one sentence."""
-
-    finding: Any
-    failure: str
-    seconds: float
 
 
 class Verdicts(dict[str, Verdict]):
@@ -58,7 +37,7 @@ class Verdicts(dict[str, Verdict]):
 def judge_run(
     files: RunFiles,
     checkers: Sequence[Checker],
-    spark: SparkJudge | None = None,
+    spark: TaskJudge | None = None,
     progress: Progress | None = None,
     budget: Budget | None = None,
 ) -> Verdicts:
@@ -88,16 +67,6 @@ def judge_run(
         spent = time.perf_counter() - began + split.seconds + sum(j.seconds for j in mine)
         verdicts.seconds[checker.name] = round(spent, 4)
     return verdicts
-
-
-def judge_task(task: Task) -> Judged:
-    """Judge one part where this is called: in process or in a Spark worker.  Never raises."""
-    began = time.perf_counter()
-    try:
-        return Judged(task.judge(task.part, task.budget), "", time.perf_counter() - began)
-    except Exception as problem:  # noqa: BLE001 - a judge that breaks says nothing of the run, and must not stop others
-        names = ", ".join(Path(path).name for path in task.part.paths) or "a part without files"
-        return Judged(None, f"{names}: {_in_words(problem)}", time.perf_counter() - began)
 
 
 def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
@@ -146,7 +115,7 @@ def _split(files: RunFiles, checker: Checker) -> _Split:
     try:
         return _Split(list(checker.split(files)), "", time.perf_counter() - began)
     except Exception as problem:  # noqa: BLE001 - what a checker cannot even open is unknown, the others go on
-        return _Split((), _in_words(problem), time.perf_counter() - began)
+        return _Split((), in_words(problem), time.perf_counter() - began)
 
 
 def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
@@ -157,13 +126,11 @@ def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
     return judged
 
 
-def _on_spark(spark: SparkJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
+def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
     """Judge on Spark, or here if it did not start; and the words for where it was."""
-    from checkers.spark.java import SparkUnavailable
-
     try:
         return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
-    except SparkUnavailable as problem:
+    except CannotJudge as problem:
         say(f"judging in process: {problem}")
         return _in_process(tasks, say), f"in process ({problem})"
 
@@ -178,7 +145,7 @@ def _combine(files: RunFiles, checker: Checker, judged: Sequence[Judged], split_
     try:
         verdict = checker.combine(files, [j.finding for j in judged if not j.failure])
     except Exception as problem:  # noqa: BLE001 - as above
-        return Verdict(Validity.UNKNOWN, reason=_in_words(problem))
+        return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:
         return verdict
     reason = "; ".join(text for text in (verdict.reason, _told(failures, len(judged))) if text)
@@ -187,20 +154,6 @@ def _combine(files: RunFiles, checker: Checker, judged: Sequence[Judged], split_
 
 def _told(failures: Sequence[str], parts: int) -> str:
     return f"{len(failures)} of {parts} parts could not be judged: {failures[0]}"
-
-
-def _in_words(problem: Exception) -> str:
-    """One sentence of what went wrong, for people who did not write the checker."""
-    match problem:
-        case MemoryError():
-            return "out of memory"
-        case FileNotFoundError() if problem.filename:
-            return f"{problem.filename} is missing"
-        case MalformedHistory() | FileNotFoundError():
-            return str(problem)
-        case _:
-            first_line = (str(problem).splitlines() or [""])[0]
-            return f"{type(problem).__name__}: {first_line}" if first_line else type(problem).__name__
 
 
 def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from checkers.cache_folder import cache_folder
 from checkers.checker import Budget, Part
-from checkers.pipeline import Task
 from checkers.spark.java import SparkUnavailable, find_java
+from checkers.tasks import Task
 from checkers.verdict import Validity
 
 USAGE = "usage: python -m checkers.spark prepare"

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkers.cache_folder import cache_folder
+from checkers.tasks import CannotJudge
 
 JAVA_MIN = 17
 AOT_CACHE_MIN = 25
@@ -36,7 +37,7 @@ exec "{java}" "$@"
 """
 
 
-class SparkUnavailable(RuntimeError):
+class SparkUnavailable(CannotJudge):
     """Spark cannot run here; the message says why and what to do."""
 
 

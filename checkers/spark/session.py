@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from checkers.pipeline import Judged, Task, judge_task
 from checkers.spark.daemon import worker_memory_bytes
 from checkers.spark.java import Java, SparkUnavailable, find_java
+from checkers.tasks import Judged, Task, judge_task
 
 LOCAL = "local[*,4]"
 """All cores, and four attempts per task: with plain local[*] one killed worker fails the whole job."""

@@ -18,10 +18,11 @@ from histories import by_construction, write_stream
 from checkers.checker import Budget, Part, RunFiles
 from checkers.history import Type
 from checkers.linearizability import LINEARIZABILITY
-from checkers.pipeline import Task, Verdicts, judge_run, results_json
+from checkers.pipeline import Verdicts, judge_run, results_json
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
 from checkers.statistics import STATISTICS
+from checkers.tasks import Task
 from checkers.verdict import Validity
 
 pytestmark = pytest.mark.spark
@@ -150,8 +151,9 @@ import sys
 from pathlib import Path
 from checkers.checker import Budget, Part, RunFiles
 from checkers.linearizability import LINEARIZABILITY
-from checkers.pipeline import Task, judge_run
+from checkers.pipeline import judge_run
 from checkers.spark.session import SparkJudge
+from checkers.tasks import Task
 
 def sleeps(part, budget):
     import time
