@@ -1,0 +1,113 @@
+"""Names of anomalies, and which consistency models each of them rules out.
+
+Models (Adya 1999; Adya, Liskov & O'Neil 2000; Daudjee & Salem 2004; Cerone & Gotsman 2016), each forbidding what the
+weaker ones forbid and more:
+
+    read-uncommitted    PL-1     no cycle of ww (G0); a version order exists at all
+    read-committed      PL-2     no reads of aborted or intermediate data (G1a, G1b), no cycle of ww and wr (G1c)
+    repeatable-read     PL-2.99  no cycle with rw at all (our reads are of items, never of predicates)
+    snapshot-isolation  PL-SI    no cycle whose rw are never adjacent (G-single, G-nonadjacent)
+    serializable        PL-3     both of the above
+
+Each has two stronger variants: `strong-session-...` counts the order in which one process ran its transactions as a
+dependency, `strong-...` also real time; strong-serializable is written strict-serializable.  So a cycle that needs
+such an edge has `-process` or `-realtime` behind its name, and rules out only the variants that count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from checkers.kernels import transactions as found
+
+BASE_MODELS = ("read-uncommitted", "read-committed", "repeatable-read", "snapshot-isolation", "serializable")
+_STRONGER = {
+    "read-uncommitted": ("read-committed",),
+    "read-committed": ("repeatable-read", "snapshot-isolation"),
+    "repeatable-read": ("serializable",),
+    "snapshot-isolation": ("serializable",),
+    "serializable": (),
+}
+PLAIN, PROCESS, REALTIME = "", "-process", "-realtime"
+_PREFIX = {PLAIN: "", PROCESS: "strong-session-", REALTIME: "strong-"}
+VARIANTS = (PLAIN, PROCESS, REALTIME)
+
+STRICT_SERIALIZABLE = "strict-serializable"
+
+CYCLES = ("G0", "G1c", "G-single", "G-nonadjacent", "G2-item")
+"""Anomalies that are cycles, worst first; each may end in -process or -realtime."""
+
+KIND_NAMES: Mapping[int, str] = {
+    found.UNWRITTEN_READ: "unwritten-read",
+    found.DUPLICATE_ELEMENTS: "duplicate-elements",
+    found.CYCLIC_VERSIONS: "cyclic-versions",
+    found.INCOMPATIBLE_ORDER: "incompatible-order",
+    found.ABORTED_READ: "G1a",
+    found.DIRTY_UPDATE: "dirty-update",
+    found.INTERMEDIATE_READ: "G1b",
+    found.FUTURE_READ: "future-read",
+    found.INTERNAL: "internal",
+    found.LOST_UPDATE: "lost-update",
+    found.NONLINEARIZABLE_KEY: "nonlinearizable-key",
+}
+
+_RULES_OUT: Mapping[str, tuple[str, ...]] = {
+    "unwritten-read": ("read-uncommitted",),
+    "duplicate-elements": ("read-uncommitted",),
+    "G0": ("read-uncommitted",),
+    "cyclic-versions": ("read-committed",),
+    "incompatible-order": ("read-committed",),
+    "G1a": ("read-committed",),
+    "dirty-update": ("read-committed",),
+    "G1b": ("read-committed",),
+    "future-read": ("read-committed",),
+    "G1c": ("read-committed",),
+    "internal": ("snapshot-isolation",),
+    "lost-update": ("repeatable-read", "snapshot-isolation"),
+    "G-single": ("repeatable-read", "snapshot-isolation"),
+    "G-nonadjacent": ("repeatable-read", "snapshot-isolation"),
+    "G2-item": ("repeatable-read",),
+    "nonlinearizable-key": ("serializable",),
+}
+
+WORST_FIRST = (*(a + v for v in VARIANTS for a in _RULES_OUT if v == PLAIN or a in CYCLES),)
+
+
+def model_name(base: str, variant: str) -> str:
+    name = _PREFIX[variant] + base
+    return STRICT_SERIALIZABLE if name == "strong-serializable" else name
+
+
+MODELS = tuple(model_name(base, variant) for variant in VARIANTS for base in BASE_MODELS)
+"""Every model, the weakest of each variant first."""
+
+
+def ruled_out(anomalies: Iterable[str]) -> list[str]:
+    """The models that a history with these anomalies cannot have come from, in the order of MODELS."""
+    out: set[str] = set()
+    for anomaly in anomalies:
+        variant = next((v for v in (PROCESS, REALTIME) if anomaly.endswith(v)), PLAIN)
+        bases = _RULES_OUT[anomaly.removesuffix(variant)]
+        if anomaly == "nonlinearizable-key":
+            variant = REALTIME
+        for base in bases:
+            for stronger in VARIANTS[VARIANTS.index(variant) :]:
+                out |= {model_name(b, stronger) for b in _and_stronger(base)}
+    return [model for model in MODELS if model in out]
+
+
+def strongest(excluded: Iterable[str]) -> list[str]:
+    """The models left, without those that another one left implies."""
+    left = [model for model in MODELS if model not in set(excluded)]
+    return [model for model in left if not any(model in implied(other) for other in left if other != model)]
+
+
+def implied(model: str) -> set[str]:
+    """The models weaker than a model, and itself."""
+    variant, base = next((v, b) for v in VARIANTS for b in BASE_MODELS if model_name(b, v) == model)
+    weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
+    return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}
+
+
+def _and_stronger(base: str) -> set[str]:
+    return {base}.union(*(_and_stronger(b) for b in _STRONGER[base]))

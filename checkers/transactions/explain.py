@@ -1,0 +1,306 @@
+"""Anomalies in words: each edge of a cycle, each contradiction of a read, with the events they stand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from checkers.kernels import transactions as kinds
+from checkers.kernels.dependencies import PROCESS, REALTIME, RW, WR, WW
+from checkers.kernels.transactions import OK, READ, WRITE
+from checkers.transactions.anomalies import KIND_NAMES, ruled_out
+from checkers.transactions.cycles import NamedCycle, Step
+from checkers.transactions.read import Transcript
+from checkers.verdict import Witness
+
+_KINDS = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
+_LIST_SHOWN_MAX = 12
+
+
+def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
+    """A cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
+    names = _Names(transcript, [step.source for step in cycle.steps])
+    edges = [_edge(transcript, names, step) for step in cycle.steps]
+    path = " -> ".join(
+        [f"{edge['from']} -{edge['kind']}" for edge in edges] + [str(edges[0]["from"])],
+    )
+    summary = f"{cycle.name}: {path}. " + "; ".join(edge["words"] for edge in edges) + ": no order fulfils all of these"
+    return names.witness(cycle.name, summary, {"cycle": edges})
+
+
+def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
+    """An anomaly that the kernels noted (see the table of kinds in `kernels/transactions.py`)."""
+    txns, words = _FINDINGS[kind](transcript, *sample)
+    names = _Names(transcript, txns)
+    summary = f"{KIND_NAMES[kind]}: " + words(names)
+    return names.witness(KIND_NAMES[kind], summary, {})
+
+
+class _Names:
+    """T1, T2, ... for the transactions of one witness."""
+
+    def __init__(self, transcript: Transcript, txns: Sequence[int]) -> None:
+        self._transcript = transcript
+        self._txns = sorted(set(txns))
+        self._names = {t: f"T{i}" for i, t in enumerate(self._txns, 1)}
+
+    def __getitem__(self, t: int) -> str:
+        return self._names[t]
+
+    def witness(self, kind: str, summary: str, facts: dict[str, Any]) -> Witness:
+        txns = self._transcript.txns
+        listed = {
+            self[t]: {
+                "process": int(txns.process[t]),
+                "status": _STATUS[int(txns.status[t])],
+                "operations": [
+                    self._transcript.micro_operation(row) for row in range(int(txns.first[t]), int(txns.first[t + 1]))
+                ],
+            }
+            for t in self._txns
+        }
+        events = sorted((row for t in self._txns for row in self._transcript.rows(t)), key=lambda row: row["index"])
+        return Witness(
+            kind, summary, tuple(events), facts={"transactions": listed, "rules_out": ruled_out([kind]), **facts}
+        )
+
+
+_STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
+
+
+def _edge(transcript: Transcript, names: _Names, step: Step) -> dict[str, Any]:
+    a, b = names[step.source], names[step.target]
+    edge: dict[str, Any] = {"from": a, "to": b, "kind": _KINDS[step.kind]}
+    if step.kind == PROCESS:
+        process = int(transcript.txns.process[step.source])
+        return edge | {"words": f"process {process} ran {a} before {b}"}
+    if step.kind == REALTIME:
+        completed = transcript.rows(step.source)[-1]["index"]
+        invoked = transcript.rows(step.target)[0]["index"]
+        return edge | {"words": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
+    lists = transcript.model == "list-append"
+    told = (_list_edge if lists else _register_edge)(transcript, step)
+    if told is None:
+        return edge | {"words": f"{a} precedes {b} by the order of versions"}
+    key, words = told
+    return edge | {"key": key, "words": words(a, b)}
+
+
+Sentence = Callable[[str, str], str]
+
+
+def _list_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
+    """Which key makes the edge, found by what the two transactions did."""
+    txns = transcript.txns
+    a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
+    b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
+    orders = _ListOrders(transcript)
+    for b in b_rows:
+        key = int(txns.key[b])
+        if step.through >= 0 and step.through != len(txns.status) + key:
+            continue
+        name = transcript.key_name(key)
+        if step.kind == WR and txns.kind[b] == READ and txns.status[step.target] == OK:
+            seen = txns.lists[int(txns.list_first[b]) : int(txns.list_first[b + 1])].tolist()
+            for v in reversed(seen):
+                if any(txns.kind[a] == WRITE and txns.key[a] == key and txns.value[a] == v for a in a_rows):
+                    value = transcript.value_name(key, v)
+                    return name, lambda a, b, value=value, name=name: f"{a} appended {value} to {name}, which {b} read"
+        if txns.kind[b] != WRITE or step.kind == WR:
+            continue
+        new = int(txns.value[b])
+        for a in a_rows:
+            if txns.key[a] != key:
+                continue
+            said = orders.before(a, key, new, step.kind)
+            if said is not None:
+                appended = f"appended {transcript.value_name(key, new)} to {name}"
+                return name, lambda a, b, said=said, appended=appended: said(a, b, appended)
+    return None
+
+
+class _ListOrders:
+    """Why a row of one transaction comes before an append of another, by the longest list of the key."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._longest: dict[int, list[int]] = {}
+
+    def before(self, row: int, key: int, new: int, kind: int) -> Callable[[str, str, str], str] | None:
+        txns, longest = self._transcript.txns, self._of(key)
+        unseen = new not in longest
+        if kind == RW and txns.kind[row] == READ:
+            size = int(txns.list_first[row + 1] - txns.list_first[row])
+            if (unseen and size < len(longest)) or (not unseen and longest.index(new) < size):
+                return None
+            shown = _shown(self._transcript.read_list(row))
+            name = self._transcript.key_name(key)
+            return lambda a, b, did: f"{a} read {name} as {shown}, before {b} {did}"
+        if kind == WW and txns.kind[row] == WRITE and int(txns.value[row]) in longest:
+            old = self._transcript.value_name(key, int(txns.value[row]))
+            if unseen:
+                if longest[-1] != int(txns.value[row]):
+                    return None
+                return lambda a, b, did: (
+                    f"{a} appended {old}, the last element anybody read, before {b} {did}, which nobody read"
+                )
+            if longest.index(int(txns.value[row])) + 1 <= longest.index(new):
+                return lambda a, b, did: f"{a} appended {old} before {b} {did}"
+        return None
+
+    def _of(self, key: int) -> list[int]:
+        if key not in self._longest:
+            txns = self._transcript.txns
+            best: list[int] = []
+            for row in ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist():
+                start, end = int(txns.list_first[row]), int(txns.list_first[row + 1])
+                if end - start > len(best):
+                    best = txns.lists[start:end].tolist()
+            self._longest[key] = best
+        return self._longest[key]
+
+
+def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
+    txns = transcript.txns
+    a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
+    b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
+    for b in b_rows:
+        key, new = int(txns.key[b]), int(txns.value[b])
+        for a in a_rows:
+            if int(txns.key[a]) != key:
+                continue
+            name = transcript.key_name(key)
+            old, value = transcript.value_name(key, int(txns.value[a])), transcript.value_name(key, new)
+            if step.kind == WR and txns.kind[a] == WRITE and txns.kind[b] == READ and int(txns.value[a]) == new:
+                return name, lambda a, b, n=name, v=value: f"{a} wrote {v} to {n}, which {b} read"
+            if step.kind == RW and txns.kind[a] == READ and txns.kind[b] == WRITE and int(txns.value[a]) != new:
+                if int(txns.value[a]) >= 0 and not _follows(transcript, step.target, key, int(txns.value[a])):
+                    continue
+                return (
+                    name,
+                    lambda a, b, n=name, o=old, v=value: (
+                        f"{a} read {n} as {'nil' if o is None else o}, which {b} overwrote with {v}"
+                    ),
+                )
+            if step.kind == WW and txns.kind[a] == WRITE and txns.kind[b] == WRITE:
+                return name, lambda a, b, n=name, o=old, v=value: f"{a} wrote {o} to {n} before {b} wrote {v}"
+    return None
+
+
+def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
+    """Whether transaction t read the value itself before it wrote, or the order comes from linearizable keys."""
+    txns = transcript.txns
+    rows = [r for r in range(int(txns.first[t]), int(txns.first[t + 1])) if int(txns.key[r]) == key]
+    first = rows[0]
+    return txns.kind[first] != READ or int(txns.value[first]) == value
+
+
+def _shown(elements: list[Any]) -> str:
+    if len(elements) <= _LIST_SHOWN_MAX:
+        return json.dumps(elements)
+    ending = json.dumps(elements[-_LIST_SHOWN_MAX:])
+    return f"[... {ending[1:]}"
+
+
+Words = Callable[[_Names], str]
+Told = tuple[list[int], Words]
+
+
+def _owner(transcript: Transcript, row: int) -> int:
+    return int(transcript.txns.first.searchsorted(row, side="right")) - 1
+
+
+def _read_words(transcript: Transcript, row: int) -> str:
+    _, key, answer = transcript.micro_operation(row)
+    return f"{key} as {_shown(answer) if isinstance(answer, list) else answer}"
+
+
+def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Told:
+    key, answer = transcript.micro_operation(row)[1:]
+    value = answer[at] if isinstance(answer, list) else answer
+    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, but nobody ever wrote {value} to {key}"
+
+
+def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Told:
+    value = transcript.read_list(row)[at]
+    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, in which {value} stands twice"
+
+
+def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Told:
+    a, b = _owner(transcript, row), _owner(transcript, longest)
+    key = transcript.micro_operation(row)[1]
+    return (
+        [a, b],
+        lambda n: (
+            f"{n[a]} read {_read_words(transcript, row)} and {n[b]} read {_read_words(transcript, longest)}: "
+            f"from element {at} on neither of them is the beginning of the other, so {key} had two histories"
+        ),
+    )
+
+
+def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Told:
+    return [t, by], lambda n: f"{n[t]} read {_read_words(transcript, row)}, of which {n[by]} wrote a part and failed"
+
+
+def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Told:
+    name = transcript.key_name(key)
+    return [aborted, by], lambda n: f"{n[aborted]} failed, but {n[by]} built its write of {name} upon what it wrote"
+
+
+def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Told:
+    return [
+        t,
+        by,
+    ], lambda n: f"{n[t]} read {_read_words(transcript, row)}, which is not the last that {n[by]} wrote there"
+
+
+def _internal(transcript: Transcript, t: int, row: int, other: int) -> Told:
+    f, key, value = transcript.micro_operation(other)
+    did = f"read {_read_words(transcript, other)}" if f == "r" else f"wrote {value} to {key}"
+    return [t], lambda n: f"{n[t]} {did} and then read {_read_words(transcript, row)}, which contradicts it"
+
+
+def _future(transcript: Transcript, t: int, row: int, later: int) -> Told:
+    _, key, value = transcript.micro_operation(later)
+    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)} before it wrote {value} to {key} itself"
+
+
+def _lost(transcript: Transcript, a: int, b: int, row: int) -> Told:
+    key = transcript.micro_operation(row)[1]
+    value = transcript.txns
+    read = row if value.kind[row] == READ else _first_read(transcript, b, row)
+    return [a, b], lambda n: f"{n[a]} and {n[b]} both read {_read_words(transcript, read)} and then wrote to {key}"
+
+
+def _first_read(transcript: Transcript, t: int, row: int) -> int:
+    txns = transcript.txns
+    return next(r for r in range(int(txns.first[t]), row) if txns.key[r] == txns.key[row] and txns.kind[r] == READ)
+
+
+def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Told:
+    txns = transcript.txns
+    name, old, new = transcript.key_name(key), transcript.value_name(key, a), transcript.value_name(key, b)
+    wrote = ((txns.key == key) & (txns.kind == WRITE)).nonzero()[0].tolist()
+    writers = [_owner(transcript, row) for row in wrote if int(txns.value[row]) in (a, b)]
+    return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
+
+
+def _nonlinearizable(transcript: Transcript, key: int, a: int, b: int) -> Told:
+    writers, words = _cyclic(transcript, key, a, b)
+    return writers, lambda n: f"{words(n)} by what was written and read of it in real time"
+
+
+_FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
+    kinds.UNWRITTEN_READ: _unwritten,
+    kinds.DUPLICATE_ELEMENTS: _duplicate,
+    kinds.INCOMPATIBLE_ORDER: _incompatible,
+    kinds.ABORTED_READ: _aborted,
+    kinds.DIRTY_UPDATE: _dirty,
+    kinds.INTERMEDIATE_READ: _intermediate,
+    kinds.INTERNAL: _internal,
+    kinds.FUTURE_READ: _future,
+    kinds.LOST_UPDATE: _lost,
+    kinds.CYCLIC_VERSIONS: _cyclic,
+    kinds.NONLINEARIZABLE_KEY: _nonlinearizable,
+}

@@ -1,0 +1,185 @@
+"""Transactions out of a history's events: micro-operations come as JSON in the payload of invoke and completion.
+
+    list-append    [["append", key, value], ["r", key, [value, ...] or null], ...]
+    rw-register    [["w", key, value], ["r", key, value or null], ...]
+
+Keys and values may be any JSON; they are numbered in the order in which they turn up.  Of a transaction that committed
+the completion tells what it did; of all others, where the completion has no micro-operations, the invoke.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from checkers.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.kernels.transactions import NEVER, NIL_VALUE, READ, WRITE, Transactions
+
+Model = Literal["list-append", "rw-register"]
+
+_WRITES = {"list-append": "append", "rw-register": "w"}
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A history of transactions as columns, and the way back to what people wrote.
+
+    keys: name of each key.  values: per key, what each value number stands for.
+    events: per transaction, its events (invoke, and completion if there is one); empty for columns without events.
+    event_count: positions `invoked` and `completed` lie below it.
+    """
+
+    model: Model
+    txns: Transactions
+    keys: Sequence[Any]
+    values: Sequence[Sequence[Any]]
+    events: Sequence[tuple[Event, ...]]
+    event_count: int
+
+    def key_name(self, key: int) -> Any:
+        return self.keys[key] if self.keys else key
+
+    def value_name(self, key: int, value: int) -> Any:
+        if value < 0:
+            return None
+        return self.values[key][value] if self.values else value
+
+    def micro_operation(self, row: int) -> list[Any]:
+        """["r", key, value] as it stood in the payload."""
+        key = int(self.txns.key[row])
+        if self.txns.kind[row] == WRITE:
+            return [_WRITES[self.model], self.key_name(key), self.value_name(key, int(self.txns.value[row]))]
+        if self.model == "rw-register":
+            return ["r", self.key_name(key), self.value_name(key, int(self.txns.value[row]))]
+        return ["r", self.key_name(key), self.read_list(row)]
+
+    def read_list(self, row: int) -> list[Any]:
+        key = int(self.txns.key[row])
+        span = slice(int(self.txns.list_first[row]), int(self.txns.list_first[row + 1]))
+        return [self.value_name(key, int(v)) for v in self.txns.lists[span]]
+
+    def rows(self, t: int) -> list[dict[str, Any]]:
+        """The transaction's rows of the history, as a witness carries them."""
+        if self.events:
+            return [
+                {name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in self.events[t]
+            ]
+        done = [self.micro_operation(r) for r in range(int(self.txns.first[t]), int(self.txns.first[t + 1]))]
+        asked = [[f, k, None if f == "r" else v] for f, k, v in done]
+        status, process = Type(int(self.txns.status[t])), int(self.txns.process[t])
+        both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=json.dumps(asked))]
+        if self.txns.completed[t] != NEVER:
+            payload = json.dumps(done if status is Type.OK else asked)
+            both.append(Event(int(self.txns.completed[t]), 0, process, status, "txn", payload=payload))
+        return [{name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in both]
+
+
+def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
+    """The transactions among the events (those of the nemesis are passed over).
+
+    Raises MalformedHistory where a payload is no list of micro-operations of this model.
+    """
+    reader = _Reader(model)
+    open_by: dict[int, int] = {}
+    pairs: list[list[tuple[int, Event]]] = []
+    for position, event in enumerate(events):
+        if event.process == NEMESIS:
+            continue
+        if event.type is Type.INVOKE:
+            open_by[event.process] = len(pairs)
+            pairs.append([(position, event)])
+        elif event.process in open_by:
+            pairs[open_by.pop(event.process)].append((position, event))
+    for pair in pairs:
+        reader.add(pair)
+    return reader.transcript([tuple(e for _, e in pair) for pair in pairs], len(events))
+
+
+class _Reader:
+    """Columns as they grow."""
+
+    def __init__(self, model: Model) -> None:
+        self._model: Model = model
+        self._keys: dict[Any, int] = {}
+        self._key_names: list[Any] = []
+        self._values: list[dict[Any, int]] = []
+        self._value_names: list[list[Any]] = []
+        self._of_txns: list[tuple[int, int, int, int]] = []
+        self._first = [0]
+        self._rows: list[tuple[int, int, int]] = []
+        self._list_first = [0]
+        self._lists: list[int] = []
+
+    def add(self, pair: list[tuple[int, Event]]) -> None:
+        invoked, asked = pair[0]
+        completed, done = pair[-1]
+        status = done.type if len(pair) == 2 else Type.INFO
+        told = done if status is Type.OK else asked
+        for micro_operation in self._parse(told):
+            self._add_row(told, micro_operation, committed=status is Type.OK)
+        self._first.append(len(self._rows))
+        ended = NEVER if status is Type.INFO else completed
+        self._of_txns.append((asked.process, int(status), invoked, ended))
+
+    def _parse(self, event: Event) -> list[Any]:
+        try:
+            told = json.loads(event.payload) if event.payload is not None else None
+        except ValueError as problem:
+            raise MalformedHistory(f"event {event.index}: the payload is not JSON ({problem})") from problem
+        if not isinstance(told, list):
+            raise MalformedHistory(f"event {event.index}: a transaction needs a list of micro-operations in its value")
+        return told
+
+    def _add_row(self, event: Event, told: Any, *, committed: bool) -> None:
+        write = _WRITES[self._model]
+        if not isinstance(told, list) or len(told) != 3 or told[0] not in ("r", write):
+            raise MalformedHistory(
+                f"event {event.index}: {told!r:.60} is no micro-operation of {self._model}, "
+                f'which are ["{write}", key, value] and ["r", key, answer]'
+            )
+        f, key_name, answer = told
+        key = self._number(self._keys, self._key_names, key_name)
+        if key == len(self._values):
+            self._values.append({})
+            self._value_names.append([])
+        number, elements = NIL_VALUE, []
+        if f == write:
+            number = self._number(self._values[key], self._value_names[key], answer)
+        elif committed and self._model == "list-append":
+            if not (answer is None or isinstance(answer, list)):
+                raise MalformedHistory(f"event {event.index}: a read of key {key_name!r} must show a list or null")
+            elements = [self._number(self._values[key], self._value_names[key], v) for v in answer or []]
+        elif committed and answer is not None:
+            number = self._number(self._values[key], self._value_names[key], answer)
+        self._rows.append((WRITE if f == write else READ, key, number))
+        self._lists += elements
+        self._list_first.append(len(self._lists))
+
+    @staticmethod
+    def _number(numbers: dict[Any, int], names: list[Any], name: Any) -> int:
+        hashable = json.dumps(name, sort_keys=True) if isinstance(name, list | dict) else (type(name), name)
+        number = numbers.setdefault(hashable, len(names))
+        if number == len(names):
+            names.append(name)
+        return number
+
+    def transcript(self, events: list[tuple[Event, ...]], event_count: int) -> Transcript:
+        of_txns = np.array(self._of_txns, np.int64).reshape(-1, 4)
+        rows = np.array(self._rows, np.int64).reshape(-1, 3)
+        txns = Transactions(
+            process=of_txns[:, 0].astype(np.int32),
+            status=of_txns[:, 1].astype(np.int8),
+            invoked=of_txns[:, 2].copy(),
+            completed=of_txns[:, 3].copy(),
+            first=np.array(self._first, np.int64),
+            kind=rows[:, 0].astype(np.int8),
+            key=rows[:, 1].astype(np.int32),
+            value=rows[:, 2].astype(np.int32),
+            list_first=np.array(self._list_first, np.int64),
+            lists=np.array(self._lists, np.int32),
+        )
+        return Transcript(self._model, txns, self._key_names, self._value_names, events, event_count)

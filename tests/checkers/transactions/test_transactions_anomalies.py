@@ -1,0 +1,238 @@
+"""Every anomaly by name: in the smallest history that has it, and hidden in a long one that has no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from toy_transactions import Tape, at_once, micro_operations, one_after_another, simulate
+
+from checkers.checker import Budget
+from checkers.formats import read_any
+from checkers.history import Event, MalformedHistory, Type
+from checkers.transactions import judge_transactions
+from checkers.transactions.anomalies import MODELS, ruled_out, strongest
+from checkers.transactions.read import Model
+from checkers.verdict import Validity, Verdict
+
+# name: (transactions, whether they run all at once, the other anomalies that come with it)
+LISTS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
+    "G0": (("ax1 ay1", "ax2 ay2", "rx12 ry21"), True, set()),
+    "G1a": (("!ax1", "rx1"), True, set()),
+    "dirty-update": (("!ax1", "ax2", "rx12"), True, {"G1a"}),
+    "G1b": (("ax1 ax2", "rx1", "rx12"), True, {"G-single"}),
+    "G1c": (("ax1 ry1", "ay1 rx1"), True, set()),
+    "G-single": (("ax1 ay1", "rx1 ry", "ry1"), True, set()),
+    "G-nonadjacent": (("ax1", "rx1 ry", "ay1", "ry1 rx"), True, set()),
+    "G2-item": (("rx ay1", "ry ax1", "rx1 ry1"), True, set()),
+    "lost-update": (("ax1", "rx1 ax2", "rx1 ax3"), True, {"G2-item"}),
+    "internal": (("ax1", "rx1 ax2 rx1"), True, set()),
+    "future-read": (("rx1 ax1", "rx1"), True, set()),
+    "incompatible-order": (("ax1 ax2", "rx12", "rx2"), True, set()),
+    "duplicate-elements": (("ax1", "rx11"), True, set()),
+    "unwritten-read": (("ax1", "rx19"), True, set()),
+    "G0-realtime": (("ax1", "ax2", "rx21"), False, set()),
+    "G1c-realtime": (("rx1", "ax1"), False, set()),
+    "G-single-realtime": (("ax1", "rx", "rx1"), False, set()),
+    "G-nonadjacent-realtime": (("+0ax1", "+1ry1 rx", "+2ay1", "-0", "+3ry", "-1", "-2", "-3"), False, set()),
+    "G2-item-realtime": (("+0ax1 ry", "+1ay1", "-1", "+2rx", "-2", "-0"), False, set()),
+}
+REGISTERS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
+    "G1a": (("!wx1", "=x1"), True, set()),
+    "dirty-update": (("!wx1", "=x1 wx2"), True, {"G1a"}),
+    "G1b": (("wx1 wx2", "=x1"), True, set()),
+    "G1c": (("wx1 =y1", "wy1 =x1"), True, set()),
+    "G-single": (("wx1 wy1", "=x1 =y"), True, set()),
+    "G-nonadjacent": (("wx1", "=x1 =y", "wy1", "=y1 =x"), True, set()),
+    "G2-item": (("=x wy1", "=y wx1"), True, set()),
+    "lost-update": (("wx1", "=x1 wx2", "=x1 wx3"), True, {"G2-item"}),
+    "internal": (("wx1", "=x1 wx2 =x1"), True, set()),
+    "future-read": (("=x1 wx1",), True, set()),
+    "cyclic-versions": (("=x1 wx2", "=x2 wx1"), True, {"G1c"}),
+    "unwritten-read": (("wx1", "=x9"), True, set()),
+    "G-single-realtime": (("wx1", "=x"), False, set()),
+    "G1c-realtime": (("=x1", "wx1"), False, set()),
+    "G2-item-realtime": (("+0wx1 =y", "+1wy1", "-1", "+2=x", "-2", "-0"), False, set()),
+}
+
+
+def judge(events: list[Event], model: Model, **options: str) -> Verdict:
+    return judge_transactions(events, model, **options)  # type: ignore[arg-type]
+
+
+CASES = [("list-append", name) for name in LISTS] + [("rw-register", name) for name in REGISTERS]
+
+
+def case(model: Model, name: str) -> tuple[tuple[str, ...], bool, set[str]]:
+    return (LISTS if model == "list-append" else REGISTERS)[name]
+
+
+@pytest.mark.parametrize(("model", "name"), CASES)
+def test_the_smallest_history_of_each_anomaly(model: Model, name: str) -> None:
+    texts, together, others = case(model, name)
+    verdict = judge(history(texts, together), model)
+    assert verdict.validity is Validity.INVALID
+    assert {name} <= set(verdict.details["anomalies"]) <= {name} | others
+    assert name in {w.kind for w in verdict.witnesses}
+
+
+@pytest.mark.parametrize(("model", "name"), CASES)
+def test_each_anomaly_is_found_in_a_long_history_without_any(model: Model, name: str) -> None:
+    texts, together, others = case(model, name)
+    rng = Random(f"{model} {name}")
+    clean = simulate(rng, model, "strict-serializable", transactions=400, processes=6, keys=4)
+    assert judge(clean, model).validity is Validity.VALID
+    at = rng.randrange(len(clean))
+    injected = history(texts, together, first_process=1000)
+    verdict = judge(spliced(clean, at, injected), model)
+    assert {name} <= set(verdict.details["anomalies"]) <= {name} | others
+    witness = next(w for w in verdict.witnesses if w.kind == name)
+    assert {e["process"] for e in witness.events} <= {e.process for e in injected}
+    assert witness.summary.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_the_order_of_one_process_counts_as_process(model: Model) -> None:
+    reads = ("ax1", "rx", "rx1") if model == "list-append" else ("wx1", "=x")
+    tape = Tape()
+    for text in reads:
+        tape.run(7, text)
+    verdict = judge(tape.events, model)
+    assert list(verdict.details["anomalies"]) == ["G-single-process"]
+    assert "strong-session-serializable" in verdict.details["ruled_out"]
+    assert "serializable" not in verdict.details["ruled_out"]
+    assert "process 7 ran" in verdict.witnesses[0].summary
+
+
+def test_each_edge_of_a_cycle_is_told_in_words() -> None:
+    (witness,) = judge(at_once("ax1 ay1", "rx1 ry", "ry1"), "list-append").witnesses
+    assert "T1 appended 1 to x, which T2 read" in witness.summary
+    assert "T2 read y as [], before T1 appended 1 to y" in witness.summary
+    assert [edge["kind"] for edge in witness.facts["cycle"]] in (["rw", "wr"], ["wr", "rw"])
+    assert [e["index"] for e in witness.events] == [0, 1, 3, 4]
+
+
+def test_an_unknown_transaction_counts_once_an_append_of_it_was_seen() -> None:
+    assert judge(at_once("?ax1 ay1", "rx1 ry"), "list-append").details["anomalies"] == {"G-single": 1}
+    assert judge(at_once("?ax1 ay1", "rx ry"), "list-append").validity is Validity.VALID
+    assert judge(one_after_another("rx", "rx1"), "list-append").details["anomalies"] == {"unwritten-read": 1}
+
+
+def test_answers_of_failed_and_unknown_transactions_are_no_evidence() -> None:
+    assert judge(at_once("ax1", "!rx9", "?rx9"), "list-append").validity is Validity.VALID
+    assert judge(at_once("wx1", "!=x9", "?=x9"), "rw-register").validity is Validity.VALID
+
+
+def test_an_unknown_transaction_may_happen_long_after_it_gave_up() -> None:
+    assert judge(one_after_another("rx", "rx").copy(), "list-append").validity is Validity.VALID
+    tape = Tape()
+    tape.run(0, "ax1", Type.INFO)
+    tape.run(1, "rx").run(1, "rx1")
+    assert judge(tape.events, "list-append").validity is Validity.VALID
+
+
+def test_a_transaction_that_never_completed_is_of_unknown_outcome() -> None:
+    tape = Tape()
+    tape.invoke(0, micro_operations("ax1"))
+    tape.run(1, "rx1")
+    assert judge(tape.events, "list-append").validity is Validity.VALID
+
+
+def test_a_key_with_a_value_written_twice_is_not_judged() -> None:
+    verdict = judge(at_once("ax1", "ax1", "rx1", "ay1 ry1"), "list-append")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "1 to x" in verdict.reason
+
+
+def test_anomalies_that_the_asked_model_allows_do_not_make_it_invalid() -> None:
+    skew = at_once("rx ay1", "ry ax1")
+    verdict = judge(skew, "list-append", consistency="snapshot-isolation")
+    assert verdict.validity is Validity.VALID
+    assert verdict.details["allowed"] == ["G2-item"]
+    assert judge(skew, "list-append", consistency="repeatable-read").validity is Validity.INVALID
+    with pytest.raises(ValueError, match="is no consistency model"):
+        judge(skew, "list-append", consistency="best-effort")
+
+
+def test_linearizable_keys_order_blind_writes_of_registers() -> None:
+    """A reader, open all the time, sees the older x and the newer y: only real time tells which x is the older one."""
+    events = Tape().script("+0=x1 =y1", "+1wx1", "-1", "+2wx2 wy1", "-2", "-0").events
+    assert judge(events, "rw-register").validity is Validity.VALID
+    verdict = judge_transactions(events, "rw-register", linearizable_keys=True)
+    assert list(verdict.details["anomalies"]) == ["G-single"]
+
+
+def test_a_key_that_was_not_linearizable_gets_no_order_from_real_time() -> None:
+    stale = one_after_another("wx1", "wx2", "=x1")
+    verdict = judge_transactions(stale, "rw-register", linearizable_keys=True)
+    assert list(verdict.details["anomalies"]) == ["nonlinearizable-key"]
+    assert verdict.details["ruled_out"] == ["strict-serializable"]
+
+
+def test_a_budget_too_small_is_unknown_and_says_so() -> None:
+    events = at_once("ax1", "rx1")
+    assert "steps" in judge_transactions(events, "list-append", Budget(steps=3)).reason
+    assert "bytes" in judge_transactions(events, "list-append", Budget(size_bytes=3)).reason
+    assert judge(at_once("!ax1"), "list-append").validity is Validity.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("payload", ['{"a": 1}', "[", '[["x", 1, 2]]', '[["r", 1, 2]]', None])
+def test_a_payload_that_is_no_transaction_is_refused_with_its_event(payload: str | None) -> None:
+    events = [replace(e, payload=payload) if e.type is Type.OK else e for e in one_after_another("rx")]
+    with pytest.raises(MalformedHistory, match="event 1"):
+        judge(events, "list-append")
+
+
+def test_models_and_what_rules_them_out() -> None:
+    assert strongest([]) == ["strict-serializable"]
+    assert ruled_out([]) == []
+    assert set(ruled_out(["G0"])) == set(MODELS)
+    assert strongest(ruled_out(["G2-item"])) == ["strong-snapshot-isolation"]
+    assert ruled_out(["G-single-realtime"]) == [
+        "strong-repeatable-read",
+        "strong-snapshot-isolation",
+        "strict-serializable",
+    ]
+
+
+ELLE = Path(__file__).parents[4] / "shared" / "data" / "histories" / "elle"
+needs_elle = pytest.mark.skipif(not ELLE.is_dir(), reason="the recorded transactional histories are not here")
+
+
+@needs_elle
+def test_the_example_of_the_paper_is_not_serializable() -> None:
+    verdict = judge(read_any(ELLE / "paper-example.edn"), "list-append")
+    assert "serializable" in verdict.details["ruled_out"]
+    assert list(verdict.details["anomalies"]) == ["G-single"]
+    assert [edge["kind"] for edge in verdict.witnesses[0].facts["cycle"]] == ["rw", "wr", "ww"]
+
+
+@needs_elle
+def test_snapshot_isolation_without_serializability() -> None:
+    verdict = judge(read_any(ELLE / "si-without-g-single.edn"), "list-append")
+    assert "serializable" in verdict.details["ruled_out"]
+    assert "snapshot-isolation" not in verdict.details["ruled_out"]
+
+
+def history(texts: tuple[str, ...], together: bool, first_process: int = 0) -> list[Event]:
+    """The transactions on keys of their own (x and y occur nowhere else)."""
+    tape = Tape()
+    if together:
+        return tape.at_once(*texts, first_process=first_process).events
+    if texts[0].startswith("+"):
+        return tape.script(*texts, first_process=first_process).events
+    for process, text in enumerate(texts, first_process):
+        tape.run(process, text)
+    return tape.events
+
+
+def spliced(clean: list[Event], at: int, injected: list[Event]) -> list[Event]:
+    events = [*clean[:at], *injected, *clean[at:]]
+    return [replace(e, index=i, time_ns=i) for i, e in enumerate(events)]
+
+
+def test_payloads_of_the_toys_are_what_clients_write() -> None:
+    assert json.loads(at_once("rx12")[0].payload or "") == [["r", "x", None]]
