@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from harness.spec import Spec, WrongSpec
 from nemesis.deck import NEMESES, BadSchedule
 
 _DEFAULT = Spec()
+_EXPECTED = (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, OSError)
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow"}
 
 
@@ -189,20 +191,38 @@ cli.add_command(check_logs)
 def main() -> None:
     """Run the command line; every refusal is one sentence on stderr and exit code 3."""
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as end:
-        code = end.exit_code
+        return end.exit_code
     except click.ClickException as problem:
         problem.show()
-        code = HARNESS_FAILED
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        code = HARNESS_FAILED
-    except (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, OSError) as problem:
-        click.echo(f"krucible: {problem}", err=True)
-        code = HARNESS_FAILED
-    sys.exit(code if isinstance(code, int) else 0)
+    except Exception as problem:  # noqa: BLE001 - whatever fails, 1 would say that an invariant was violated
+        _explain(problem)
+    else:
+        return code if isinstance(code, int) else 0
+    return HARNESS_FAILED
+
+
+def _explain(problem: Exception) -> None:
+    """What was expected to go wrong one day is one sentence; anything else is a mistake of the harness, told whole."""
+    leaves = [problem]
+    while any(isinstance(leaf, ExceptionGroup) for leaf in leaves):
+        leaves = [
+            inner for leaf in leaves for inner in (leaf.exceptions if isinstance(leaf, ExceptionGroup) else [leaf])
+        ]
+    if all(isinstance(leaf, _EXPECTED) for leaf in leaves):
+        for leaf in leaves:
+            click.echo(f"krucible: {leaf}", err=True)
+    else:
+        traceback.print_exception(problem)
+        click.echo("krucible: a mistake of the harness itself; what the run had recorded is kept", err=True)
 
 
 def _tell(console: Console, results: dict[str, Any]) -> None:

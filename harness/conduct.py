@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from checkers.history import Type
 from harness.backends.backend import Backend, ClusterSpec
 from harness.collect import Copies
 from harness.interpreter import Interpreter
+from harness.outcome import Outcome, deaths
 from harness.progress import Progress
 from harness.rates import achieved_rate_hz
 from harness.recorder import Recorder
@@ -41,17 +42,6 @@ class SetUpFailed(RuntimeError):
     """The subject never became ready; the message says what it was waited for."""
 
 
-@dataclass
-class Outcome:
-    """What becomes outcome.json (results/README.md)."""
-
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    recovery: dict[str, Any] = field(default_factory=dict)
-    final_reads: dict[str, str] = field(default_factory=dict)
-    set_up_failure: str = ""
-    interrupted: bool = False
-
-
 class Conductor:
     """One run.  `run()` once; afterwards `outcome` and the run folder tell everything."""
 
@@ -61,7 +51,7 @@ class Conductor:
         self.progress = progress
         self.subject: Subject = load_subject(spec.subject)
         self.workload = load_workload(spec)
-        self.outcome = Outcome()
+        self.outcome = Outcome(self.subject.declares, spec.rate_hz)
         run_id = run.run_id
         servers = spec.servers if self.subject.declares.nodes else ()
         self.backend: Backend = load_backend(backend_name, ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed))
@@ -73,57 +63,46 @@ class Conductor:
         self.nodes: list[Node] = []
         self.copies = Copies(run, self.nodes)
         self.watch = Watch(self.subject, self.nodes, self.recorder)
+        self.outcome.leaders, self.outcome.loop_stalls = self.watch.leaders, self.watch.stalls
         hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
         self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
 
     async def run(self) -> None:
         """Raises BackendUnavailable; SetUpFailed is noted in `outcome` instead.  Cancelled (Ctrl-C): cleans up, keeps
         what there is, marks the run as interrupted and raises CancelledError on."""
-        background: list[asyncio.Task[None]] = []
+        watch = self.watch
         try:
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(self._destroy)
                 await self._create()
-                background += [asyncio.create_task(duty) for duty in self._duties()]
-                try:
-                    await self._phase("set-up", self._set_up())
-                    await self._phase("main", self._main())
-                    await self._phase("recovery", self._recover())
-                    await self._phase("final reads", self._read_all())
-                except SetUpFailed as failure:
-                    self.outcome.set_up_failure = str(failure)
-                for task in background[:1]:  # stop polling before the nodes are stopped
-                    task.cancel()
-                await self._phase("collection", self._collect())
-                self._write_outcome(await self.backend.health())
+                await _beside(self._test(), (watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()))
+                self.outcome.health = await self.backend.health()
         except asyncio.CancelledError:
             self.outcome.interrupted = True
             raise
         finally:
-            for task in background:
-                task.cancel()
-            self.recorder.close()
-            if not (self.run_folder.root / "outcome.json").exists():
-                self._write_outcome(None)
+            self._write_outcome()
             self._write_faults()
+            self.recorder.close()
 
-    def _duties(self) -> Sequence[Any]:
-        watch = self.watch
-        return (watch.poll(), watch.mind_the_loop(), watch.flush(), self._show())
+    async def _test(self) -> None:
+        try:
+            await self._phase("set-up", self._set_up())
+            await self._phase("main", self._main())
+            await self._phase("recovery", self._recover())
+            await self._phase("final reads", self._read_all())
+        except SetUpFailed as failure:
+            self.outcome.set_up_failure = str(failure)
+        await self._phase("collection", self._collect())
 
-    @asynccontextmanager
-    async def _timed(self, name: str) -> Any:
+    async def _phase(self, name: str, work: Awaitable[None]) -> None:
         entry = {"name": name, "start_ns": self.recorder.now_ns(), "end_ns": -1}
         self.outcome.phases.append(entry)
         self.progress.phase(name)
         try:
-            yield
+            await work
         finally:
             entry["end_ns"] = self.recorder.now_ns()
-
-    async def _phase(self, name: str, work: Awaitable[None]) -> None:
-        async with self._timed(name):
-            await work
 
     async def _create(self) -> None:
         """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
@@ -279,49 +258,24 @@ class Conductor:
         self.recorder.flush()
         return achieved_rate_hz(self.run_folder.root, main["start_ns"], main["end_ns"], self.records.values())
 
-    def _write_outcome(self, health: Any) -> None:
-        outcome = self.outcome
-        deaths = [
-            {
-                "node": e.node,
-                "time_ns": e.monotonic_ns - self.recorder.started_monotonic_ns,
-                "status": e.status,
-                "bidden": e.bidden,
-                "reason": _why(e.status),
-                "excerpt": "",
-            }
-            for e in self.backend.exits()
-        ]
-        for complaint in self.subject.complaints(self.run_folder.root):
-            deaths.append(
-                {
-                    "node": complaint.node,
-                    "time_ns": -1,
-                    "status": 0,
-                    "bidden": False,
-                    "reason": complaint.reason,
-                    "excerpt": complaint.excerpt,
-                }
-            )
-        self.run_folder.write_json(
-            "outcome.json",
-            {
-                "phases": outcome.phases,
-                "scheduled_rate_hz": self.spec.rate_hz,
-                "achieved_rate_hz": self._achieved_rate_hz(),
-                "loop_stalls": self.watch.stalls,
-                "longest_copy_stop_s": round(self.copies.longest_stop_s, 3),
-                "steal_s": dict(health.steal_s) if health else {},
-                "recovery": outcome.recovery,
-                "deaths": deaths,
-                "final_reads": outcome.final_reads,
-                "declares": asdict(self.subject.declares),
-                "leaders": self.watch.leaders,
-                "set_up_failure": outcome.set_up_failure,
-                "interrupted": outcome.interrupted,
-            },
-        )
+    def _write_outcome(self) -> None:
+        outcome, started_ns = self.outcome, self.recorder.started_monotonic_ns
+        outcome.achieved_rate_hz = self._achieved_rate_hz()
+        outcome.longest_copy_stop_s = round(self.copies.longest_stop_s, 3)
+        outcome.deaths = deaths(self.backend.exits(), self.subject.complaints(self.run_folder.root), started_ns)
+        self.run_folder.write_json("outcome.json", outcome.to_json())
 
 
-def _why(status: int) -> str:
-    return f"killed by signal {-status}" if status < 0 else f"exited with status {status}"
+async def _beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run `work` with `duties`, which never end, beside it.  A duty that fails ends the work with its exception."""
+    main, others = asyncio.create_task(work), [asyncio.create_task(duty) for duty in duties]
+    try:
+        await asyncio.wait([main, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            if task.done():
+                task.result()
+        await main
+    finally:
+        for task in (main, *others):
+            task.cancel()
+        await asyncio.gather(main, *others, return_exceptions=True)

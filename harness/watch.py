@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -28,7 +28,7 @@ class Watch:
 
     async def ask(self) -> list[NodeStatus]:
         """What every node says of itself now; silent nodes are left out."""
-        answers = await asyncio.gather(*(self.subject.status(node) for node in self.nodes))
+        answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
         fresh = [s for s in answers if s is not None]
         self.statuses = {s.node: s for s in fresh}
         seen = {(entry["node"], entry["epoch"]) for entry in self.leaders}
@@ -36,6 +36,12 @@ class Watch:
             if s.role == "leader" and (s.node, s.epoch) not in seen:
                 self.leaders.append({"time_ns": self.recorder.now_ns(), "node": s.node, "epoch": s.epoch})
         return fresh
+
+    async def _status(self, node: Node) -> NodeStatus | None:
+        try:
+            return await self.subject.status(node)
+        except OSError:
+            return None  # its agent does not answer now; whoever needs the node itself will hear why
 
     def leader(self) -> NodeStatus | None:
         """The leader of the highest epoch that any node reported last."""
@@ -62,9 +68,3 @@ class Watch:
         while True:
             await asyncio.sleep(1.0)
             self.recorder.flush()
-
-
-async def every(period_s: float, act: Callable[[], None]) -> None:
-    while True:
-        act()
-        await asyncio.sleep(period_s)
