@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
-from harness.backends.backend import ClientHost, ClusterSpec, Exit, HostHealth
+from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import Beacons, Link
 from system_under_test.subject import Node, NodeGone, ProcessState
 
@@ -20,6 +21,9 @@ BEACON_PORT = 7788
 CALM_INTERVAL_MS = 20.0
 IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
+
+OPEN_LIMIT_S = 5.0
+"""How long fresh links may take to carry their first beacon."""
 
 T = TypeVar("T")
 
@@ -51,6 +55,17 @@ class AgentCluster:
         """The `on_event` of every link."""
         if event["event"] == "exit":
             self._exits.append(Exit(node, event["pid"], event["monotonic_ns"], event["status"], event["bidden"]))
+
+    async def wait_until_open(self, advice: str) -> None:
+        """Raises BackendUnavailable, naming links that carry nothing and saying `advice`: something here filters."""
+        deadline = time.monotonic() + OPEN_LIMIT_S
+        while True:
+            seen = await self.observe(0.05, 10.0)
+            closed = [f"{source}>{to}" for (source, to), beacons in seen.items() if not beacons.received]
+            if not closed:
+                return
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(f"Nothing arrives on {', '.join(closed[:3])}: {advice}")
 
     async def start_beacons(self, port: int = BEACON_PORT) -> None:
         token = hashlib.sha256(self.spec.run_id.encode()).digest()[:8]

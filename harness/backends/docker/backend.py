@@ -33,8 +33,6 @@ from system_under_test.subject import NodeGone
 
 HELPER = "helper"
 _HELLO_S = 30.0
-_OPEN_S = 5.0
-"""How long the links of a fresh network may take until every one has carried a beacon."""
 
 T = TypeVar("T")
 
@@ -116,7 +114,9 @@ class DockerBackend(AgentCluster):
         for run_id in await swept:
             progress(f"removed what the dead run {run_id} had left")
         await self.start_beacons()
-        await self._wait_until_open()
+        await self.wait_until_open(
+            "does a firewall here drop packets between containers?  Allow them, or choose BACKEND=namespaces."
+        )
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
     async def _start_all(self, tag: str) -> None:
@@ -180,20 +180,6 @@ class DockerBackend(AgentCluster):
         await self._in_thread(self._client.api.start, container)
         await link.call("hello", timeout_s=_HELLO_S)
         return link
-
-    async def _wait_until_open(self) -> None:
-        """Raises BackendUnavailable naming a link that carries nothing: then something on this host filters."""
-        deadline = time.monotonic() + _OPEN_S
-        while True:
-            seen = await self.observe(0.05, 10.0)
-            closed = [f"{source}>{to}" for (source, to), beacons in seen.items() if not beacons.received]
-            if not closed:
-                return
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(
-                    f"Containers on one network do not reach each other ({', '.join(closed[:3])}): does a firewall "
-                    "on this machine drop forwarded packets?  Allow them, or choose BACKEND=namespaces."
-                )
 
     # ---- removing ----------------------------------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ from system_under_test.subject import NodeGone
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDER_PREFIX = "krucible-nodes-"
 _READY_S = 20.0
-_OPEN_S = 5.0
 _ORDER_S = 5.0
 _END_S = 10.0
 
@@ -85,7 +84,7 @@ class NamespacesBackend(AgentCluster):
         try:
             await self._start(argv)
             await self.start_beacons()
-            await self._wait_until_open()
+            await self.wait_until_open("does a firewall drop packets in new network namespaces?")
         except (NodeGone, TimeoutError) as problem:
             raise BackendUnavailable(f"The nodes did not come up: {problem or 'no answer in time'}.") from problem
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
@@ -193,20 +192,6 @@ class NamespacesBackend(AgentCluster):
             python=(sys.executable,),
         )
         await self.add(link, agent_node)
-
-    async def _wait_until_open(self) -> None:
-        """Raises BackendUnavailable naming a link that carries nothing."""
-        deadline = time.monotonic() + _OPEN_S
-        while True:
-            seen = await self.observe(0.05, 10.0)
-            closed = [f"{source}>{to}" for (source, to), beacons in seen.items() if not beacons.received]
-            if not closed:
-                return
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(
-                    f"The switch carries nothing on {', '.join(closed[:3])}: does a firewall drop packets in new "
-                    "network namespaces?"
-                )
 
 
 class _Ends:
