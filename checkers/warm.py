@@ -14,8 +14,11 @@ from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
 from checkers.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.history import Event, Type
+from checkers.judge_events import judge_events
+from checkers.models.registers import CAS_REGISTER
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
+from checkers.verdict import Verdict
 
 _STALE_READ = [
     Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
@@ -25,6 +28,15 @@ _STALE_READ = [
     Event(4, 4, 1, Type.INVOKE, "read", "k"),
     Event(5, 5, 1, Type.OK, "read", "k", 1, node="n1"),
     Event(6, 6, 1, Type.INVOKE, "write", "k", 3),
+]
+
+_VALUE_WRITTEN_TWICE = [
+    Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
+    Event(1, 1, 0, Type.OK, "write", "k", 1, node="n1"),
+    Event(2, 2, 0, Type.INVOKE, "write", "k", 1),
+    Event(3, 3, 0, Type.OK, "write", "k", 1, node="n1"),
+    Event(4, 4, 0, Type.INVOKE, "read", "k"),
+    Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
 ]
 
 _NODES = ("n1", "n2")
@@ -46,6 +58,11 @@ def load_kernels() -> Verdicts:
         pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies)
         files.outcome.write_text(json.dumps({"declares": _DECLARES}))
         return judge_run(files, list(CATALOG.values()))
+
+
+def load_rare_kernels() -> list[Verdict]:
+    """The searches, which few runs need and which take long to compile: for set-up.  All verdicts are invalid."""
+    return [judge_events(_VALUE_WRITTEN_TWICE, model) for model in ("cas-register", CAS_REGISTER)]
 
 
 def _log_rows(node: str) -> list[dict[str, Any]]:

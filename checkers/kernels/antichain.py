@@ -44,10 +44,12 @@ from checkers.kernels.configurations import (
     CAPACITY_FIRST,
     FORGOTTEN,
     Configurations,
+    Hands,
     Words,
     insert,
     keep_best,
     new_configurations,
+    new_hands,
     settle,
     with_room,
 )
@@ -64,6 +66,7 @@ BEAMS = (16, 128, 0)
 """How many configurations are kept, one attempt after another; 0 keeps all."""
 
 _TRUNCATED = 4  # no order among those that were kept
+_NO_ROOM = 5  # to be asked again with more room
 
 
 class Board(NamedTuple):
@@ -121,7 +124,8 @@ def judge_keys(
     for i in range(chosen.shape[0]):
         k = chosen[i]
         key = key_of(ops, k)
-        code[i], position[i], steps[i] = judge_key(key, ops.positions[k], starts, steps_each[i], bytes_max)
+        limit = np.int64(ops.positions[k])  # the type `judge_key` is called with elsewhere, or it is compiled twice
+        code[i], position[i], steps[i] = judge_key(key, limit, starts, steps_each[i], bytes_max)
     return code, position, steps
 
 
@@ -129,17 +133,19 @@ def judge_keys(
 def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
     """One search; returns (code, place of the event that decided it or -1, steps)."""
     words = max(1, (problem.slots + 63) // 64)
+    bytes_left = bytes_max - words * 8 * (4 * problem.values + 64)
+    if 3 * antichains.size_bytes(CAPACITY_FIRST * words, words) > bytes_left:
+        return OUT_OF_BYTES, -1, 0
     board = _new_board(problem, words)
-    now = new_configurations(CAPACITY_FIRST, words, problem.values)
-    following = new_configurations(CAPACITY_FIRST, words, problem.values)
-    queue = new_configurations(CAPACITY_FIRST, words, problem.values)
-    need, avail = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    now = new_configurations(CAPACITY_FIRST * words, words, problem.values)
+    following = new_configurations(CAPACITY_FIRST * words, words, problem.values)
+    queue = new_configurations(CAPACITY_FIRST * words, words, problem.values)
+    hands = new_hands(words)
     now = with_room(now, 0, problem.starts)
     count = 0
     for start in range(problem.starts):
-        count = insert(now, count, start, need, avail)
+        count = insert(now, count, start, hands.need, hands.avail)
     count = settle(now, count)
-    bytes_left = bytes_max - words * 8 * (4 * problem.values + 64)
     steps = 0
     dropped = False
     for place in range(problem.event.shape[0]):
@@ -153,10 +159,18 @@ def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tupl
         op = -1 - event
         slot = board.slot[op]
         if _concerns_anyone(problem, board, op, place, now, count):
-            following, queue, reached, taken, left_out = _linearize_in_time(
-                problem, board, op, place, now, count, following, queue, beam > 0, steps_max - steps, bytes_left
-            )
-            steps += taken
+            reached, taken, left_out = -_NO_ROOM, 0, False
+            while reached == -_NO_ROOM:
+                reached, taken, left_out = _linearize_in_time(
+                    problem, board, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
+                )
+                steps += taken
+                if reached == -_NO_ROOM:
+                    room = 4 * max(count, following.state.shape[0])
+                    if 2 * antichains.size_bytes(room, words) > bytes_left:
+                        return OUT_OF_BYTES, place, steps
+                    following = new_configurations(room, words, problem.values)
+                    queue = new_configurations(room, words, problem.values)
             dropped = dropped or left_out
             if reached < 0:
                 return -reached, place, steps
@@ -166,7 +180,7 @@ def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tupl
                 return _TRUNCATED if dropped else NO_ORDER, place, steps
         elif problem.kind[op] == WRITE or problem.kind[op] == CAS:
             following = with_room(following, 0, count)
-            count = _without(now, count, slot, following, need, avail)
+            count = _without(now, count, slot, following, hands)
             now, following = following, now
         if beam > 0 and count > beam:
             dropped = True
@@ -275,8 +289,9 @@ def _may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
 
 
 @kernel
-def _without(now: Configurations, count: int, slot: int, following: Configurations, need: Words, avail: Words) -> int:
+def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
     """Take a slot from what is available everywhere; returns how many configurations of `following` that leaves."""
+    need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     left = 0
     for at in range(count):
@@ -297,23 +312,24 @@ def _linearize_in_time(
     count: int,
     following: Configurations,
     queue: Configurations,
+    hands: Hands,
     sparing: bool,
     steps_max: int,
-    bytes_max: int,
-) -> tuple[Configurations, Configurations, int, int, bool]:
+) -> tuple[int, int, bool]:
     """Extend all configurations until none owes the returning operation.
 
-    sparing: use what never returned only if there is no other way.  Returns (following, queue, how many places of
-    `following` are taken or minus the code why it was given up, steps, whether anything was left untried).
+    sparing: use what never returned only if there is no other way.  Returns (how many places of `following` are taken,
+    or minus the code why it was given up, steps, whether anything was left untried).
     """
     words = board.free.shape[0]
     slot = board.slot[op]
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     observer = problem.kind[op] == READ or problem.kind[op] == MISMATCH
     showing = _may_be_seen(problem, board, op, place)
-    need, avail = np.empty(words, np.uint64), np.empty(words, np.uint64)
-    next_need, next_avail = np.empty(words, np.uint64), np.empty(words, np.uint64)
-    following, queue = with_room(following, 0, count), with_room(queue, 0, count)
+    need, avail, next_need, next_avail = hands
+    room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
+    if count > room:
+        return -_NO_ROOM, 0, False
     reached, waiting = 0, 0
     for at in range(count):
         for w in range(words):
@@ -342,12 +358,9 @@ def _linearize_in_time(
             continue
         steps += 1
         if steps > steps_max:
-            return following, queue, -OUT_OF_STEPS, steps, False
-        rooms = queue.state.shape[0] + following.state.shape[0] + now.state.shape[0]
-        if antichains.size_bytes(rooms, words) > bytes_max:
-            return following, queue, -OUT_OF_BYTES, steps, False
-        queue = with_room(queue, waiting, words * 64)
-        following = with_room(following, reached, words * 64)
+            return -OUT_OF_STEPS, steps, False
+        if waiting > room or reached > room:
+            return -_NO_ROOM, steps, False
         for w in range(words):
             need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
@@ -373,7 +386,7 @@ def _linearize_in_time(
     for each in range(waiting):
         if queue.state[each] != FORGOTTEN:
             queue.head[queue.state[each]] = -1
-    return following, queue, reached, steps, sparing
+    return reached, steps, sparing
 
 
 @kernel

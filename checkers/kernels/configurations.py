@@ -26,7 +26,8 @@ Words = npt.NDArray[np.uint64]
 FORGOTTEN = -1
 """`state` of a configuration that a later one dominates."""
 
-CAPACITY_FIRST = 64
+CAPACITY_FIRST = 256
+"""Room at first, per word of slots; one step of a search may add as many as there are slots."""
 
 
 class Configurations(NamedTuple):
@@ -41,6 +42,21 @@ class Configurations(NamedTuple):
     avail: Words
     after: Int32
     head: Int32
+
+
+class Hands(NamedTuple):
+    """Rows of words to work with, so that nothing is allocated on the way: a configuration, and the one after it."""
+
+    need: Words
+    avail: Words
+    next_need: Words
+    next_avail: Words
+
+
+@kernel
+def new_hands(words: int) -> Hands:
+    rows = np.zeros((4, words), np.uint64)
+    return Hands(rows[0], rows[1], rows[2], rows[3])
 
 
 @kernel

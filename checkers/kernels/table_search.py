@@ -24,12 +24,13 @@ from checkers.kernels.configurations import (
     CAPACITY_FIRST,
     FORGOTTEN,
     Configurations,
+    Hands,
     Words,
     insert,
     keep_best,
     new_configurations,
+    new_hands,
     settle,
-    with_room,
 )
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import OPEN, Int8, Int32
@@ -41,6 +42,7 @@ OUT_OF_BYTES = 3
 
 BEAMS = (16, 128, 0)
 _TRUNCATED = 4
+_NO_ROOM = 5
 
 
 class Table(NamedTuple):
@@ -129,10 +131,12 @@ def _search(
 ) -> tuple[int, int, int]:
     words = max(1, (schedule.slots + 63) // 64)
     states = table.after.shape[1]
-    now = new_configurations(CAPACITY_FIRST, words, states)
-    following = new_configurations(CAPACITY_FIRST, words, states)
-    queue = new_configurations(CAPACITY_FIRST, words, states)
-    need, avail = np.zeros(words, np.uint64), np.zeros(words, np.uint64)
+    if 3 * antichains.size_bytes(CAPACITY_FIRST * words, words) > bytes_max:
+        return OUT_OF_BYTES, -1, 0
+    now = new_configurations(CAPACITY_FIRST * words, words, states)
+    following = new_configurations(CAPACITY_FIRST * words, words, states)
+    queue = new_configurations(CAPACITY_FIRST * words, words, states)
+    hands = new_hands(words)
     open_ = _Open(
         np.full(schedule.class_of.shape[0], -1, np.int32),
         np.full(words * 64, -1, np.int32),
@@ -140,7 +144,7 @@ def _search(
         np.zeros(words, np.uint64),
         np.zeros(words, np.uint64),
     )
-    count = settle(now, insert(now, 0, 0, need, avail))
+    count = settle(now, insert(now, 0, 0, hands.need, hands.avail))
     steps = 0
     dropped = False
     for place in range(schedule.event.shape[0]):
@@ -158,22 +162,30 @@ def _search(
         for at in range(count):
             owed = owed or (now.need[at, word] & bit) != NONE
         if owed:
-            following, queue, reached, taken, left_out = _linearize_in_time(
-                table,
-                schedule,
-                open_,
-                hopeless_before,
-                op,
-                place,
-                now,
-                count,
-                following,
-                queue,
-                beam > 0,
-                steps_max - steps,
-                bytes_max,
-            )
-            steps += taken
+            reached, taken, left_out = -_NO_ROOM, 0, False
+            while reached == -_NO_ROOM:
+                reached, taken, left_out = _linearize_in_time(
+                    table,
+                    schedule,
+                    open_,
+                    hopeless_before,
+                    op,
+                    place,
+                    now,
+                    count,
+                    following,
+                    queue,
+                    hands,
+                    beam > 0,
+                    steps_max - steps,
+                )
+                steps += taken
+                if reached == -_NO_ROOM:
+                    room = 4 * max(count, following.state.shape[0])
+                    if 2 * antichains.size_bytes(room, words) > bytes_max:
+                        return OUT_OF_BYTES, place, steps
+                    following = new_configurations(room, words, states)
+                    queue = new_configurations(room, words, states)
             dropped = dropped or left_out
             if reached < 0:
                 return -reached, place, steps
@@ -227,17 +239,18 @@ def _linearize_in_time(
     count: int,
     following: Configurations,
     queue: Configurations,
+    hands: Hands,
     sparing: bool,
     steps_max: int,
-    bytes_max: int,
-) -> tuple[Configurations, Configurations, int, int, bool]:
+) -> tuple[int, int, bool]:
     """Extend all configurations until none owes the returning operation; see `antichain.py`."""
     words = open_.free.shape[0]
     slot = open_.slot[op]
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    need, avail = np.empty(words, np.uint64), np.empty(words, np.uint64)
-    next_need, next_avail = np.empty(words, np.uint64), np.empty(words, np.uint64)
-    following, queue = with_room(following, 0, count), with_room(queue, 0, count)
+    need, avail, next_need, next_avail = hands
+    room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
+    if count > room:
+        return -_NO_ROOM, 0, False
     reached, waiting = 0, 0
     for at in range(count):
         for w in range(words):
@@ -264,12 +277,9 @@ def _linearize_in_time(
             continue
         steps += 1
         if steps > steps_max:
-            return following, queue, -OUT_OF_STEPS, steps, False
-        rooms = queue.state.shape[0] + following.state.shape[0] + now.state.shape[0]
-        if antichains.size_bytes(rooms, words) > bytes_max:
-            return following, queue, -OUT_OF_BYTES, steps, False
-        queue = with_room(queue, waiting, words * 64)
-        following = with_room(following, reached, words * 64)
+            return -OUT_OF_STEPS, steps, False
+        if waiting > room or reached > room:
+            return -_NO_ROOM, steps, False
         for w in range(words):
             need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
@@ -296,7 +306,7 @@ def _linearize_in_time(
     for each in range(waiting):
         if queue.state[each] != FORGOTTEN:
             queue.head[queue.state[each]] = -1
-    return following, queue, reached, steps, sparing
+    return reached, steps, sparing
 
 
 @kernel
