@@ -17,7 +17,7 @@ from harness.store import RunFolder
 from system_under_test.subject import Collected, Node
 
 _INDEX = "copies.json"
-_COPY = 'rm -rf "$2" && mkdir -p "$2" && cp -a "$1/." "$2" && cat "$3"/*.jsonl 2>/dev/null | wc -c'
+_COPY = 'cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
 
 
 class Copies:
@@ -40,26 +40,34 @@ class Copies:
         for node in self._nodes:
             state = await node.state()
             aside = f"{node.log_dir}/copy-{number}"
+            await _ran(node, ["sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", aside])
             began = loop.time()
             if state == "running":
                 await node.signal("STOP")
             try:
-                done = await node.run(["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir], timeout_s=30)
+                sizes = await _ran(node, ["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir])
             finally:
                 if state == "running" and not leave_stopped:
                     await node.signal("CONT")
             self.longest_stop_s = max(self.longest_stop_s, loop.time() - began)
-            if done.status != 0:
-                raise OSError(f"{node.name}: its data directory could not be copied: {done.stderr.decode().strip()}")
             folder = self._run.node(node.name) / "copies" / str(number)
             await node.copy_out(aside, folder)
-            await node.run(["rm", "-rf", aside], timeout_s=30)
-            self.taken.append(Collected(number, when, node.name, state, folder, int(done.stdout)))
+            await _ran(node, ["rm", "-rf", aside])
+            trace_size_bytes = int(sizes.split()[0]) if sizes.split() else 0
+            self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes))
 
     def write_index(self) -> None:
         """Write `copies.json`, so that the copies can be told apart when the run is judged, now or later."""
         root = self._run.root
         self._run.write_json(_INDEX, [{**asdict(c), "folder": str(c.folder.relative_to(root))} for c in self.taken])
+
+
+async def _ran(node: Node, argv: Sequence[str]) -> bytes:
+    """What a command on the node printed.  Raises OSError with the node's own words if it failed."""
+    done = await node.run(argv, timeout_s=30)
+    if done.status != 0:
+        raise OSError(f"{node.name}: its data directory could not be copied: {done.stderr.decode().strip()}")
+    return done.stdout
 
 
 def copies_of(run_folder: Path) -> list[Collected]:
