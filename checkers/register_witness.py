@@ -280,12 +280,12 @@ class Story:
 
 
 def _letter(place: int) -> str:
-    """a to z, then aa, ab, ..."""
+    """A to Z, then AA, AB, ..."""
     letters = ""
     place += 1
     while place:
         place, digit = divmod(place - 1, 26)
-        letters = chr(ord("a") + digit) + letters
+        letters = chr(ord("A") + digit) + letters
     return letters
 
 

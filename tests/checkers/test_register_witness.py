@@ -38,7 +38,7 @@ def test_a_stale_read_is_told_with_what_overwrote_it_and_when(tmp_path: Path) ->
     )
     assert witness.facts["states_before"] == [41]
     assert witness.facts["expected"] == "an answer of 48"
-    assert witness.facts["letters"] == {"2": "a", "6": "b"}
+    assert witness.facts["letters"] == {"2": "A", "6": "B"}
     assert indices(witness) == [2, 3, 6, 7]
     assert "After a nothing wrote 41 again, so b cannot find it" in witness.facts["why"]
 
