@@ -53,7 +53,7 @@ from checkers.kernels.configurations import (
     settle,
     with_room,
 )
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE, Int8, Int32, Int64, Operations
 from checkers.kernels.register import Key, key_of
 
@@ -124,7 +124,7 @@ def judge_keys(
     for i in range(chosen.shape[0]):
         k = chosen[i]
         key = key_of(ops, k)
-        limit = np.int64(ops.positions[k])  # the type `judge_key` is called with elsewhere, or it is compiled twice
+        limit = 0 + int(ops.positions[k])  # of the type `judge_key` is called with elsewhere, or it is compiled twice
         code[i], position[i], steps[i] = judge_key(key, limit, starts, steps_each[i], bytes_max)
     return code, position, steps
 
@@ -146,18 +146,19 @@ def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tupl
     for start in range(problem.starts):
         count = insert(now, count, start, hands.need, hands.avail)
     count = settle(now, count)
+    events, kinds, slots = problem.event, problem.kind, board.slot
     steps = 0
     dropped = False
-    for place in range(problem.event.shape[0]):
+    for place in range(events.shape[0]):
         steps += count
         if steps > steps_max:
             return OUT_OF_STEPS, place, steps
-        event = problem.event[place]
+        event = events[place]
         if event >= 0:
             _call(problem, board, event, now, count)
             continue
         op = -1 - event
-        slot = board.slot[op]
+        slot = slots[op]
         if _concerns_anyone(problem, board, op, place, now, count):
             reached, taken, left_out = -_NO_ROOM, 0, False
             while reached == -_NO_ROOM:
@@ -178,7 +179,7 @@ def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tupl
             now, following = following, now
             if count == 0:
                 return _TRUNCATED if dropped else NO_ORDER, place, steps
-        elif problem.kind[op] == WRITE or problem.kind[op] == CAS:
+        elif kinds[op] == WRITE or kinds[op] == CAS:
             following = with_room(following, 0, count)
             count = _without(now, count, slot, following, hands)
             now, following = following, now
@@ -209,7 +210,7 @@ def _new_board(problem: Problem, words: int) -> Board:
     )
 
 
-@kernel
+@inner_kernel
 def _call(problem: Problem, board: Board, op: int, now: Configurations, count: int) -> None:
     """Give an operation a slot; what the state already explains is owed by nobody."""
     w = 0
@@ -245,7 +246,7 @@ def _call(problem: Problem, board: Board, op: int, now: Configurations, count: i
             now.need[at, w] |= bit
 
 
-@kernel
+@inner_kernel
 def _return(problem: Problem, board: Board, op: int) -> None:
     """Free the slot of an operation."""
     slot = board.slot[op]
@@ -262,7 +263,7 @@ def _return(problem: Problem, board: Board, op: int) -> None:
     board.takers[value, w] &= ~bit
 
 
-@kernel
+@inner_kernel
 def _concerns_anyone(problem: Problem, board: Board, op: int, place: int, now: Configurations, count: int) -> bool:
     """Whether some configuration owes the returning operation, or must be given its last chance to show it."""
     slot = board.slot[op]
@@ -275,7 +276,7 @@ def _concerns_anyone(problem: Problem, board: Board, op: int, place: int, now: C
     return False
 
 
-@kernel
+@inner_kernel
 def _may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
     """Whether anybody open or still to come can observe what a write put there."""
     if problem.kind[op] != WRITE:
@@ -288,7 +289,7 @@ def _may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
     return False
 
 
-@kernel
+@inner_kernel
 def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
     """Take a slot from what is available everywhere; returns how many configurations of `following` that leaves."""
     need, avail = hands.need, hands.avail
@@ -302,7 +303,7 @@ def _without(now: Configurations, count: int, slot: int, following: Configuratio
     return settle(following, left)
 
 
-@kernel
+@inner_kernel
 def _linearize_in_time(
     problem: Problem,
     board: Board,
@@ -326,7 +327,7 @@ def _linearize_in_time(
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     observer = problem.kind[op] == READ or problem.kind[op] == MISMATCH
     showing = _may_be_seen(problem, board, op, place)
-    need, avail, next_need, next_avail = hands
+    need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
         return -_NO_ROOM, 0, False
@@ -389,7 +390,7 @@ def _linearize_in_time(
     return reached, steps, sparing
 
 
-@kernel
+@inner_kernel
 def _any(mask: Words) -> bool:
     for word in mask:
         if word != NONE:
@@ -397,7 +398,7 @@ def _any(mask: Words) -> bool:
     return False
 
 
-@kernel
+@inner_kernel
 def _worth_trying(
     problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words, leave: bool
 ) -> bool:
@@ -437,7 +438,7 @@ def _worth_trying(
     return False
 
 
-@kernel
+@inner_kernel
 def _apply(
     problem: Problem, board: Board, step: int, need: Words, avail: Words, next_need: Words, next_avail: Words
 ) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.kernels.bits import ones
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import Int32
 
 Words = npt.NDArray[np.uint64]
@@ -75,7 +75,7 @@ def size_bytes(room: int, words: int) -> int:
     return room * (8 + 16 * words)
 
 
-@kernel
+@inner_kernel
 def insert(them: Configurations, count: int, state: int, need: Words, avail: Words) -> int:
     """Enter a configuration unless one of its state dominates it; forget those it dominates.
 
@@ -136,7 +136,7 @@ def with_room(them: Configurations, count: int, more: int) -> Configurations:
     return grown
 
 
-@kernel
+@inner_kernel
 def _move(them: Configurations, at: int, to: int) -> None:
     them.state[to] = them.state[at]
     for w in range(them.need.shape[1]):
@@ -144,7 +144,7 @@ def _move(them: Configurations, at: int, to: int) -> None:
         them.avail[to, w] = them.avail[at, w]
 
 
-@kernel
+@inner_kernel
 def settle(them: Configurations, count: int) -> int:
     """Close the gaps that forgotten ones left and empty `head` for the next use.  Returns how many are left."""
     kept = 0

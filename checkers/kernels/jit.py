@@ -30,11 +30,25 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
     Only compiled once and kept where its source is a file (not inside the zip that is sent to a cluster).
     """
+    return cast(Callable[P, R], numba.njit(cache=_kept(function), nogil=True)(function))
+
+
+def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """As `kernel`, for innermost functions, which make no array and return none.
+
+    Their arguments outlive the call, so nothing need be counted; counting is atomic, and a function that reads ten
+    arrays out of tuples spends most of its time on it.
+    """
+    return cast(Callable[P, R], numba.njit(cache=_kept(function), nogil=True, _nrt=False)(function))
+
+
+def _kept(function: Callable[P, R]) -> bool:
+    """Whether machine code of a function can be kept; if so, the next one compiled is kept in the right folder."""
     source = Path(function.__code__.co_filename)
     keep = source.is_file()
     if keep:
         numba.config.CACHE_DIR = str(machine_code_folder(source))
-    return cast(Callable[P, R], numba.njit(cache=keep, nogil=True)(function))
+    return keep
 
 
 def machine_code_folder(source: Path) -> Path:

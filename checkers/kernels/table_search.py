@@ -32,7 +32,7 @@ from checkers.kernels.configurations import (
     new_hands,
     settle,
 )
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import OPEN, Int8, Int32
 
 LINEARIZABLE = 0
@@ -201,7 +201,7 @@ def _search(
     return LINEARIZABLE, -1, steps
 
 
-@kernel
+@inner_kernel
 def _call(table: Table, schedule: Schedule, open_: _Open, op: int, now: Configurations, count: int) -> None:
     """Give an operation a slot; what the state already explains is owed by nobody."""
     w = 0
@@ -227,7 +227,7 @@ def _call(table: Table, schedule: Schedule, open_: _Open, op: int, now: Configur
             now.need[at, w] |= bit
 
 
-@kernel
+@inner_kernel
 def _linearize_in_time(
     table: Table,
     schedule: Schedule,
@@ -247,7 +247,7 @@ def _linearize_in_time(
     words = open_.free.shape[0]
     slot = open_.slot[op]
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    need, avail, next_need, next_avail = hands
+    need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
         return -_NO_ROOM, 0, False
@@ -309,7 +309,7 @@ def _linearize_in_time(
     return reached, steps, sparing
 
 
-@kernel
+@inner_kernel
 def _first_of_its_class(schedule: Schedule, open_: _Open, step: int, class_: int, avail: Words) -> bool:
     """Whether no available operation of the class has to return earlier."""
     mine = schedule.deadline[open_.holder[step]]
@@ -326,7 +326,7 @@ def _first_of_its_class(schedule: Schedule, open_: _Open, step: int, class_: int
     return True
 
 
-@kernel
+@inner_kernel
 def _explain(table: Table, schedule: Schedule, open_: _Open, state: int, need: Words) -> None:
     """Take from `need` every observer that the state explains."""
     for w in range(need.shape[0]):
