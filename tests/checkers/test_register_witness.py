@@ -40,7 +40,7 @@ def test_a_stale_read_is_told_with_what_overwrote_it_and_when(tmp_path: Path) ->
     assert witness.facts["expected"] == "an answer of 48"
     assert witness.facts["letters"] == {"2": "A", "6": "B"}
     assert indices(witness) == [2, 3, 6, 7]
-    assert "After a nothing wrote 41 again, so b cannot find it" in witness.facts["why"]
+    assert "After A nothing wrote 41 again, so B cannot find it" in witness.facts["why"]
 
 
 def test_a_write_nobody_ever_saw_and_its_own_node_forgot_is_lost(tmp_path: Path) -> None:
