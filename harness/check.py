@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from checkers.history import MalformedHistory
 from checkers.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict, combine
+from harness.judged_file import Judged
 
 if TYPE_CHECKING:
+    from checkers.checker import Budget
     from checkers.history import Event
     from checkers.models.model import Model
 
@@ -34,27 +35,6 @@ MODELS = (
     "unique-ids",
     *TRANSACTIONS,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One file.  error: why it could not be read; then the verdict is unknown."""
-
-    file: str
-    verdict: Verdict
-    error: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        entry = {"file": self.file, **self.verdict.to_json()}
-        return entry | ({"error": self.error} if self.error else {})
-
-    def in_words(self) -> str:
-        verdict = self.verdict
-        why = f"error: {self.error}" if self.error else verdict.reason
-        if verdict.witnesses:
-            first = verdict.witnesses[0]
-            why = first.summary if first.summary.startswith(first.kind) else f"{first.kind}: {first.summary}"
-        return f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else "")
 
 
 @click.command()
@@ -134,7 +114,7 @@ def judge_file(path: Path, judge: Callable[[Sequence[Event]], Verdict], keyed: b
         return Judged(str(path), Verdict(Validity.UNKNOWN, reason=words), words)
 
 
-def _judge_of(model: str, budget: Any, failed_cas: str) -> Callable[[Sequence[Event]], Verdict]:
+def _judge_of(model: str, budget: Budget, failed_cas: str) -> Callable[[Sequence[Event]], Verdict]:
     """What judges events as the model asked for.  Raises click.BadParameter."""
     if model in TRANSACTIONS:
         from checkers.transactions import judge_transactions

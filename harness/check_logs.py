@@ -18,8 +18,8 @@ from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
 from checkers.pipeline import judge_run
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, combine
-from harness.check import Judged
 from harness.collect import copies_of
+from harness.judged_file import Judged
 from system_under_test.kraft.files import LOG_FOLDER, write_tables
 from system_under_test.subject import Collected
 

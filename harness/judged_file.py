@@ -1,0 +1,29 @@
+"""What is told of one file that was judged by hand: a line of words, or an object of JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One file.  error: why it could not be read; then the verdict is unknown."""
+
+    file: str
+    verdict: Verdict
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        entry = {"file": self.file, **self.verdict.to_json()}
+        return entry | ({"error": self.error} if self.error else {})
+
+    def in_words(self) -> str:
+        verdict = self.verdict
+        why = f"error: {self.error}" if self.error else verdict.reason
+        if verdict.witnesses:
+            first = verdict.witnesses[0]
+            why = first.summary if first.summary.startswith(first.kind) else f"{first.kind}: {first.summary}"
+        return f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else "")
