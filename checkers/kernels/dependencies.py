@@ -20,6 +20,7 @@ into such a node carries the kind, the edges onwards are PASS.
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -253,71 +254,136 @@ def components(graph: Graph, kinds: int) -> tuple[Int32, Int32]:
 
 
 @kernel
+def topological_ranks(graph: Graph, kinds: int, time: Int64) -> Int32:
+    """int32 per node, rising along edges of these kinds and else as `time` does; all 0 if the edges form a cycle."""
+    node_count = graph.first.shape[0] - 1
+    incoming = np.zeros(node_count, np.int32)
+    for e in range(graph.target.shape[0]):
+        if graph.kind[e] & kinds != 0:
+            incoming[graph.target[e]] += 1
+    ready = [(np.int64(0), np.int64(0)) for _ in range(0)]
+    for node in range(node_count):
+        if incoming[node] == 0:
+            ready.append((time[node], np.int64(node)))
+    heapq.heapify(ready)
+    rank = np.zeros(node_count, np.int32)
+    ranked = 0
+    while len(ready) > 0:
+        node = int(heapq.heappop(ready)[1])
+        rank[node] = ranked
+        ranked += 1
+        for e in range(graph.first[node], graph.first[node + 1]):
+            other = graph.target[e]
+            if graph.kind[e] & kinds != 0:
+                incoming[other] -= 1
+                if incoming[other] == 0:
+                    heapq.heappush(ready, (time[other], np.int64(other)))
+    if ranked < node_count:
+        rank[:] = 0
+    return rank
+
+
+@kernel
 def shortest_cycle(
-    graph: Graph, component: Int32, starts: Int64, sources: Int32, kinds: int, rule: int, steps_max: int
+    graph: Graph,
+    txn_nodes: int,
+    component: Int32,
+    rank: Int32,
+    starts: Int64,
+    sources: Int32,
+    kinds: int,
+    rule: int,
+    steps_max: int,
 ) -> tuple[Int64, int]:
     """The shortest cycle that begins with one of the edges `starts` and goes on over edges of `kinds` under `rule`.
 
-    starts: edge numbers of the graph; sources: the node each comes from.  Never leaves the source's component.
+    Nodes below txn_nodes are transactions, and only they count for the length.  starts: edge numbers of the graph;
+    sources: the node each comes from.  Never leaves the source's component, nor visits a node of higher rank.
     Returns (edge numbers of the cycle, steps): no edges where there is none; steps is OUT_OF_STEPS where the search
     ended before it had looked everywhere (what was found until then is still a cycle).
     """
-    node_count = graph.first.shape[0] - 1
-    visited = np.full(node_count * _STATES, -1, np.int32)
-    came_by = np.empty(node_count * _STATES, np.int64)
-    came_from = np.empty(node_count * _STATES, np.int64)
-    depth = np.empty(node_count * _STATES, np.int32)
-    queue = np.empty(node_count * _STATES, np.int64)
+    size = (graph.first.shape[0] - 1) * _STATES
+    visited = np.full(size, -1, np.int32)
+    came_by = np.empty(size, np.int64)
+    came_from = np.empty(size, np.int64)
+    depth = np.empty(size, np.int32)
+    level = [np.int64(0)]
+    deeper = [np.int64(0)]
     best = np.empty(0, np.int64)
-    best_length = node_count + 2
+    best_length = size + 2
     steps = 0
     for s in range(starts.shape[0]):
         home = sources[s]
-        begin = graph.target[starts[s]] * _STATES
+        begin = np.int64(graph.target[starts[s]]) * _STATES
         if rule != ANY:
             begin += _LAST_WAS_RW
         visited[begin] = s
         came_by[begin] = starts[s]
         came_from[begin] = -1
         depth[begin] = 1
-        queue[0] = begin
-        head, tail = 0, 1
-        while head < tail:
-            at = queue[head]
-            head += 1
-            node, state = at // _STATES, at % _STATES
-            if node == home:
-                if (rule == NOT_ADJACENT and state != _GOAL) or (rule == ADJACENT and state == 0):
+        level.clear()
+        level.append(begin)
+        length = 1  # transactions so far on a path to the nodes of this level, home included
+        closed = np.int64(-1)
+        while len(level) > 0 and closed < 0 and length < best_length:
+            deeper.clear()
+            while len(level) > 0 and closed < 0:
+                at = level.pop()
+                if depth[at] < length:
+                    continue  # reached again on a shorter way, and done with
+                node, state = int(at // _STATES), int(at % _STATES)
+                if node == home:
+                    if _fulfils(state, rule):
+                        closed = at
                     continue
-                best_length = depth[at]
-                best = np.empty(best_length, np.int64)
-                for i in range(best_length):
-                    best[best_length - 1 - i] = came_by[at]
-                    at = came_from[at]
-                break
-            if depth[at] + 1 >= best_length:
-                break
-            for e in range(graph.first[node], graph.first[node + 1]):
-                steps += 1
-                if graph.kind[e] & kinds == 0 or component[graph.target[e]] != component[home]:
-                    continue
-                then = _step(state, graph.kind[e], rule)
-                if then < 0:
-                    continue
-                reached = graph.target[e] * _STATES + then
-                if visited[reached] == s:
-                    continue
-                visited[reached] = s
-                came_by[reached] = e
-                came_from[reached] = at
-                depth[reached] = depth[at] + 1
-                queue[tail] = reached
-                tail += 1
+                further = 1 if node < txn_nodes else 0
+                for e in range(graph.first[node], graph.first[node + 1]):
+                    steps += 1
+                    other = graph.target[e]
+                    if graph.kind[e] & kinds == 0 or component[other] != component[home] or rank[other] > rank[home]:
+                        continue
+                    then = _step(state, graph.kind[e], rule)
+                    if then < 0:
+                        continue
+                    reached = np.int64(other) * _STATES + then
+                    if visited[reached] == s and depth[reached] <= length + further:
+                        continue
+                    visited[reached] = s
+                    came_by[reached] = e
+                    came_from[reached] = at
+                    depth[reached] = length + further
+                    if further == 1:
+                        deeper.append(reached)
+                    else:
+                        level.append(reached)
+            level, deeper = deeper, level
+            length += 1
+        if closed >= 0:
+            best_length = depth[closed]
+            edges = 0
+            at = closed
+            while at >= 0:
+                edges += 1
+                at = came_from[at]
+            best = np.empty(edges, np.int64)
+            at = closed
+            while at >= 0:
+                edges -= 1
+                best[edges] = came_by[at]
+                at = came_from[at]
         if best_length == 2:
             break
         if steps > steps_max:
             return best, OUT_OF_STEPS
     return best, steps
+
+
+@kernel
+def _fulfils(state: int, rule: int) -> bool:
+    """Whether a path that came home in this state is a cycle under the rule."""
+    if rule == NOT_ADJACENT:
+        return state == _GOAL
+    return rule == ANY or state != 0
 
 
 @kernel

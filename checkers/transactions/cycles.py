@@ -4,7 +4,8 @@ Only what the sweep left can lie on a cycle.  To it come the orders of processes
 of nodes, one for each completion: a transaction leads to the node of its completion, and the last node before its
 invoke leads to it.  Components of this graph hold all cycles; what lies in none is put away, and then the classes are
 asked for one by one, the worst first, and of each class the plain variant before -process and -realtime: a variant is
-looked for only where the plain one was not found, because what the plain one rules out includes what it does.
+looked for only where it would rule out a model more, or where the worst cycle found is too long to read.  A plain class
+that would rule out nothing new gets a small share of the steps.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from checkers.kernels.dependencies import (
     build_graph,
     components,
     shortest_cycle,
+    topological_ranks,
 )
 from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.transactions import OK, Bools, Edges, Transactions, join
+from checkers.kernels.transactions import NEVER, OK, Bools, Edges, Transactions, join
 from checkers.transactions import anomalies
 
 _CLASSES = {
@@ -49,6 +51,11 @@ _LEVELS = {
     anomalies.REALTIME: PASS | PROCESS | REALTIME,
 }
 
+
+READABLE = 6
+"""Up to so many transactions a person follows a cycle; where it is longer, a stronger order may give a shorter one."""
+
+REDUNDANT_SHARE = 10
 
 SECOND_TRIES = 20
 """Edges from which a cycle is looked for where the shortest walk turned out not to be one."""
@@ -81,27 +88,56 @@ class CycleSearch:
 def find_cycles(
     txns: Transactions, edges: Edges, out: Bools, happened: Bools, variants: tuple[str, ...], steps_max: int
 ) -> CycleSearch:
-    """Cycles among the nodes that are not `out`.  steps_max bounds the search of each class and variant."""
+    """Cycles among the nodes that are not `out`, of which there must be one, given all variants.
+
+    steps_max bounds the search of each class and variant.  If all of them end at it, there still is some cycle.
+    """
     core = _Core(txns, edges, out, happened, variants)
     found: dict[str, NamedCycle] = {}
     unfinished: list[str] = []
     for variant in variants:
         for name, (begins, kinds, rule) in _CLASSES.items():
-            if any(name + v in found for v in anomalies.VARIANTS):
+            same = [found[name + v] for v in anomalies.VARIANTS if name + v in found]
+            if any(len(cycle.steps) <= READABLE for cycle in same):
                 continue
-            cycle, finished = core.shortest(begins, kinds | _LEVELS[variant], rule, steps_max)
+            redundant = set(anomalies.ruled_out(found)) >= set(anomalies.ruled_out([name + variant]))
+            worst = next(iter(found)) in [cycle.name for cycle in same] if found else False
+            if redundant and variant != anomalies.PLAIN and not worst:
+                continue
+            share = REDUNDANT_SHARE if redundant else 1
+            cycle, finished = core.shortest(begins, kinds | _LEVELS[variant], rule, steps_max // share)
             if cycle:
-                named = _named(name, cycle)
-                found.setdefault(named.name, named)
-            if not finished:
+                named = _named(cycle)
+                known = found.get(named.name)
+                if known is None or len(named.steps) < len(known.steps):
+                    found[named.name] = named
+            elif not finished:
                 unfinished.append(name + variant)
-    return CycleSearch(tuple(found.values()), tuple(unfinished))
+    if not found:
+        for variant in variants:
+            cycle = core.any_cycle(WW | WR | RW | _LEVELS[variant])
+            if cycle:
+                named = _named(cycle)
+                found[named.name] = named
+                break
+    told = set(anomalies.ruled_out(found))
+    return CycleSearch(
+        tuple(found.values()), tuple(name for name in unfinished if not told >= set(anomalies.ruled_out([name])))
+    )
 
 
-def _named(name: str, steps: tuple[Step, ...]) -> NamedCycle:
-    """A cycle is named by the strongest order it needed, which may be less than the one that was allowed."""
-    kinds = {step.kind for step in steps}
+def _named(steps: tuple[Step, ...]) -> NamedCycle:
+    """A cycle is named by its edges alone, and by the strongest order among them."""
+    kinds = [step.kind for step in steps]
     variant = anomalies.REALTIME if REALTIME in kinds else anomalies.PROCESS if PROCESS in kinds else anomalies.PLAIN
+    anti = kinds.count(RW)
+    if anti == 0:
+        name = "G1c" if WR in kinds else "G0"
+    elif anti == 1:
+        name = "G-single"
+    else:
+        adjacent = any(a == b == RW for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True))
+        name = "G2-item" if adjacent else "G-nonadjacent"
     return NamedCycle(name + variant, steps)
 
 
@@ -123,9 +159,10 @@ class _Core:
         node_count = len(left)
         if anomalies.PROCESS in variants or anomalies.REALTIME in variants:
             parts.append(_process_edges(txns, members))
-        if anomalies.REALTIME in variants:
+        self._has_chain = anomalies.REALTIME in variants
+        if self._has_chain:
             parts.append(_realtime_edges(txns, members, node_count))
-            node_count += len(members)
+            node_count += int((txns.status[members] == OK).sum())
         everything = join(*parts)
         graph, _ = build_graph(everything, node_count)
         component, sizes = components(graph, -1)
@@ -137,6 +174,25 @@ class _Core:
         core = Edges(renumbered[everything.source[kept]], renumbered[everything.target[kept]], everything.kind[kept])
         self.graph: Graph = build_graph(core, len(self.names))[0]
         self._sources: Int32 = np.repeat(np.arange(len(self.names), dtype=np.int32), np.diff(self.graph.first))
+        self._txn_nodes = int(np.searchsorted(self.names, self._txn_count))
+        self._no_ranks: Int32 = np.zeros(len(self.names), np.int32)
+        self._times = self._times_of(txns, members, node_count)
+
+    def _times_of(self, txns: Transactions, members: Int32, node_count: int) -> Int64:
+        """When a node's time begins: its invoke, the completion it stands for, the first of its group."""
+        times = np.zeros(node_count, np.int64)
+        times[members] = txns.invoked[members]
+        times[self._txn_count :] = NEVER
+        done = np.sort(txns.completed[members[txns.status[members] == OK]])
+        if self._has_chain:
+            times[node_count - len(done) :] = done
+        core = times[self.names]
+        groups = np.flatnonzero(core == NEVER)  # side by side, each with an edge: nothing else lies on a cycle
+        if len(groups):
+            begin, end = int(self.graph.first[groups[0]]), int(self.graph.first[groups[-1] + 1])
+            firsts = self.graph.first[groups] - begin
+            core[groups] = np.minimum.reduceat(core[self.graph.target[begin:end]], firsts)
+        return core
 
     def shortest(self, begins: int, kinds: int, rule: int, steps_max: int) -> tuple[tuple[Step, ...], bool]:
         """(steps of the shortest cycle found or nothing, whether the search ended within its budget)."""
@@ -145,13 +201,38 @@ class _Core:
         component, sizes = components(self.graph, kinds | begins)
         inside = (self.graph.kind == begins) & (component[self._sources] == component[self.graph.target])
         starts = np.flatnonzero(inside)
-        starts = starts[np.argsort(sizes[component[self._sources[starts]]], kind="stable")]
         if not len(starts):
             return (), True
-        best, steps = shortest_cycle(self.graph, component, starts, self._sources[starts], kinds, rule, steps_max)
+        backwards = self._times[self.graph.target[starts]] - self._times[self._sources[starts]]
+        starts = starts[np.lexsort((backwards, sizes[component[self._sources[starts]]]))]
+        rank = self._ranks(kinds) if rule == ANY and not begins & kinds else self._no_ranks
+        best, steps = self._cycle_from(starts, component, rank, kinds, rule, steps_max)
         if len(best) and not self._is_simple(best):
             best = self._first_simple(component, starts, kinds, rule, steps_max)
         return tuple(self._steps(best)), steps != OUT_OF_STEPS
+
+    def any_cycle(self, kinds: int) -> tuple[Step, ...]:
+        """A cycle of these kinds if there is one: every edge inside a component lies on one."""
+        component, _ = components(self.graph, kinds)
+        inside = (self.graph.kind & kinds != 0) & (component[self._sources] == component[self.graph.target])
+        starts = np.flatnonzero(inside & (self._sources < self._txn_nodes))[:SECOND_TRIES]
+        if not len(starts):
+            return ()
+        best, _ = self._cycle_from(starts, component, self._no_ranks, kinds, ANY, len(self._sources))
+        return tuple(self._steps(best))
+
+    def _cycle_from(
+        self, starts: Int64, component: Int32, rank: Int32, kinds: int, rule: int, steps_max: int
+    ) -> tuple[Int64, int]:
+        sources = self._sources[starts]
+        return shortest_cycle(self.graph, self._txn_nodes, component, rank, starts, sources, kinds, rule, steps_max)
+
+    def _ranks(self, kinds: int) -> Int32:
+        """Ranks that keep a search short: a path home never meets a node of higher rank than home has.
+
+        In the order of time, so that a start and its home that ran together have few nodes between them.
+        """
+        return topological_ranks(self.graph, kinds, self._times)
 
     def _first_simple(self, component: Int32, starts: Int64, kinds: int, rule: int, steps_max: int) -> Int64:
         """Under a rule the shortest walk may meet a node twice; then a cycle from one of the first starts, if any.
@@ -160,8 +241,7 @@ class _Core:
         rule would have been the shortest walk itself: they are of the worse classes, which were searched before.
         """
         for start in starts[:SECOND_TRIES]:
-            one = np.array([start])
-            walk, _ = shortest_cycle(self.graph, component, one, self._sources[one], kinds, rule, steps_max)
+            walk, _ = self._cycle_from(np.array([start]), component, self._no_ranks, kinds, rule, steps_max)
             if len(walk) and self._is_simple(walk):
                 return walk
         return np.empty(0, np.int64)

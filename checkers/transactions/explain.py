@@ -16,17 +16,20 @@ from checkers.verdict import Witness
 
 _KINDS = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 _LIST_SHOWN_MAX = 12
+_EDGES_SHOWN_MAX = 20
 
 
 def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     """A cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
-    names = _Names(transcript, [step.source for step in cycle.steps])
-    edges = [_edge(transcript, names, step) for step in cycle.steps]
-    path = " -> ".join(
-        [f"{edge['from']} -{edge['kind']}" for edge in edges] + [str(edges[0]["from"])],
-    )
-    summary = f"{cycle.name}: {path}. " + "; ".join(edge["words"] for edge in edges) + ": no order fulfils all of these"
-    return names.witness(cycle.name, summary, {"cycle": edges})
+    shown = cycle.steps[:_EDGES_SHOWN_MAX]
+    names = _Names(transcript, [t for step in shown for t in (step.source, step.target)])
+    edges = [_edge(transcript, names, step) for step in shown]
+    path = " -> ".join([f"{edge['from']} -{edge['kind']}" for edge in edges] + [str(edges[-1]["to"])])
+    words = "; ".join(edge["words"] for edge in edges)
+    if len(shown) < len(cycle.steps):
+        words += f"; and so on through {len(cycle.steps)} transactions, back to {edges[0]['from']}"
+    summary = f"{cycle.name}: {path}. {words}: no order fulfils all of these"
+    return names.witness(cycle.name, summary, {"cycle": edges, "length": len(cycle.steps)})
 
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:

@@ -115,6 +115,15 @@ def test_each_edge_of_a_cycle_is_told_in_words() -> None:
     assert [e["index"] for e in witness.events] == [0, 1, 3, 4]
 
 
+def test_a_long_cycle_is_cut_short_and_told_again_through_real_time() -> None:
+    """A late reader misses the first write; data alone leads from that write to the reader in ten small steps."""
+    chain = ["ax1 am1"] + [f"rm{''.join(map(str, range(1, i)))} am{i}" for i in range(2, 10)]
+    verdict = judge(one_after_another(*chain, "rm123456789 rx"), "list-append")
+    assert next(iter(verdict.details["anomalies"])) == "G-single"
+    shortest = min(verdict.witnesses, key=lambda w: w.facts["length"])
+    assert shortest.facts["length"] == 2
+
+
 def test_an_unknown_transaction_counts_once_an_append_of_it_was_seen() -> None:
     assert judge(at_once("?ax1 ay1", "rx1 ry"), "list-append").details["anomalies"] == {"G-single": 1}
     assert judge(at_once("?ax1 ay1", "rx ry"), "list-append").validity is Validity.VALID

@@ -22,7 +22,7 @@ KEPT = {
 """What each simulated database keeps; all but one take their snapshots and locks in real time."""
 
 SHOWN = {
-    "serializable": {"G-single-realtime"},
+    "serializable": {"G-single-process"},
     "snapshot-isolation": {"G2-item"},
     "read-committed": {"G-single", "lost-update"},
     "read-uncommitted": {"G1a", "G1c"},
