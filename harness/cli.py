@@ -102,6 +102,28 @@ def analyze(run_folder: Path, spark_master: str | None, in_process: bool) -> Non
     _tell(console, judge_again(root, spark_master, in_process, console))
 
 
+@cli.command()
+@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def mutate(run_folder: Path) -> None:
+    """Prove that the judge is awake: falsify a valid run, one row at a time; every verdict must turn invalid.
+
+    Exit code 0 if every falsified row was noticed, 1 if one was not.
+    """
+    from harness.judging import falsify
+
+    root = run_folder.resolve()
+    if not (root / "results.json").exists():
+        raise WrongSpec(f"{run_folder} holds no results.json: judge the run first (analyze)")
+    if (verdict := json.loads((root / "results.json").read_text())["verdict"]) != "valid":
+        raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
+    asleep = 0
+    for mutant in falsify(root):
+        asleep += not mutant.noticed
+        by = ", ".join(mutant.by) if mutant.noticed else "NOBODY"
+        click.echo(f"{mutant.name.replace('_', ' '):<42} noticed by {by}")
+    raise click.exceptions.Exit(1 if asleep else 0)
+
+
 @cli.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def list_names(as_json: bool) -> None:

@@ -7,13 +7,15 @@ by the same code.
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from checkers.catalog import CATALOG
 from checkers.checker import Checker, RunFiles
+from checkers.mutation import Mutant, mutants
 from checkers.pipeline import judge_run, write_results
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
@@ -65,3 +67,14 @@ def judge(
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
     return results
+
+
+def falsify(root: Path) -> Iterator[Mutant]:
+    """The mutation check of a judged run (`checkers.mutation`): one mutant per row its verdict must hang on.
+
+    Raises FileNotFoundError where the run was never judged.
+    """
+    spec = Spec.from_json(json.loads((root / "test.json").read_text())["spec"])
+    checkers = checkers_for(spec, load_subject(spec.subject).declares)
+    with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
+        yield from mutants(root, checkers, spec.rng("mutants"), Path(scratch))

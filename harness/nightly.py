@@ -1,7 +1,8 @@
 """The nightly campaign: every test and every planted bug over several seeds, and one page that sums them up.
 
-A clean run must be valid.  A run with a planted bug counts as found only if the very checker that is meant to find it
-is invalid with a witness of the planted mechanism: a bug found for another reason is a bug missed.
+A clean run must be valid, and every row of it that is falsified must be noticed (`checkers.mutation`).  A run with a
+planted bug counts as found only if the very checker that is meant to find it is invalid with a witness of the planted
+mechanism: a bug found for another reason is a bug missed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.judging import falsify
 from harness.registry import load_subject
 from harness.spec import Spec
 from system_under_test.subject import Bug
@@ -93,9 +95,10 @@ def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     if folder is None or not (folder / "results.json").exists():
         return Ended(job, code, "none", False, "the harness failed; see campaign.log", folder, seconds)
     outcome = json.loads((folder / "results.json").read_text())
-    return Ended(
-        job, code, outcome["verdict"], _as_expected(job, code, outcome), outcome.get("summary", ""), folder, seconds
-    )
+    summary, ok = outcome.get("summary", ""), _as_expected(job, code, outcome)
+    if ok and job.bug is None and (unnoticed := [m.name for m in falsify(folder) if not m.noticed]):
+        ok, summary = False, f"falsified rows that nobody noticed: {', '.join(unnoticed)}"
+    return Ended(job, code, outcome["verdict"], ok, summary, folder, seconds)
 
 
 def campaign(

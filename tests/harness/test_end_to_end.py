@@ -50,13 +50,15 @@ def containers_of(run_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "subject"),
+    ("backend", "subject", "mutations"),
     [
-        pytest.param("docker", "kraft", marks=on_docker),
-        pytest.param("namespaces", "etcd", marks=in_namespaces),
+        pytest.param("docker", "kraft", 9, marks=on_docker),
+        pytest.param("namespaces", "etcd", 3, marks=in_namespaces),
     ],
 )
-def test_a_clean_system_is_valid_under_partitions(tmp_path: Path, backend: str, subject: str) -> None:
+def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed(
+    tmp_path: Path, backend: str, subject: str, mutations: int
+) -> None:
     done = ended(command(tmp_path, backend, 7, "--subject", subject))
     assert done.returncode == 0, done.stdout + done.stderr
     results = results_of(tmp_path)
@@ -65,6 +67,9 @@ def test_a_clean_system_is_valid_under_partitions(tmp_path: Path, backend: str, 
     faults = json.loads((tmp_path / "latest" / "faults.json").read_text())
     assert [fault["achieved"] for fault in faults] == ["installed"]
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
+    falsified = ended([sys.executable, "-m", "harness", "mutate", str(tmp_path / "latest")])
+    assert falsified.returncode == 0, falsified.stdout + falsified.stderr
+    assert len(falsified.stdout.splitlines()) >= mutations
 
 
 @pytest.mark.parametrize(
