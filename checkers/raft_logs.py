@@ -208,10 +208,13 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
     rows_a = log_rows(files[a[0]], a[1], (different, meeting))
     rows_b = log_rows(files[b[0]], b[1], (different, meeting))
     epoch = rows_a[-1]["epoch"]
-    where = "in the same entry" if meeting == different else f"though both have an entry of epoch {epoch} at {meeting}"
+    same = meeting == different
+    where = (
+        f"in the same entry of epoch {epoch}" if same else f"though both have an entry of epoch {epoch} at {meeting}"
+    )
     return Witness(
         kind="logs differ below an equal epoch",
-        summary=f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where} (epoch {epoch}).",
+        summary=f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where}.",
         rows=tuple(rows_a + rows_b),
         facts={
             "nodes": [a[0], b[0]],
