@@ -1,0 +1,160 @@
+"""Kafka's anomalies by name: alone, hidden in a long history of a correct broker, and none where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from toy_kafka import Tape, simulate
+
+from checkers.checker import Budget
+from checkers.history import Event, MalformedHistory, Type
+from checkers.kafka_log import ALWAYS_ALLOWED, allowed_anomalies, judge_kafka_log
+from checkers.verdict import Validity
+
+# name: (script, other anomalies that come with it)
+ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
+    "duplicate": (("0 send 1=a", "1 poll 1=a 2=a"), {"int-nonmonotonic-poll"}),
+    "inconsistent-offsets": (("0 send 1=a", "1 send 1=b", "2 poll 1=a", "3 poll 1=b"), set()),
+    "lost-write": (("0 send 1=a", "0 send 2=b", "1 poll 2=b"), set()),
+    "unseen": (("0 send 1=a 2=b", "1 poll 1=a"), set()),
+    "G1a": (("!0 send 1=a", "1 poll 1=a"), set()),
+    "unsent-read": (("0 poll 1=z",), set()),
+    "precommitted-read": (("0 txn send:1=a poll:1=a",), set()),
+    "poll-skip": (("0 send 1=a 2=b 3=c", "1 poll 1=a", "1 poll 3=c", "2 poll 1=a 2=b 3=c"), set()),
+    "nonmonotonic-poll": (("0 send 1=a 2=b", "1 poll 1=a 2=b", "1 poll 1=a"), set()),
+    "int-poll-skip": (("0 send 1=a 2=b 3=c", "1 poll 1=a 3=c", "2 poll 2=b"), set()),
+    "int-nonmonotonic-poll": (("0 send 1=a 2=b", "1 poll 2=b 1=a"), set()),
+    "nonmonotonic-send": (("0 send 2=a", "0 send 1=b", "1 poll 1=b 2=a"), set()),
+    "int-nonmonotonic-send": (("0 send 2=a 1=b", "1 poll 1=b 2=a"), set()),
+    "G1c": (("+0 txn send:1=a poll:2=b", "+1 txn send:2=b poll:1=a", "-0", "-1"), set()),
+    "G1c-process": (("0 poll 1=a", "0 send 1=a"), set()),
+    "G1c-realtime": (("0 poll 1=a", "1 send 1=a"), set()),
+}
+ALLOWED = {
+    "int-send-skip": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
+    "G0": ("+0 send 1=a 3=c", "+1 send 2=b", "-0", "-1", "2 poll 1=a 2=b 3=c"),
+    "G0-realtime": ("0 send 2=a", "1 send 1=b", "2 poll 1=b 2=a"),
+}
+
+
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_the_smallest_history_of_each_anomaly(name: str) -> None:
+    script, others = ANOMALIES[name]
+    verdict = judge_kafka_log(Tape().script(*script).events)
+    assert verdict.validity is Validity.INVALID
+    assert {name} <= set(verdict.details["anomalies"]) <= {name} | others
+    assert name in {w.kind for w in verdict.witnesses}
+
+
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_each_anomaly_is_found_in_a_long_history_without_any(name: str) -> None:
+    script, others = ANOMALIES[name]
+    rng = Random(name)
+    clean = simulate(rng, operations=600)
+    assert judge_kafka_log(clean).validity is Validity.VALID
+    injected = Tape().script(*script, key="injected", first_process=10_000).events
+    at = rng.randrange(len(clean))
+    verdict = judge_kafka_log(numbered([*clean[:at], *injected, *clean[at:]]))
+    counting = set(verdict.details["anomalies"]) - set(verdict.details["allowed"])
+    assert {name} <= counting <= {name} | others
+    witness = next(w for w in verdict.witnesses if w.kind == name)
+    assert {e["process"] for e in witness.events} <= {e.process for e in injected}
+    assert witness.summary.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_kafka_allows_is_told_and_does_not_count(name: str) -> None:
+    verdict = judge_kafka_log(Tape().script(*ALLOWED[name]).events, ww_dependencies=True)
+    assert verdict.validity is Validity.VALID
+    assert name in verdict.details["allowed"]
+    assert name in ALWAYS_ALLOWED
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_correct_broker_is_valid(seed: int) -> None:
+    rng = Random(seed)
+    events = simulate(
+        rng, operations=rng.choice([20, 100, 500]), processes=rng.randint(2, 10), trouble=rng.random() / 3
+    )
+    verdict = judge_kafka_log(events)
+    assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
+    assert set(verdict.details["anomalies"]) <= {"int-send-skip"}
+    assert judge_kafka_log(events, ww_dependencies=True).validity is Validity.VALID
+
+
+def test_rebalances_under_subscription_are_allowed_and_seen() -> None:
+    seen: set[str] = set()
+    for seed in range(6):
+        verdict = judge_kafka_log(simulate(Random(seed), operations=300, assign="subscribe"))
+        assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
+        seen |= set(verdict.details["allowed"])
+        strict = judge_kafka_log(simulate(Random(seed), operations=300, assign="subscribe"), subscribed=False)
+        assert strict.validity is Validity.INVALID
+    assert "nonmonotonic-poll" in seen
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(40))
+def test_many_more_correct_brokers(seed: int) -> None:
+    for assign in ("assign", "subscribe"):
+        verdict = judge_kafka_log(simulate(Random(1000 + seed), operations=5000, processes=12, keys=5, assign=assign))
+        assert verdict.validity is Validity.VALID, [w.summary for w in verdict.witnesses]
+
+
+def test_an_assignment_that_drops_a_key_begins_it_anew() -> None:
+    script = ("0 send 1=a 2=b", "1 assign", "1 poll 1=a 2=b", "1 assign", "1 poll 1=a")
+    assert "nonmonotonic-poll" in judge_kafka_log(Tape().script(*script).events).details["anomalies"]
+    events = Tape().script(*script[:3]).script("1 assign", key="other").script("1 assign", "1 poll 1=a").events
+    assert judge_kafka_log(numbered(events)).validity is Validity.VALID
+
+
+def test_a_failed_poll_may_have_moved_the_consumer() -> None:
+    script = ("0 send 1=a 2=b 3=c", "1 poll 1=a", "!1 poll", "1 poll 3=c", "2 poll 1=a 2=b 3=c")
+    assert judge_kafka_log(Tape().script(*script).events).validity is Validity.VALID
+
+
+def test_a_rebalance_inside_a_transaction_excuses_its_polls() -> None:
+    tape = Tape().script("0 send 1=a 2=b 3=c", "2 poll 1=a 2=b 3=c")
+    told = [["poll", {"k": [[1, "a"]]}], ["rebalance", ["k"]], ["poll", {"k": [[3, "c"]]}]]
+    tape.record(1, Type.INVOKE, "txn", [["poll"], ["poll"]])
+    tape.record(1, Type.OK, "txn", told)
+    assert judge_kafka_log(tape.events).validity is Validity.VALID
+
+
+def test_an_unknown_send_counts_once_any_message_of_its_transaction_was_polled() -> None:
+    lost = judge_kafka_log(Tape().script("?0 send 1=a 2=b 3=c", "1 poll 1=a", "2 poll 3=c").events)
+    assert list(lost.details["anomalies"]) == ["lost-write"]
+    assert judge_kafka_log(Tape().script("?0 send 1=a", "1 poll", "2 send 2=b", "3 poll 2=b").events).validity is (
+        Validity.VALID
+    )
+
+
+def test_a_value_sent_twice_and_a_budget_too_small_are_unknown() -> None:
+    twice = Tape().script("0 send 1=a", "1 send 2=a", "2 poll 1=a").events
+    assert "twice" in judge_kafka_log(twice).reason
+    assert "steps" in judge_kafka_log(twice, Budget(steps=3)).reason
+    assert judge_kafka_log(Tape().script("!0 send 1=a").events).validity is Validity.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("payload", ["[", '{"a": 1}', '[["send"]]', '[["poll", {"k": [1]}]]', '[["poll", 3]]', None])
+def test_a_payload_that_is_no_operation_is_refused_with_its_event(payload: str | None) -> None:
+    events = [replace(e, payload=payload) for e in Tape().script("0 poll").events]
+    with pytest.raises(MalformedHistory, match=r"event [01]"):
+        judge_kafka_log(events)
+
+
+def test_the_allowed_set_is_explicit() -> None:
+    assert allowed_anomalies(subscribed=False, ww_dependencies=False) == {
+        "int-send-skip",
+        "G0",
+        "G0-process",
+        "G0-realtime",
+    }
+    more = allowed_anomalies(subscribed=True, ww_dependencies=True)
+    assert more - ALWAYS_ALLOWED == {"poll-skip", "nonmonotonic-poll", "G1c", "G1c-process", "G1c-realtime"}
+
+
+def numbered(events: list[Event]) -> list[Event]:
+    return [replace(e, index=i, time_ns=i) for i, e in enumerate(events)]
