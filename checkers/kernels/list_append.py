@@ -13,6 +13,8 @@ Happened has every transaction that committed, and one of unknown outcome of whi
 one.  Elements of aborted transactions are an anomaly and are passed over in the order.  A read counts as *external* if
 it is the first thing a transaction does with the key; later ones must agree with it and with the own appends since.
 
+The appends of one transaction to one key stand in its order of doing them; otherwise that is an anomaly of its own.
+
 A key whose lists are no prefixes of one another, repeat an element, or hold one that nobody wrote, has no order of
 versions: that is reported, and nothing is concluded from it.
 """
@@ -39,6 +41,7 @@ from checkers.kernels.transactions import (
     LOST_UPDATE,
     OK,
     READ,
+    REORDERED_APPENDS,
     UNWRITTEN_READ,
     WRITE,
     Bools,
@@ -288,6 +291,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
     beyond = np.full(key_count, -1, np.int32)
     update_of = np.full(versions.writer.shape[0] + key_count, -1, np.int32)  # who read a version, then appended
     update_row = np.full(key_count, -1, np.int64)
+    own = np.full(key_count, -1, np.int64)  # the row of the last append of the key so far
     for t in range(txns.status.shape[0]):
         if not versions.happened[t]:
             continue
@@ -296,7 +300,13 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
             if versions.unusable[key] != 0:
                 continue
             if txns.kind[row] == WRITE:
-                unseen = versions.position[base[key] + txns.value[row]] < 0
+                position = versions.position[base[key] + txns.value[row]]
+                unseen = position < 0
+                if not unseen and own[key] >= txns.first[t]:
+                    earlier = versions.position[base[key] + txns.value[own[key]]]
+                    if earlier < 0 or earlier > position:
+                        note(found, REORDERED_APPENDS, t, row, own[key])
+                own[key] = row
                 if unseen and versions.longest[key] >= 0 and beyond[key] != t:
                     beyond[key] = t
                     after[a], after_key[a] = t, key

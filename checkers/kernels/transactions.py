@@ -90,7 +90,8 @@ FUTURE_READ = 8  # transaction, row of the read, row of the later write it saw
 LOST_UPDATE = 9  # two transactions, row of the second one's read
 CYCLIC_VERSIONS = 10  # key, two values that precede one another
 NONLINEARIZABLE_KEY = 11  # key, two values that precede one another in real time
-KINDS = 12
+REORDERED_APPENDS = 12  # transaction, row of an append, row of its earlier one that stands later or nowhere
+KINDS = 13
 
 SAMPLES = 4
 

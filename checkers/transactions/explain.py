@@ -281,6 +281,22 @@ def _first_read(transcript: Transcript, t: int, row: int) -> int:
     return next(r for r in range(int(txns.first[t]), row) if txns.key[r] == txns.key[row] and txns.kind[r] == READ)
 
 
+def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Told:
+    txns = transcript.txns
+    key, value, before = int(txns.key[row]), int(txns.value[row]), transcript.micro_operation(earlier)[2]
+    reads = ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist()
+    longest = max(reads, key=lambda r: int(txns.list_first[r + 1] - txns.list_first[r]))
+    name, later = transcript.key_name(key), transcript.value_name(key, value)
+    reader = _owner(transcript, longest)
+    return (
+        [t, reader],
+        lambda n: (
+            f"{n[t]} appended {before} to {name} and then {later}, "
+            f"but {n[reader]} read {_read_words(transcript, longest)}, where {later} does not come after {before}"
+        ),
+    )
+
+
 def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Told:
     txns = transcript.txns
     name, old, new = transcript.key_name(key), transcript.value_name(key, a), transcript.value_name(key, b)
@@ -306,4 +322,5 @@ _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
     kinds.LOST_UPDATE: _lost,
     kinds.CYCLIC_VERSIONS: _cyclic,
     kinds.NONLINEARIZABLE_KEY: _nonlinearizable,
+    kinds.REORDERED_APPENDS: _reordered,
 }

@@ -34,6 +34,7 @@ LISTS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
     "incompatible-order": (("ax1 ax2", "rx12", "rx2"), True, set()),
     "duplicate-elements": (("ax1", "rx11"), True, set()),
     "unwritten-read": (("ax1", "rx19"), True, set()),
+    "reordered-appends": (("ax1 ax2", "rx21"), True, {"G1b"}),
     "G0-realtime": (("ax1", "ax2", "rx21"), False, set()),
     "G1c-realtime": (("rx1", "ax1"), False, set()),
     "G-single-realtime": (("ax1", "rx", "rx1"), False, set()),
@@ -122,6 +123,11 @@ def test_a_long_cycle_is_cut_short_and_told_again_through_real_time() -> None:
     assert next(iter(verdict.details["anomalies"])) == "G-single"
     shortest = min(verdict.witnesses, key=lambda w: w.facts["length"])
     assert shortest.facts["length"] == 2
+
+
+def test_an_append_that_is_missing_before_a_later_one_of_its_transaction() -> None:
+    assert "reordered-appends" in judge(at_once("ax1 ax2", "rx2"), "list-append").details["anomalies"]
+    assert "reordered-appends" in judge(at_once("?ax1 ax2", "rx2"), "list-append").details["anomalies"]
 
 
 def test_an_unknown_transaction_counts_once_an_append_of_it_was_seen() -> None:
