@@ -49,11 +49,11 @@ class Spec:
                 raise WrongSpec(f"{_option(name)} must be at least {least}, not {getattr(self, name)}")
         if self.nodes > 9:
             raise WrongSpec(f"{_option('nodes')} must be at most 9, not {self.nodes}")
-        least_processes = 3 * len(CLIENT_NODES)
+        least_processes = 4 * len(CLIENT_NODES)
         if self.concurrency < least_processes:
             raise WrongSpec(
                 f"{_option('concurrency')} must be at least {least_processes}, not {self.concurrency}: every client "
-                f"node needs two processes that only read and one that writes"
+                f"node needs two processes that only read and two that write, one of each that follows the leader"
             )
 
     @property

@@ -15,7 +15,7 @@ from harness.nightly import found
 from harness.registry import load_subject
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "100", "--keys", "5", "--concurrency", "6")
+SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "100", "--keys", "5", "--concurrency", "8")
 
 no_docker, no_namespaces = docker.why_unavailable(), namespaces.why_unavailable()
 on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
