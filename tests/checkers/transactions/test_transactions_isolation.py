@@ -60,6 +60,6 @@ def test_linearizable_keys_hold_for_a_strict_database(isolation: str) -> None:
 @pytest.mark.parametrize("isolation", KEPT)
 def test_longer_histories_of_every_database(isolation: str, seed: int) -> None:
     for model in ("list-append", "rw-register"):
-        events = simulate(Random(seed), model, isolation, transactions=20_000, processes=20, keys=10)
+        events = simulate(Random(seed), model, isolation, transactions=3000, processes=20, keys=10)
         verdict = judge_transactions(events, model, consistency=KEPT[isolation])
         assert verdict.validity is not Validity.INVALID
