@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""Whoever starts the tests in the background lets their children ignore SIGINT."""
 
 
 def krucible(*words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
@@ -111,7 +113,7 @@ def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> N
 
 
 def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", "60", "--rate", "500")]
+    words = [*HEARS_CTRL_C, sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", "60", "--rate", "500")]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_history(tmp_path, 100_000)
         process.send_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ async def test_when_the_stream_ends_the_server_dies(agent: LocalAgent, tmp_path:
     family = await _with_family(agent, tmp_path)
     await agent.link.close()
     assert await asyncio.wait_for(agent.process.wait(), 5) == 0
-    assert not any(is_alive(pid) for pid in family)
+    await until(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_a_stopped_server_dies_too(agent: LocalAgent, tmp_path: Path) -> None:
@@ -35,14 +35,14 @@ async def test_a_stopped_server_dies_too(agent: LocalAgent, tmp_path: Path) -> N
     await agent.node.signal("STOP")
     await agent.link.close()
     await asyncio.wait_for(agent.process.wait(), 5)
-    assert not any(is_alive(pid) for pid in family)
+    await until(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_sigterm_ends_it_in_order(agent: LocalAgent, tmp_path: Path) -> None:
     family = await _with_family(agent, tmp_path)
     agent.process.send_signal(signal.SIGTERM)
     await asyncio.wait_for(agent.process.wait(), 5)
-    assert not any(is_alive(pid) for pid in family)
+    await until(lambda: not any(is_alive(pid) for pid in family))
     with pytest.raises(NodeGone, match="n1: its agent is gone"):
         await agent.node.state()
 
@@ -53,7 +53,7 @@ async def test_a_torn_frame_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
     agent.process.stdin.write(encode({"id": 1, "verb": "hello"})[:-3])
     await agent.link.close()
     await asyncio.wait_for(agent.process.wait(), 5)
-    assert not any(is_alive(pid) for pid in family)
+    await until(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_garbage_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_garbage_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
     assert agent.process.stdin is not None
     agent.process.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
     await asyncio.wait_for(agent.process.wait(), 5)
-    assert not any(is_alive(pid) for pid in family)
+    await until(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_a_client_that_blocks_the_loop_cannot_keep_it_alive(agent: LocalAgent) -> None:

@@ -40,7 +40,7 @@ class Harness:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.process = subprocess.Popen(
-            [sys.executable, str(OWNER), run_id],
+            ["env", "--default-signal=INT", sys.executable, str(OWNER), run_id],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
