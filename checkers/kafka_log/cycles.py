@@ -7,7 +7,9 @@ sends all the time, so that cycles with ww are everyday, and allowed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -47,7 +49,24 @@ def cycles(
         path = " -> ".join(
             [f"{names[s.source]} -{_KINDS[s.kind]}" for s in cycle.steps] + [names[cycle.steps[0].source]]
         )
-        yield witness(cycle.name, f"{path}. {'; '.join(said)}", *(members[s.source] for s in cycle.steps))
+        told = witness(
+            cycle.name, f"{path}. {'; '.join(why for _, why in said)}", *(members[s.source] for s in cycle.steps)
+        )
+        drawn = [
+            {"from": names[s.source], "to": names[s.target], "edge": _KINDS[s.kind], "key": key, "why": why}
+            for s, (key, why) in zip(cycle.steps, said, strict=True)
+        ]
+        listed = {
+            name: {
+                "process": members[t].process,
+                "status": members[t].status.name.lower(),
+                "events": [e.index for e in members[t].events],
+                "operations": json.loads(members[t].events[-1].payload or members[t].events[0].payload or "[]"),
+            }
+            for t, name in sorted(names.items())
+        }
+        why = [why for _, why in said]
+        yield replace(told, facts={"transactions": listed, "cycle": drawn, "length": len(drawn), "why": why})
 
 
 def _dependencies(logs: dict[str, Log], number: dict[int, int], ww: bool) -> set[tuple[int, int, int]]:
@@ -80,19 +99,25 @@ def _columns(members: Sequence[Operation]) -> Transactions:
     )
 
 
-def _words(step: Step, names: dict[int, str], members: Sequence[Operation], logs: dict[str, Log]) -> str:
+def _words(
+    step: Step, names: dict[int, str], members: Sequence[Operation], logs: dict[str, Log]
+) -> tuple[str | None, str]:
+    """The key an edge stands on, and the sentence."""
     a, b = members[step.source], members[step.target]
     one, two = names[step.source], names[step.target]
     if step.kind == PROCESS:
-        return f"process {a.process} ran {one} before {two}"
+        return None, f"process {a.process} ran {one} before {two}"
     if step.kind == REALTIME:
-        return f"{one} completed (event {a.events[-1].index}) before {two} was invoked (event {b.events[0].index})"
+        return (
+            None,
+            f"{one} completed (event {a.events[-1].index}) before {two} was invoked (event {b.events[0].index})",
+        )
     for key, (_, value) in a.sends:
         log = logs[key]
         if step.kind == WR and any(v == value for _, v in b.polled(key)):
-            return f"{one} sent {value!r} to {key}, which {two} polled"
+            return key, f"{one} sent {value!r} to {key}, which {two} polled"
         at = log.index_of.get(value, len(log.order))
         after = log.order[at + 1] if at + 1 < len(log.order) else None
         if step.kind == WW and log.writer.get(after) is b and b.status is not Type.FAIL:
-            return f"{one} sent {value!r} to {key} right before {two} sent {after!r}"
-    return f"{one} precedes {two}"
+            return key, f"{one} sent {value!r} to {key} right before {two} sent {after!r}"
+    return None, f"{one} precedes {two}"

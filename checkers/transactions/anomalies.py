@@ -104,6 +104,12 @@ def strongest(excluded: Iterable[str]) -> list[str]:
     return [model for model in left if not any(model in implied(other) for other in left if other != model)]
 
 
+def weakest(excluded: Iterable[str]) -> list[str]:
+    """Of the models ruled out, those of which no weaker one is ruled out."""
+    out = set(excluded)
+    return [model for model in MODELS if model in out and implied(model) & out == {model}]
+
+
 def implied(model: str) -> set[str]:
     """The models weaker than a model, and itself."""
     variant, base = next((v, b) for v in VARIANTS for b in BASE_MODELS if model_name(b, v) == model)

@@ -1,4 +1,34 @@
-"""Anomalies in words: each edge of a cycle, each contradiction of a read, with the events they stand on."""
+"""Anomalies in words: each edge of a cycle, each contradiction of a read, with the events they stand on.
+
+A witness' `events` are those of exactly the transactions it is about, in index order.  Its `facts`, for pictures:
+
+    {
+      "transactions": {                                in the order in which they were invoked
+        "T1": {
+          "process": 3,
+          "status": "ok",                              or "fail", "info"
+          "events": [17, 21],                          index of the invoke, and of the completion if there is one
+          "operations": [["append", "x", 1], ["r", "y", [2]]],
+        }, ...
+      },
+      "cycle": [                                       only of cycles: each edge's `to` is the `from` of the next one,
+        {                                              and the last one's is the first one's `from`
+          "from": "T1",                                names of `transactions`
+          "to": "T2",
+          "edge": "ww",                                or "wr", "rw", "process", "realtime"
+          "key": "x",                                  the key it stands on; null of process and realtime
+          "why": "T1 appended 1 to x before T2 appended 2",
+        }, ...
+      ],
+      "length": 2,                                     edges of the whole cycle; of a long one `cycle` is the beginning
+      "why": ["T1 appended ...", ...],                 the sentences of the edges, or the one of another anomaly
+      "expected": "...",                               one sentence: what should have been
+      "violates": ["read-committed"],                  the weakest models it violates; all stronger ones fall with them
+      "rules_out": ["read-committed", ...],            every model it violates
+    }
+
+Witnesses of Kafka's logs (`checkers/kafka_log`) that are cycles have "transactions", "cycle", "length" and "why" alike.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +39,7 @@ from typing import Any
 from checkers.kernels import transactions as kinds
 from checkers.kernels.dependencies import PROCESS, REALTIME, RW, WR, WW
 from checkers.kernels.transactions import OK, READ, WRITE
-from checkers.transactions.anomalies import KIND_NAMES, ruled_out
+from checkers.transactions.anomalies import KIND_NAMES, ruled_out, weakest
 from checkers.transactions.cycles import NamedCycle, Step
 from checkers.transactions.read import Transcript
 from checkers.verdict import Witness
@@ -24,20 +54,24 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
     names = _Names(transcript, [t for step in shown for t in (step.source, step.target)])
     edges = [_edge(transcript, names, step) for step in shown]
-    path = " -> ".join([f"{edge['from']} -{edge['kind']}" for edge in edges] + [str(edges[-1]["to"])])
-    words = "; ".join(edge["words"] for edge in edges)
+    path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
+    why = [edge["why"] for edge in edges]
+    words = "; ".join(why)
     if len(shown) < len(cycle.steps):
         words += f"; and so on through {len(cycle.steps)} transactions, back to {edges[0]['from']}"
     summary = f"{cycle.name}: {path}. {words}: no order fulfils all of these"
-    return names.witness(cycle.name, summary, {"cycle": edges, "length": len(cycle.steps)})
+    expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
+    return names.witness(
+        cycle.name, summary, {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
+    )
 
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
     """An anomaly that the kernels noted (see the table of kinds in `kernels/transactions.py`)."""
     txns, words = _FINDINGS[kind](transcript, *sample)
     names = _Names(transcript, txns)
-    summary = f"{KIND_NAMES[kind]}: " + words(names)
-    return names.witness(KIND_NAMES[kind], summary, {})
+    name, why = KIND_NAMES[kind], words(names)
+    return names.witness(name, f"{name}: {why}", {"why": [why], "expected": _EXPECTED[kind]})
 
 
 class _Names:
@@ -51,22 +85,27 @@ class _Names:
     def __getitem__(self, t: int) -> str:
         return self._names[t]
 
+    def listed(self) -> str:
+        return " and ".join(filter(None, [", ".join(list(self._names.values())[:-1]), f"T{len(self._names)}"]))
+
     def witness(self, kind: str, summary: str, facts: dict[str, Any]) -> Witness:
         txns = self._transcript.txns
+        rows = {t: self._transcript.rows(t) for t in self._txns}
         listed = {
             self[t]: {
                 "process": int(txns.process[t]),
                 "status": _STATUS[int(txns.status[t])],
+                "events": [row["index"] for row in rows[t]],
                 "operations": [
                     self._transcript.micro_operation(row) for row in range(int(txns.first[t]), int(txns.first[t + 1]))
                 ],
             }
             for t in self._txns
         }
-        events = sorted((row for t in self._txns for row in self._transcript.rows(t)), key=lambda row: row["index"])
-        return Witness(
-            kind, summary, tuple(events), facts={"transactions": listed, "rules_out": ruled_out([kind]), **facts}
-        )
+        events = sorted((row for t in self._txns for row in rows[t]), key=lambda row: row["index"])
+        excluded = ruled_out([kind])
+        told = {"transactions": listed, **facts, "violates": weakest(excluded), "rules_out": excluded}
+        return Witness(kind, summary, tuple(events), facts=told)
 
 
 _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
@@ -74,20 +113,20 @@ _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
 
 def _edge(transcript: Transcript, names: _Names, step: Step) -> dict[str, Any]:
     a, b = names[step.source], names[step.target]
-    edge: dict[str, Any] = {"from": a, "to": b, "kind": _KINDS[step.kind]}
+    edge: dict[str, Any] = {"from": a, "to": b, "edge": _KINDS[step.kind], "key": None}
     if step.kind == PROCESS:
         process = int(transcript.txns.process[step.source])
-        return edge | {"words": f"process {process} ran {a} before {b}"}
+        return edge | {"why": f"process {process} ran {a} before {b}"}
     if step.kind == REALTIME:
         completed = transcript.rows(step.source)[-1]["index"]
         invoked = transcript.rows(step.target)[0]["index"]
-        return edge | {"words": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
+        return edge | {"why": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
     lists = transcript.model == "list-append"
     told = (_list_edge if lists else _register_edge)(transcript, step)
     if told is None:
-        return edge | {"words": f"{a} precedes {b} by the order of versions"}
+        return edge | {"why": f"{a} precedes {b} by the order of versions"}
     key, words = told
-    return edge | {"key": key, "words": words(a, b)}
+    return edge | {"key": key, "why": words(a, b)}
 
 
 Sentence = Callable[[str, str], str]
@@ -323,4 +362,19 @@ _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
     kinds.CYCLIC_VERSIONS: _cyclic,
     kinds.NONLINEARIZABLE_KEY: _nonlinearizable,
     kinds.REORDERED_APPENDS: _reordered,
+}
+
+_EXPECTED: dict[int, str] = {
+    kinds.UNWRITTEN_READ: "only values that some transaction wrote",
+    kinds.DUPLICATE_ELEMENTS: "each element once",
+    kinds.INCOMPATIBLE_ORDER: "lists of which one is the beginning of the other",
+    kinds.ABORTED_READ: "nothing of what a failed transaction wrote",
+    kinds.DIRTY_UPDATE: "no version built upon what a failed transaction wrote",
+    kinds.INTERMEDIATE_READ: "only what a transaction wrote last",
+    kinds.INTERNAL: "what the transaction itself read and wrote of the key before",
+    kinds.FUTURE_READ: "nothing of what the transaction wrote only later",
+    kinds.LOST_UPDATE: "one transaction at most that read a version and then wrote the key",
+    kinds.CYCLIC_VERSIONS: "an order of the versions",
+    kinds.NONLINEARIZABLE_KEY: "an order of the versions that real time allows",
+    kinds.REORDERED_APPENDS: "a transaction's appends in the order in which it made them",
 }

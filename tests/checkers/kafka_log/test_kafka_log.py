@@ -84,6 +84,17 @@ def test_a_correct_broker_is_valid(seed: int) -> None:
     assert judge_kafka_log(events, ww_dependencies=True).validity is Validity.VALID
 
 
+@pytest.mark.parametrize("name", ["G1c", "G1c-process", "G1c-realtime"])
+def test_cycles_come_with_their_edges(name: str) -> None:
+    (witness,) = judge_kafka_log(Tape().script(*ANOMALIES[name][0]).events).witnesses
+    edges, told = witness.facts["cycle"], witness.facts["transactions"]
+    assert edges[-1]["to"] == edges[0]["from"]
+    assert {edge["from"] for edge in edges} == set(told)
+    assert {edge["edge"] for edge in edges} == {"wr", name.removeprefix("G1c").lstrip("-") or "wr"}
+    assert all((edge["key"] == "k") == (edge["edge"] == "wr") for edge in edges)
+    assert sorted(e["index"] for e in witness.events) == sorted(i for t in told.values() for i in t["events"])
+
+
 def test_rebalances_under_subscription_are_allowed_and_seen() -> None:
     seen: set[str] = set()
     for seed in range(6):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -112,8 +113,27 @@ def test_each_edge_of_a_cycle_is_told_in_words() -> None:
     (witness,) = judge(at_once("ax1 ay1", "rx1 ry", "ry1"), "list-append").witnesses
     assert "T1 appended 1 to x, which T2 read" in witness.summary
     assert "T2 read y as [], before T1 appended 1 to y" in witness.summary
-    assert [edge["kind"] for edge in witness.facts["cycle"]] in (["rw", "wr"], ["wr", "rw"])
+    assert [edge["edge"] for edge in witness.facts["cycle"]] in (["rw", "wr"], ["wr", "rw"])
     assert [e["index"] for e in witness.events] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(("model", "name"), CASES)
+def test_facts_of_a_witness_are_what_pictures_are_drawn_from(model: Model, name: str) -> None:
+    texts, together, _ = case(model, name)
+    witness = next(w for w in judge(history(texts, together), model).witnesses if w.kind == name)
+    told = witness.facts["transactions"]
+    assert sorted(e["index"] for e in witness.events) == sorted(i for t in told.values() for i in t["events"])
+    assert witness.facts["violates"][0] in witness.facts["rules_out"]
+    assert witness.facts["expected"]
+    assert all(sentence in witness.summary for sentence in witness.facts["why"])
+    edges = witness.facts.get("cycle", [])
+    for edge, following in zip(edges, edges[1:] + edges[:1], strict=True):
+        assert set(edge) == {"from", "to", "edge", "key", "why"}
+        assert edge["to"] == following["from"]
+        assert {edge["from"], edge["to"]} <= set(told)
+        assert edge["edge"] in ("ww", "wr", "rw", "process", "realtime")
+        assert (edge["key"] in ("x", "y")) == (edge["edge"] in ("ww", "wr", "rw"))
+        assert {edge["from"], edge["to"]} <= set(re.findall(r"T\d+", edge["why"]))
 
 
 def test_a_long_cycle_is_cut_short_and_told_again_through_real_time() -> None:
@@ -222,7 +242,7 @@ def test_the_example_of_the_paper_is_not_serializable() -> None:
     verdict = judge(read_any(ELLE / "paper-example.edn"), "list-append")
     assert "serializable" in verdict.details["ruled_out"]
     assert list(verdict.details["anomalies"]) == ["G-single"]
-    assert [edge["kind"] for edge in verdict.witnesses[0].facts["cycle"]] == ["rw", "wr", "ww"]
+    assert [edge["edge"] for edge in verdict.witnesses[0].facts["cycle"]] == ["rw", "wr", "ww"]
 
 
 @needs_elle
