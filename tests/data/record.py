@@ -1,0 +1,122 @@
+"""Record the small real runs that the tests judge again: `python tests/data/record.py [NAME ...]` (about 40 s each).
+
+A run is kept as its nodes and the harness left it, before anything was sealed or tabulated, so that the tests read real
+log segments and traces with the readers of today: one `NAME.tar.xz` of about 50 kB.  A planted bug does not show itself
+in every short run; seeds are tried in turn until the checker it was planted for has found it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "60", "--keys", "4", "--concurrency", "8")
+TWO_CARDS = ("--nodes", "5", "--time-limit", "36")
+"""The second card splits the others in two, and either half must have somebody to elect."""
+
+SEEDS = range(1, 13)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """bug: planted, None for a clean run; it is found by the checker that the subject names for it.
+
+    options: beside those of SMALL, or instead of them.
+    """
+
+    subject: str
+    nemesis: str
+    bug: str | None = None
+    options: tuple[str, ...] = ()
+
+
+RUNS = {
+    "kraft-partition": Recorded("kraft", "partition"),
+    "kraft-kill": Recorded("kraft", "kill"),
+    "kraft-stale-read": Recorded("kraft", "partition", "stale-read"),
+    "kraft-minority-commit": Recorded("kraft", "partition", "minority-commit"),
+    "kraft-divergence-by-offset": Recorded("kraft", "partition", "divergence-by-offset"),
+    "kraft-lone-vote": Recorded("kraft", "partition", "lone-vote", TWO_CARDS),
+    "etcd-partition": Recorded("etcd", "partition"),
+}
+
+
+def main(names: list[str]) -> int:
+    """Record the runs named, or all; 1 if one could not be had as wanted, 3 if a name is unknown."""
+    if unknown := sorted(set(names) - set(RUNS)):
+        print(f"no recorded run is called {', '.join(unknown)}; there are {', '.join(RUNS)}", file=sys.stderr)
+        return 3
+    missed = [name for name in names or RUNS if not record(name)]
+    for name in missed:
+        print(f"{name}: not found with any seed of {SEEDS.start}..{SEEDS.stop - 1}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def record(name: str) -> bool:
+    """Run until it ends as it should, and keep that run; False if no seed does."""
+    for seed in SEEDS:
+        with tempfile.TemporaryDirectory(prefix="krucible-record-") as results:
+            run = _run(RUNS[name], seed, Path(results))
+            if run is None:
+                continue
+            path = HERE / f"{name}.tar.xz"
+            path.write_bytes(lzma.compress(_tar(run), preset=9 | lzma.PRESET_EXTREME))
+            print(f"{path.name}: seed {seed}, {path.stat().st_size} bytes", flush=True)
+            return True
+    return False
+
+
+def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
+    """The folder of a run that ended as wanted, else None."""
+    from harness.nightly import found
+    from harness.registry import load_subject
+
+    words = ["run", "--subject", wanted.subject, "--nemesis", wanted.nemesis, "--seed", str(seed)]
+    words += [*SMALL, *wanted.options, "--results", str(results)] + (["--bug", wanted.bug] if wanted.bug else [])
+    subprocess.run([sys.executable, "-m", "harness", *words], check=False)
+    run = (results / "latest").resolve()
+    judged = json.loads((run / "results.json").read_text()) if (run / "results.json").exists() else {}
+    if wanted.bug is None:
+        return run if judged.get("verdict") == "valid" else None
+    bug = load_subject(wanted.subject).bugs[wanted.bug]
+    return run if judged and found(bug, judged) else None
+
+
+def _kept(run: Path) -> Iterator[Path]:
+    """What was there before judging; of the data directories the log and what quorum-state says."""
+    for name in ("test.json", "history.parquet", "faults.json", "outcome.json", "copies.json"):
+        if (run / name).exists():
+            yield run / name
+    yield from sorted(run.glob("trace/*.jsonl"))
+    for pattern in ("*.log", "quorum-state"):
+        yield from sorted(run.glob(f"nodes/*/copies/*/*/{pattern}"))
+    yield from sorted(run.glob("nodes/*/*.log"))
+
+
+def _tar(run: Path) -> bytes:
+    """The kept files, without owner, time or the name of the machine."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in _kept(run):
+            data = path.read_bytes()
+            if path.name == "test.json":
+                test = json.loads(data)
+                test["versions"].pop("platform", None)
+                data = json.dumps(test, indent=1).encode()
+            entry = tarfile.TarInfo(str(path.relative_to(run)))
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
