@@ -1,0 +1,70 @@
+"""Figures as data: every bench script tells them on the terminal, and keeps them as JSON lines for tables and plots.
+
+    {"figure": "linearizability, 100000 keys, on Spark", "size": 10000000, "of": "events", "value": 0.58, "unit": "s",
+     "goal": 0.6}
+
+`size` and `of` say how much was worked on; figures of one name and several sizes make one line of the plot.  `goal` is
+null where there is none; what is asked for is a value not above it, or, for rates ("1/s"), not below it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measurement; see above."""
+
+    figure: str
+    size: int
+    of: str
+    value: float
+    unit: str
+    goal: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal is; True where there is none."""
+        if self.goal is None:
+            return True
+        return self.value >= self.goal if self.unit.endswith("/s") else self.value <= self.goal
+
+    def in_words(self) -> str:
+        goal = "" if self.goal is None else f"   goal {self.goal:g}{'' if self.reached else ', missed'}"
+        return f"{self.figure:<62} {self.size:>11,} {self.of:<12} {_short(self.value):>9} {self.unit:<4}{goal}"
+
+
+class Sheet:
+    """Where a script puts its figures: the terminal and, if a file is given, JSON lines at its end."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def add(self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None) -> None:
+        one = Figure(figure, size, of, value, unit, goal)
+        print(one.in_words(), flush=True)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(one)) + "\n")
+
+
+def read(path: Path) -> list[Figure]:
+    """The figures in a file, in the order measured; of those measured twice at one size the last."""
+    latest = {}
+    for line in path.read_text().splitlines():
+        one = Figure(**json.loads(line))
+        latest[one.figure, one.size, one.unit] = one
+    return list(latest.values())
+
+
+def load() -> float:
+    """How many processes wanted to run over the last minute: two on two cores means that nothing had to wait."""
+    return os.getloadavg()[0]
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
