@@ -145,12 +145,42 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
     return table.filter(pc.equal(table["copy"], copy))
 
 
-def read_trace(path: str, events: Iterable[str]) -> pa.Table:
-    """The trace rows of some events, in seq order."""
-    table = read_table(path)
-    wanted = pa.array(list(events), pa.string())
-    table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
-    return table.sort_by("seq")
+def read_trace(path: str, events: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
+    """The trace rows of some events, in seq order; all columns, or `columns`.
+
+    Row groups are opened one after another and only what is wanted of them is kept, so a long trace costs the memory of
+    what was asked for.  Give columns wherever there may be millions of rows: a witness' row is fetched by its seq.
+    """
+    file = pq.ParquetFile(path, read_dictionary=["event"], memory_map=True)
+    wanted = set(events)
+    read = None if columns is None else list(dict.fromkeys([*columns, "seq", "event"]))
+    pieces = []
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, read, use_threads=False)
+        for batch in table.to_batches():
+            said = batch.column(batch.schema.get_field_index("event"))
+            names = np.array([name in wanted for name in said.dictionary.to_pylist()], np.bool_)
+            chosen = np.flatnonzero(names[np.asarray(said.indices, np.int64)])
+            if len(chosen):
+                pieces.append(batch if len(chosen) == len(batch) else batch.take(pa.array(chosen)))
+    empty = file.schema_arrow if read is None else pa.schema([file.schema_arrow.field(name) for name in read])
+    table = pa.Table.from_batches(pieces).unify_dictionaries() if pieces else empty.empty_table()
+    seqs = numbers(table, "seq")
+    return table if np.all(seqs[1:] >= seqs[:-1]) else table.sort_by("seq")
+
+
+def trace_row(path: str, seq: int) -> dict[str, Any]:
+    """The whole row of a trace with that seq, as a witness carries it.  Opens only the row groups it may be in."""
+    file = pq.ParquetFile(path)
+    at = file.schema_arrow.names.index("seq")
+    for group in range(file.num_row_groups):
+        statistics = file.metadata.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max or statistics.min <= seq <= statistics.max:
+            table = file.read_row_group(group, use_threads=False)
+            found = table.filter(pc.equal(table["seq"], seq))
+            if len(found):
+                return row(found, 0, "trace")
+    raise LookupError(f"{path}: there is no row of seq {seq}")
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:

@@ -8,19 +8,21 @@ For two logs aligned by offset let d be the first offset where epoch or checksum
 has equal epochs (d itself included: one epoch, two contents).  A node that was cut off rightly carries a tail of an
 older epoch; such a tail differs in every epoch behind d and is no violation.
 
-A part is a range of offsets over all files, the size of a row group.  Inside a range identical slices are grouped
-first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not 435.
-What a range says of two logs is a first difference and a last equal epoch; minimum and maximum join the ranges.
+A part is some ranges of offsets over all files, each the size of a row group.  Inside a range identical slices are
+grouped first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not
+435.  What a range says of two logs is a first difference and a last equal epoch; minimum and maximum join the ranges.
 A log by itself must have no hole, and its epochs never fall.
+
+Cost: linear in the entries of all copies, which are decoded and compared once; memory: one range of every log, whatever
+their length (five logs of ten million entries: 0.3 s of CPU, 13 MB a range).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -28,19 +30,24 @@ import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers, read_table
-from checkers.kernels.raft import NOWHERE, Int32, Int64, align, classes, compare
+from checkers.kernels.raft import NOWHERE, Int32, Int64, Slice, compare_all, irregular, slice_of
 from checkers.verdict import Verdict, Witness
 
 RANGE = 1 << 17
-"""Offsets per part; a writer whose row groups hold as many entries lets a part open nothing it does not need."""
+"""Offsets compared at a time; a writer whose row groups hold as many entries lets nothing be opened in vain."""
 
-ENTRY_SIZE_BYTES = 12
-"""Of an aligned entry: its epoch and its checksum."""
+RANGES_PER_PART = 8
 
-_COLUMNS = ["copy", "offset", "epoch", "checksum"]
+ENTRY_SIZE_BYTES = 20
+"""Of an entry: its offset, its epoch and its checksum."""
+
+_COLUMNS = ["offset", "epoch", "checksum"]
 
 LogName = tuple[str, int]
 """Which log: node, copy."""
+
+Columns = tuple[Int64, Int32, Int64]
+"""Offsets, epochs, checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,93 +72,120 @@ class RangeFinding:
 
 def _split(run: RunFiles) -> list[Part]:
     files = node_files(run.log)
-    if not files:
-        return []
-    spans = {path: _spans(path) for path in files.values()}
-    end = max((last + 1 for groups in spans.values() for _, last in groups), default=0)
+    groups = {path: _groups(path) for path in files.values()}
+    end = max((group.last + 1 for some in groups.values() for group in some), default=0)
     parts = []
-    for first in range(0, end, RANGE):
-        groups = {
-            path: [i for i, (low, high) in enumerate(spans[path]) if low < first + RANGE and high >= first]
-            for path in files.values()
-        }
-        wanted = {path: some for path, some in groups.items() if some}
+    for first in range(0, end, RANGE * RANGES_PER_PART):
+        stop = min(end, first + RANGE * RANGES_PER_PART)
+        touched = {path: [g for g in some if g.first < stop and g.last >= first] for path, some in groups.items()}
+        wanted = {path: some for path, some in touched.items() if some}
         if wanted:
-            parts.append(Part(tuple(wanted), {"first": first, "groups": list(wanted.values())}))
+            parts.append(Part(tuple(wanted), {"first": first, "stop": stop, "groups": list(wanted.values())}))
     return parts
 
 
-def _spans(path: str) -> list[tuple[int, int]]:
-    """Lowest and highest offset of each row group; everything where the writer kept no statistics."""
+class _Group(NamedTuple):
+    """A row group: its number in the file, its lowest and highest offset, and its copy, -1 if it holds several."""
+
+    number: int
+    first: int
+    last: int
+    copy: int
+
+
+def _groups(path: str) -> list[_Group]:
+    """The row groups of a log that hold anything.  Raises ValueError where the writer kept no statistics."""
     metadata = pq.read_metadata(path)
-    column = metadata.schema.names.index("offset")
-    spans = []
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(column).statistics
-        if metadata.row_group(group).num_rows == 0:
-            spans.append((0, -1))
-        elif statistics is None or not statistics.has_min_max:
-            raise ValueError(f"{path}: row group {group} has no statistics of its offsets; write it with statistics")
-        else:
-            spans.append((statistics.min, statistics.max))
-    return spans
+    at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
+    groups = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows == 0:
+            continue
+        offset, copy = (group.column(column).statistics for column in at)
+        if offset is None or not offset.has_min_max:
+            raise ValueError(f"{path}: row group {number} has no statistics of its offsets; write it with statistics")
+        alone = copy is not None and copy.has_min_max and copy.min == copy.max
+        groups.append(_Group(number, offset.min, offset.max, copy.min if alone else -1))
+    return groups
 
 
-def _judge(part: Part, budget: Budget) -> RangeFinding:
-    first: int = part.params["first"]
-    names: list[LogName] = []
-    columns, edges, holes, falls = [], [], [], []
-    for path, groups in zip(part.paths, part.params["groups"], strict=True):
-        for copy, offsets, epochs, checksums in _slices(path, groups, first):
-            name = (Path(path).stem, copy)
-            steps, rises = np.diff(offsets), np.diff(epochs)
-            holes += [(name, int(offsets[i + 1])) for i in np.flatnonzero(steps != 1)[:1]]
-            falls += [(name, int(offsets[i + 1])) for i in np.flatnonzero(rises < 0)[:1]]
-            edges.append((int(offsets[0]), int(offsets[-1]), int(epochs[0]), int(epochs[-1])))
-            names.append(name)
-            columns.append((offsets, epochs, checksums))
-    size = max((last + 1 - first for _, last, _, _ in edges), default=0)
-    if len(columns) * size * ENTRY_SIZE_BYTES > budget.size_bytes:
-        words = f"offsets from {first}: {len(columns)} logs of {size} entries are beyond {budget.size_bytes} bytes"
+def _judge(part: Part, budget: Budget) -> list[RangeFinding]:
+    files = {path: pq.ParquetFile(path, memory_map=True) for path in part.paths}
+    findings = []
+    for first in range(part.params["first"], part.params["stop"], RANGE):
+        touched = [
+            (path, file, [g for g in groups if g.first < first + RANGE and g.last >= first])
+            for (path, file), groups in zip(files.items(), part.params["groups"], strict=True)
+        ]
+        findings.append(_judge_range(first, touched, budget))
+    return findings
+
+
+def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[_Group]]], budget: Budget) -> RangeFinding:
+    """Offsets first .. first + RANGE - 1 of all logs."""
+    rows = sum(file.metadata.row_group(g.number).num_rows for _, file, groups in touched for g in groups)
+    if rows * ENTRY_SIZE_BYTES > budget.size_bytes:
+        words = f"offsets from {first}: {rows} entries are beyond {budget.size_bytes} bytes"
         return RangeFinding((), (), {}, (), (), (), 0, words)
-    slices = [align(first, size, *column) for column in columns]
-    class_of, representatives = classes(slices)
-    compared = {}
-    for a, i in enumerate(representatives):
-        for b, j in enumerate(representatives[: a + 1]):
-            different, equal = compare(*slices[i], *slices[j])
-            compared[a, b] = (_absolute(first, different), _absolute(first, equal))
-    entries = sum(last - low + 1 for low, last, _, _ in edges)
+    names: list[LogName] = []
+    slices: list[Slice] = []
+    edges, holes, falls = [], [], []
+    entries = 0
+    for path, file, groups in touched:
+        for copy, columns in _logs(file, groups, first):
+            name = (Path(path).stem, copy)
+            hole, fall, (offsets, epochs, checksums) = _in_order(columns)
+            if hole != NOWHERE:
+                holes.append((name, int(offsets[hole])))
+            if fall != NOWHERE:
+                falls.append((name, int(offsets[fall])))
+            edges.append((int(offsets[0]), int(offsets[-1]), int(epochs[0]), int(epochs[-1])))
+            entries += len(offsets)
+            names.append(name)
+            slices.append(slice_of(offsets, epochs, checksums, hole == NOWHERE))
+    class_of, compared = compare_all(slices)
     return RangeFinding(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
 
 
-def _slices(path: str, groups: list[int], first: int) -> Iterator[tuple[int, Int64, Int32, Int64]]:
-    """(copy, offsets, epochs, checksums) of each copy in a file, only offsets first .. first + RANGE - 1, ascending."""
-    table = pq.ParquetFile(path).read_row_groups(groups, _COLUMNS, use_threads=False)
-    copies, offsets, checksums = (numbers(table, name) for name in ("copy", "offset", "checksum"))
-    epochs = numbers(table, "epoch").astype(np.int32)
-    bounds = np.concatenate(([0], np.flatnonzero(np.diff(copies)) + 1, [len(copies)]))
-    for begin, end in pairwise(bounds.tolist()):
-        there = slice(begin, end)
-        here = (offsets[there] >= first) & (offsets[there] < first + RANGE)
-        if not here.any():
+def _logs(file: pq.ParquetFile, groups: list[_Group], first: int) -> Iterator[tuple[int, Columns]]:
+    """(copy, its entries at offsets first .. first + RANGE - 1) of each log that has any there."""
+    pieces: dict[int, list[Columns]] = {}
+    for group in groups:
+        alone = group.copy >= 0
+        table = file.read_row_group(group.number, _COLUMNS if alone else ["copy", *_COLUMNS], use_threads=False)
+        columns = (numbers(table, "offset"), table["epoch"].to_numpy(), numbers(table, "checksum"))
+        if alone and group.first >= first and group.last < first + RANGE:
+            pieces.setdefault(group.copy, []).append(columns)
             continue
-        one = (offsets[there], epochs[there], checksums[there])
-        if not here.all():
-            one = (one[0][here], one[1][here], one[2][here])
-        if np.any(np.diff(one[0]) < 0):
-            order = np.argsort(one[0], kind="stable")
-            one = (one[0][order], one[1][order], one[2][order])
-        yield int(copies[begin]), *one
+        inside = (columns[0] >= first) & (columns[0] < first + RANGE)
+        copies = np.full(len(inside), group.copy) if alone else numbers(table, "copy")
+        for copy in np.unique(copies[inside]).tolist():
+            here = inside & (copies == copy)
+            pieces.setdefault(copy, []).append((columns[0][here], columns[1][here], columns[2][here]))
+    for copy, some in pieces.items():
+        if len(some) == 1:
+            yield copy, some[0]
+        else:
+            offsets, epochs, checksums = zip(*some, strict=True)
+            yield copy, (np.concatenate(offsets), np.concatenate(epochs), np.concatenate(checksums))
 
 
-def _absolute(first: int, position: int) -> int:
-    return NOWHERE if position == NOWHERE else first + position
+def _in_order(columns: Columns) -> tuple[int, int, Columns]:
+    """(row behind a hole, row of a lower epoch, the entries in offset order); rows NOWHERE if there are none."""
+    offsets, epochs, checksums = columns
+    hole, fall = irregular(offsets, epochs)
+    if hole != NOWHERE and np.any(offsets[1:] < offsets[:-1]):
+        order = np.argsort(offsets, kind="stable")
+        columns = offsets[order], epochs[order], checksums[order]
+        hole, fall = irregular(columns[0], columns[1])
+    return hole, fall, columns
 
 
-def _combine(run: RunFiles, findings: Sequence[RangeFinding]) -> Verdict:
+def _combine(run: RunFiles, parts: Sequence[Sequence[RangeFinding]]) -> Verdict:
     if (verdict := not_judged(run, "logs")) is not None:
         return verdict
+    findings = [finding for part in parts for finding in part]
     names = sorted({name for f in findings for name in f.logs})
     different, equal = _join(names, findings)
     forked = np.argwhere((different >= 0) & (equal >= different))

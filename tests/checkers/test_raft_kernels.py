@@ -20,12 +20,15 @@ from checkers.kernels.raft import (
     align,
     beyond,
     compare,
+    compare_all,
     disagreements,
     falls,
     holds,
+    irregular,
     keeps,
     must_hold,
     out_of_order,
+    slice_of,
 )
 from checkers.verdict import Validity
 
@@ -74,6 +77,34 @@ def test_a_difference_beyond_one_block_is_found() -> None:
     assert compare(epochs, checksums, epochs, other) == (2 * 4096 + 7, size - 1)
 
 
+@settings(deadline=None)
+@given(st.lists(entries.filter(bool), max_size=5))
+def test_slices_compared_by_class_are_compared_as_if_one_by_one(logs: list[Entries]) -> None:
+    """Whatever their extents and their holes: classes are the distinct logs, and pairs say what each pair would."""
+    slices = []
+    for log in logs:
+        offsets = np.array(sorted(log), np.int64)
+        epochs, checksums = (np.array([log[o][i] for o in sorted(log)], d) for i, d in ((0, np.int32), (1, np.int64)))
+        slices.append(slice_of(offsets, epochs, checksums, bool(np.all(np.diff(offsets) == 1))))
+    class_of, compared = compare_all(slices)
+    for i, a in enumerate(logs):
+        for j, b in enumerate(logs):
+            assert (class_of[i] == class_of[j]) == (a == b)
+            common = a.keys() & b.keys()
+            first = min((o for o in common if a[o] != b[o]), default=NOWHERE)
+            last = max((o for o in common if a[o][0] == b[o][0]), default=NOWHERE)
+            assert compared[max(class_of[i], class_of[j]), min(class_of[i], class_of[j])] == (first, last)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=9))
+def test_holes_and_falls_of_one_log(rows: list[tuple[int, int]]) -> None:
+    offsets, epochs = (np.array([r[i] for r in rows], d) for i, d in ((0, np.int64), (1, np.int32)))
+    holes = [i for i in range(1, len(rows)) if offsets[i] != offsets[i - 1] + 1]
+    falls = [i for i in range(1, len(rows)) if epochs[i] < epochs[i - 1]]
+    assert irregular(offsets, epochs) == (min(holes, default=NOWHERE), min(falls, default=NOWHERE))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=7), min_size=2, max_size=4)
@@ -94,6 +125,7 @@ def test_the_checker_agrees_with_brute_force_over_small_ranges(logs: list[list[t
     expected = any(mismatch(dict(enumerate(a)), dict(enumerate(b))) for a, b in combinations(logs, 2))
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
         patched.setattr(raft_logs, "RANGE", 3)
+        patched.setattr(raft_logs, "RANGES_PER_PART", 2)
         verdict = evidence.judge(Path(folder), "log-matching")["log-matching"]
     assert verdict.validity is (Validity.INVALID if expected else Validity.VALID), verdict
     for witness in verdict.witnesses:
