@@ -8,7 +8,10 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user's among the temporary files."""
+    """$XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user's among the temporary files.
+
+    Raises PermissionError where the last is another user's: machine code is not taken from strangers.
+    """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = home / "krucible"
@@ -19,4 +22,6 @@ def cache_folder() -> Path:
         folder = Path()
     folder = Path(tempfile.gettempdir()) / f"krucible-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; set XDG_CACHE_HOME to a folder of your own")
     return folder
