@@ -51,8 +51,12 @@ def judge_task(task: Task) -> Judged:
     try:
         return Judged(task.judge(task.part, task.budget), "", time.perf_counter() - began)
     except Exception as problem:  # noqa: BLE001 - a judge that breaks says nothing of the run, and must not stop others
-        names = ", ".join(Path(path).name for path in task.part.paths) or "a part without files"
-        return Judged(None, f"{names}: {in_words(problem)}", time.perf_counter() - began)
+        return Judged(None, f"{named(task.part)}: {in_words(problem)}", time.perf_counter() - began)
+
+
+def named(part: Part) -> str:
+    """A part as a sentence begins: the names of its files."""
+    return ", ".join(Path(path).name for path in part.paths) or "a part without files"
 
 
 def in_words(problem: Exception) -> str:

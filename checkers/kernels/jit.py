@@ -35,7 +35,8 @@ BESIDE_SOURCES = "machine-code"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = re.compile(
-    r"^[ \t]*(?:from[ \t]+(checkers[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(checkers[\w.]*))", re.MULTILINE
+    r"^[ \t]*(?:from[ \t]+(checkers[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(checkers[\w.]*))",
+    re.MULTILINE,
 )
 _decorating = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The process Spark forks its Python workers from, on this machine: `python -m checkers.spark.daemon`.
+"""The process Spark forks its Python workers from: `python -m checkers.spark.daemon`, on a cluster by way of `boot`.
 
 Three things the stock daemon does not do:
 
@@ -7,37 +7,75 @@ Three things the stock daemon does not do:
     (56 ms each);
   * it limits the memory a worker may ask for, so that a kernel that runs wild gets a MemoryError, which is a verdict
     (unknown), instead of being killed, which is none.
+
+Where the kernels cannot be loaded the workers are forked all the same, so that the driver can ask why (`node.ask`).
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import platform
 import resource
+import socket
+import time
+from pathlib import Path
+
+from checkers.spark import node
 
 MEMORY_VARIABLE = "KRUCIBLE_WORKER_MEMORY_BYTES"
 
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
 
 def worker_memory_bytes() -> int:
-    """Address space a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory."""
+    """Address space a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
+
+    At least 4 GiB, most of which a worker never touches; of a container's memory where that is less.
+    """
     named = os.environ.get(MEMORY_VARIABLE, "")
     if named.isdigit():
         return int(named)
-    return max(4 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if _CGROUP_LIMIT.exists() and (limit := _CGROUP_LIMIT.read_text().strip()).isdigit():
+        memory = min(memory, int(limit))
+    return max(4 << 30, memory // 2)
 
 
-def main() -> None:
+def main(began: float | None = None) -> None:
+    """Make ready and fork workers until Spark closes standard input.  began: `time.monotonic()` of the first step."""
     from pyspark.daemon import manager
 
-    from checkers.warm import load_kernels
-
-    load_kernels()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = worker_memory_bytes()
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
+    node.remember(_ready(time.monotonic() if began is None else began))
     gc.collect()
     gc.freeze()
     manager()
+
+
+def _ready(began: float) -> node.Node:
+    limit = worker_memory_bytes()
+    problem, compiled, compile_s = "", 0, 0.0
+    try:
+        from checkers.kernels.compilations import watch_compiler
+        from checkers.warm import load_kernels
+
+        with watch_compiler() as compiler:
+            load_kernels()
+        compiled, compile_s = len(compiler.names), compiler.seconds
+    except Exception as wrong:  # noqa: BLE001 - whatever it is, the driver has to hear of it
+        problem = f"{type(wrong).__name__}: {wrong}"
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
+    return node.Node(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        python=platform.python_version(),
+        problem=problem,
+        ready_s=round(time.monotonic() - began, 3),
+        compiled=compiled,
+        compile_s=round(compile_s, 3),
+        worker_memory_bytes=limit,
+    )
 
 
 if __name__ == "__main__":

@@ -2,74 +2,105 @@
 
 A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row crosses the
 virtual machine; a whole run is one job of a few dozen tasks.  `local[*,4]`, the default, lives inside this process and
-forgives a worker three deaths per task; any other master gets the code of `checkers` as a zip.
+forgives a worker three deaths per task.  A cluster is sent the code, the machine code (`bundle`) and, where its nodes
+cannot read the run folder, the bytes of the files (`shipping`).  It says the same, bit for bit.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
-import zipfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from checkers.spark.daemon import worker_memory_bytes
+from checkers.spark import boot, node, shipping
+from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
-from checkers.tasks import Judged, Task, judge_task
-
-LOCAL = "local[*,4]"
-"""All cores, and four attempts per task: with plain local[*] one killed worker fails the whole job."""
+from checkers.spark.job import JobFailed, executors, run_job, stopped
+from checkers.spark.node import Node
+from checkers.spark.settings import LOCAL, Settings, await_master, cluster_settings, is_local, local_settings
+from checkers.tasks import Judged, Task, judge_task, named
 
 POLL_S = 0.1
-STOP_S = 20.0
-"""How long `stop` waits for a start still under way; a virtual machine left behind ends with this process."""
+START_S_MAX = 60.0
+"""How long a cluster may leave us without any executor, at the start and later; START_VARIABLE says otherwise."""
+
+START_VARIABLE = "KRUCIBLE_SPARK_START_S"
+READY_S_MAX = 300.0
+"""How long nodes may take to get ready; ones with another processor compile the kernels first."""
+
+STOP_S_MAX = 20.0
+"""How long `stop` waits for a start still under way and for the virtual machine to end."""
+
+RECORD_S_MAX = 180.0
+"""As STOP_S_MAX, where the virtual machine writes its class-data archive when it ends."""
 
 __all__ = ["SparkJudge", "SparkUnavailable"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[int, int], None]
 
 
 class SparkJudge:
     """Judges tasks on Spark.  Start it early; `judge` waits until it is up.
 
-    master: of a cluster (spark://, k8s://, yarn), whose nodes have this project's dependencies installed and can read
-        the run folder under the same path; None for one inside this process.
+    master: of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow; None for one
+        inside this process.
     record_archive: where to record the class-data archive when the virtual machine ends (set-up only).
     """
 
     def __init__(self, master: str | None = None, *, record_archive: Path | None = None) -> None:
         self.master = master or LOCAL
+        self._local = is_local(self.master)
         self._record_archive = record_archive
         self._starting: threading.Thread | None = None
+        self._began = 0.0
+        self._alone_s_max = _seconds(os.environ.get(START_VARIABLE, ""), START_S_MAX)
         self._ready = threading.Event()
         self._context: Any = None
         self._gateway: Any = None
         self._failure = ""
         self._log: IO[bytes] | None = None
-        self._code: Path | None = None
-        self._groups = itertools.count()
+        self._files = ExitStack()
         self._lock = threading.Lock()
+        self._nodes: list[Node] = []
+        self._sent_bytes = 0
 
     @property
     def description(self) -> str:
-        """What judged, in words: the version of Spark, its master, and the memory its workers are held to."""
+        """What judged, in words: the version of Spark, its master, the memory its workers are held to, and on a
+        cluster what the nodes had to compile and which bytes were sent to them."""
         import pyspark
 
-        words = f"Spark {pyspark.__version__} on {self.master}"
-        return f"{words}, {worker_memory_bytes() / 2**30:.0f} GiB a worker" if self._has_daemon else words
-
-    @property
-    def _has_daemon(self) -> bool:
-        """Whether workers are forked from our own daemon: only where they can import it before any code is sent."""
-        return self.master.startswith("local[")
+        words = [f"Spark {pyspark.__version__} on {self.master}"]
+        if not self._local:
+            hosts = ", ".join(sorted({n.host for n in self._nodes}))
+            words.append(f"{len(self._nodes)} executors ({hosts})")
+        if self._nodes:
+            words.append(f"{min(n.worker_memory_bytes for n in self._nodes) / 2**30:.0f} GiB a worker")
+        for one in self._nodes:
+            if one.compiled and not self._local:
+                words.append(f"{one.host} compiled {one.compiled} kernels anew ({one.compile_s:.0f} s)")
+        if self._sent_bytes:
+            words.append(
+                f"{self._sent_bytes / 1e6:.1f} MB of files were sent, because nodes cannot read the run folder"
+            )
+        return ", ".join(words)
 
     def start_in_background(self) -> None:
         """Begin to start; returns at once.  A failure to start is told by `judge`.  Calling it again does nothing."""
         with self._lock:
             if self._starting is None:
+                self._began = time.monotonic()
                 self._starting = threading.Thread(target=self._start, name="spark-start", daemon=True)
                 self._starting.start()
 
@@ -77,28 +108,52 @@ class SparkJudge:
         """Raises SparkUnavailable, saying why, if Spark did not start."""
         self.start_in_background()
         while not self._ready.wait(POLL_S):  # in short waits, so that Ctrl-C is heard
-            pass
+            waited = time.monotonic() - self._began
+            if not self._local and self._context is None and waited > self._alone_s_max:
+                raise SparkUnavailable(f"{self.master} did not answer within {self._alone_s_max:.0f} s")
         if self._failure:
             raise SparkUnavailable(self._failure)
 
-    def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
+    def judge(self, tasks: Sequence[Task], progress: Progress | None = None) -> list[Judged]:
         """Judge every task, in one job; the answers stand in the order of the tasks.
 
         progress is called with (done, total) a few times a second.  A task whose worker dies four times is a failure
         of its own; the others are still judged.  Ctrl-C cancels the job and goes on as KeyboardInterrupt.
-        Raises SparkUnavailable if Spark did not start.
+        Raises SparkUnavailable if Spark did not start, or its cluster went away.
         """
         self.wait_until_started()
+        say = progress or (lambda done, total: None)
         if not tasks:
             return []
-        judged = self._job(tasks, progress or (lambda done, total: None))
-        if judged is not None:
-            return judged
-        one_by_one = []
-        for task in tasks:
-            alone = self._job([task], lambda done, total: None)
-            one_by_one.append(alone[0] if alone else Judged(None, _died(task), 0.0))
-        return one_by_one
+        if self._local:
+            return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
+        judged, sent_bytes = shipping.judge_on_nodes(
+            tasks,
+            lambda some, told: self._answers(shipping.judge_remote, some, told, lambda remote: remote.task),
+            lambda done: say(done, len(tasks)),
+        )
+        self._sent_bytes += sent_bytes
+        return judged
+
+    def _answers(
+        self, judge: Callable[[T], R], items: Sequence[T], told: Callable[[int], None], task_of: Callable[[T], Task]
+    ) -> list[R | Judged]:
+        """judge(item) for all; where a job fails, for one at a time, so that only what cannot be judged is not."""
+        try:
+            return list(self._job(judge, items, told))
+        except JobFailed:
+            pass  # told apart below
+        answers: list[R | Judged] = []
+        for item in items:
+            try:
+                answers += self._job(judge, [item], lambda _: None)
+            except JobFailed as problem:
+                why = "the worker died each time it tried to judge it" if problem.died else str(problem)
+                answers.append(Judged(None, f"{named(task_of(item).part)}: {why}", 0.0))
+        return answers
+
+    def _job(self, judge: Callable[[T], R], items: Sequence[T], told: Callable[[int], None]) -> list[R]:
+        return run_job(self._context, judge, items, told, alone_s_max=self._alone_s_max)
 
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started."""
@@ -107,26 +162,55 @@ class SparkJudge:
             self._starting = threading.current_thread()
         if starting is None or starting is threading.current_thread():
             return
-        self._ready.wait(STOP_S)
+        self._ready.wait(STOP_S_MAX)
         if self._context is not None:
             self._context.stop()
             self._context = None
-        _end_gateway(self._gateway)
-        if self._code is not None:
-            self._code.unlink(missing_ok=True)
-        if self._log is not None:
-            self._log.close()
+        _end_gateway(self._gateway, RECORD_S_MAX if self._record_archive else STOP_S_MAX)
+        self._files.close()
 
     def _start(self) -> None:
         try:
+            if not self._local:
+                await_master(self.master)
             self._context = self._new_context()
-            self._context.parallelize(range(2), 2).map(_echo).collect()  # forks the workers, which load the kernels
+            self._nodes = self._await_nodes()
         except SparkUnavailable as problem:
             self._failure = str(problem)
         except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that it is not there
             self._failure = f"Spark did not start: {self._last_words(problem)}"
         finally:
             self._ready.set()
+
+    def _await_nodes(self) -> list[Node]:
+        """What the nodes say of themselves; asking forks the workers.  Raises SparkUnavailable if one cannot judge."""
+        if not self._local:
+            self._await_executor()
+        tasks = 2 if self._local else 2 * self._context.defaultParallelism
+        said = run_job(
+            self._context,
+            node.ask,
+            range(tasks),
+            lambda _: None,
+            alone_s_max=self._alone_s_max,
+            seconds_max=READY_S_MAX,
+        )
+        nodes = {(one.host, one.pid): one for one in said}
+        for one in nodes.values():
+            if one.problem:
+                raise SparkUnavailable(f"the workers on {one.host} (Python {one.python}) cannot judge: {one.problem}")
+        return [nodes[name] for name in sorted(nodes)]
+
+    def _await_executor(self) -> None:
+        while not executors(self._context):
+            if stopped(self._context):
+                raise SparkUnavailable(f"{self.master} refused: {self._last_words(RuntimeError('it did not say why'))}")
+            if time.monotonic() - self._began > self._alone_s_max:
+                raise SparkUnavailable(
+                    f"{self.master} gave us no executor within {self._alone_s_max:.0f} s: it has no worker with a free "
+                    "core and 1 GiB, or its workers cannot call this machine back"
+                )
+            time.sleep(POLL_S)
 
     def _new_context(self) -> Any:
         from pyspark import SparkConf, SparkContext
@@ -137,78 +221,31 @@ class SparkJudge:
             raise SparkUnavailable("this process already runs a Spark, and it can run only one")
         java = find_java()
         os.environ["JAVA_HOME"] = str(java.home)
-        if self.master.startswith("local"):
+        if self._local:
             os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-        conf = SparkConf(loadDefaults=False).setAll(sorted(self._settings(java).items()))
+        settings = self._settings(java)
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
-        self._gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})
+        self._files.enter_context(self._log)
+        fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
+        self._gateway = launch_gateway(fixed, {"stdout": self._log, "stderr": self._log})
+        conf = SparkConf(_jvm=self._gateway.jvm)  # with what the user's spark-defaults.conf says
+        for name, value in settings.defaults.items():
+            conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
         context.setLogLevel("OFF")
         return context
 
-    def _settings(self, java: Java) -> dict[str, str]:
+    def _settings(self, java: Java) -> Settings:
         import pyspark
 
         archive = self._record_archive or java.archive(pyspark.__version__)
         options = java.options(archive, record=self._record_archive is not None)
-        settings = {
-            "spark.master": self.master,
-            "spark.app.name": "krucible",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": " ".join(options),
-        }
-        if self.master.startswith("local"):
-            settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        if self._has_daemon:
-            settings["spark.python.daemon.module"] = "checkers.spark.daemon"
-            settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(filter(None, [str(_root()), *sys.path]))
-        else:
-            self._code = _zip_of_code()
-            settings["spark.submit.pyFiles"] = str(self._code)
-        return settings
-
-    def _job(self, tasks: Sequence[Task], progress: Callable[[int, int], None]) -> list[Judged] | None:
-        """Run one job, and say how far it is meanwhile; None if Spark gave it up."""
-        from pyspark import InheritableThread
-
-        context = self._context
-        group = f"krucible-{next(self._groups)}"
-        judged: list[Judged] = []
-        failed = threading.Event()
-
-        def run() -> None:
-            try:
-                context.setJobGroup(group, "judging", interruptOnCancel=True)
-                judged.extend(context.parallelize(tasks, len(tasks)).map(judge_task).collect())
-            except Exception:  # noqa: BLE001 - told apart below: the job was given up, whatever Spark calls it
-                failed.set()
-
-        thread = InheritableThread(target=run, name=group, daemon=True)
-        thread.start()
-        told = 0
-        try:
-            while thread.is_alive():
-                thread.join(POLL_S)
-                done = 0 if not thread.is_alive() else self._done(group)
-                if done > told:
-                    told = done
-                    progress(told, len(tasks))
-        except KeyboardInterrupt:
-            context.cancelJobGroup(group)
-            raise
-        if failed.is_set():
-            return None
-        progress(len(tasks), len(tasks))
-        return judged
-
-    def _done(self, group: str) -> int:
-        """How many tasks of a job group are done."""
-        tracker = self._context.statusTracker()
-        jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
-        stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
-        return sum(stage.numCompletedTasks for stage in stages)
+        if self._local:
+            return local_settings(self.master, options)
+        folder = Path(self._files.enter_context(tempfile.TemporaryDirectory(prefix="krucible-cluster-")))
+        starter = folder / f"{boot.MODULE}.py"
+        shutil.copyfile(boot.__file__, starter)
+        return cluster_settings(self.master, options, starter, make_bundle())
 
     def _last_words(self, problem: Exception) -> str:
         """Why it did not start, in one line: what the virtual machine printed last, else the exception's first line."""
@@ -221,30 +258,11 @@ class SparkJudge:
         return (errors or lines or str(problem).splitlines() or [type(problem).__name__])[-1][:300]
 
 
-def _echo(number: int) -> int:
-    return number
+def _seconds(named: str, default: float) -> float:
+    return float(named) if named.isdigit() else default
 
 
-def _died(task: Task) -> str:
-    names = ", ".join(Path(path).name for path in task.part.paths) or "a part without files"
-    return f"{names}: the worker died each time it tried to judge it"
-
-
-def _root() -> Path:
-    """The folder `checkers` is imported from."""
-    return Path(__file__).resolve().parent.parent.parent
-
-
-def _zip_of_code() -> Path:
-    """`checkers` as a zip that the nodes of a cluster can import."""
-    handle, name = tempfile.mkstemp(prefix="krucible-", suffix=".zip")
-    with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for source in sorted((_root() / "checkers").rglob("*.py")):
-            archive.write(source, source.relative_to(_root()))
-    return Path(name)
-
-
-def _end_gateway(gateway: Any) -> None:
+def _end_gateway(gateway: Any, seconds_max: float) -> None:
     """Let go of the virtual machine, which ends when its standard input does, and wait until it has."""
     from pyspark import SparkContext
 
@@ -253,7 +271,11 @@ def _end_gateway(gateway: Any) -> None:
     gateway.shutdown()
     if gateway.proc is not None:
         gateway.proc.stdin.close()
-        gateway.proc.wait()
+        try:
+            gateway.proc.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
     with SparkContext._lock:
         SparkContext._gateway = None
         SparkContext._jvm = None

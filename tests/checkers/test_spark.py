@@ -146,12 +146,10 @@ def test_a_second_spark_in_one_process_is_refused_and_the_run_still_judged(spark
     assert spark.judge(tasks(squared))[3].finding == 9
 
 
-IN_A_PROCESS_OF_ITS_OWN = """
+SLEEPS_IN_A_PROCESS_OF_ITS_OWN = """
 import sys
 from pathlib import Path
-from checkers.checker import Budget, Part, RunFiles
-from checkers.linearizability import LINEARIZABILITY
-from checkers.pipeline import judge_run
+from checkers.checker import Budget, Part
 from checkers.spark.session import SparkJudge
 from checkers.tasks import Task
 
@@ -161,15 +159,10 @@ def sleeps(part, budget):
     time.sleep(120)
 
 if __name__ == "__main__":
-    what, path = sys.argv[1:]
-    spark = SparkJudge("local-cluster[1,1,1024]" if what == "cluster" else None)
+    spark = SparkJudge()
     try:
-        if what == "cluster":
-            verdicts = judge_run(RunFiles(Path(path)), [LINEARIZABILITY], spark)
-            print(verdicts.judged_by, verdicts["linearizability"].witnesses[0].summary)
-        else:
-            print("starting", flush=True)
-            spark.judge([Task(sleeps, Part((path,)), Budget())])
+        print("starting", flush=True)
+        spark.judge([Task(sleeps, Part((sys.argv[1],)), Budget())])
     except KeyboardInterrupt:
         print("interrupted")
     finally:
@@ -177,24 +170,19 @@ if __name__ == "__main__":
 """
 
 
-def in_a_process(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    script = tmp_path / "script.py"
-    script.write_text(IN_A_PROCESS_OF_ITS_OWN)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen(
-        [sys.executable, script, *arguments],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        cwd=tmp_path,
-    )
-
-
 @pytest.mark.nightly
 def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    process = in_a_process(tmp_path, "sleep", str(begun))
+    script = tmp_path / "script.py"
+    script.write_text(SLEEPS_IN_A_PROCESS_OF_ITS_OWN)
+    process = subprocess.Popen(
+        [sys.executable, script, begun],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+    )
     deadline = time.monotonic() + 120
     while not begun.exists():
         assert process.poll() is None, process.communicate()
@@ -207,15 +195,3 @@ def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> 
     assert err == ""
     assert process.returncode == 0
     assert time.monotonic() - interrupted < 30
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_a_cluster_gets_the_code_as_a_zip_and_says_the_same(tmp_path: Path) -> None:
-    files = a_run(tmp_path / "run", operations=2000)
-    process = in_a_process(tmp_path, "cluster", str(files.root))
-    out, err = process.communicate(timeout=550)
-    assert process.returncode == 0, err
-    here = judge_run(files, [LINEARIZABILITY])["linearizability"].witnesses[0].summary
-    assert "local-cluster[1,1,1024]" in out
-    assert here in out

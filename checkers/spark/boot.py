@@ -1,0 +1,75 @@
+"""The first thing that runs on a node of a cluster, alone: it unpacks the bundle and becomes the daemon.
+
+Spark puts this file (as krucible_boot.py) and the bundle into the executor's working folder, and starts
+`python -m krucible_boot` there.  The bundle is named after its content and is unpacked once per machine into the cache,
+so that later runs find sources, machine code and what was compiled here for another processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import uuid
+import zipfile
+from pathlib import Path
+
+MODULE = "krucible_boot"
+BUNDLE_VARIABLE = "KRUCIBLE_BUNDLE"
+UNUSED_S_MAX = 7 * 86_400
+
+
+def unpack(bundle: Path, into: Path) -> Path:
+    """The folder the bundle is unpacked in, under `into`; several processes may ask at once.  Raises OSError."""
+    folder = into / bundle.stem
+    if not folder.is_dir():
+        partial = into / f"{bundle.stem}.{uuid.uuid4().hex}"
+        with zipfile.ZipFile(bundle) as archive:
+            archive.extractall(partial)
+        try:
+            partial.rename(folder)
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            if not folder.is_dir():  # nobody else was first: it did not work
+                raise
+    os.utime(folder)
+    return folder
+
+
+def forget_unused(into: Path) -> None:
+    """Remove bundles, and what was unpacked from bundles, that nobody has used for a week."""
+    for folder in into.glob("krucible-*"):
+        with contextlib.suppress(FileNotFoundError):  # somebody else does the same
+            if time.time() - folder.stat().st_mtime < UNUSED_S_MAX:
+                continue
+            if folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                folder.unlink()
+
+
+def main() -> None:
+    began = time.monotonic()
+    bundle = Path(os.environ[BUNDLE_VARIABLE]).resolve()
+    sys.path.insert(0, str(bundle))
+    from checkers.cache_folder import cache_folder
+
+    try:
+        into = cache_folder() / "shipped"
+        into.mkdir(exist_ok=True)
+        folder = unpack(bundle, into)
+        forget_unused(into)
+    except OSError:  # no room or no right there: the executor's own folder, which goes when it does
+        folder = unpack(bundle, bundle.parent)
+    sys.path[0] = str(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "checkers"]:
+        del sys.modules[name]  # those of the zip: kernels need sources that are files
+    from checkers.spark.daemon import main as become_daemon
+
+    become_daemon(began)
+
+
+if __name__ == "__main__":
+    main()

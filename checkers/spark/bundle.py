@@ -1,0 +1,49 @@
+"""What is sent to the nodes of a cluster, so that nothing has to be put there by hand.
+
+One zip, named after its content: the sources of `checkers`, and the machine code of the kernels as they stand now.
+Every node must have Python of the same version with numba, numpy and pyarrow; Krucible itself need not be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+
+from checkers.cache_folder import cache_folder
+from checkers.kernels.jit import BESIDE_SOURCES, machine_code_folder
+from checkers.spark.boot import forget_unused
+
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_bundle() -> Path:
+    """The zip of the sources and the machine code as they stand: made once, and kept in the cache while it is used."""
+    files = _files()
+    content = hashlib.sha256()
+    for inside, file in files:
+        content.update(f"{inside}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
+    folder = cache_folder() / "bundles"
+    folder.mkdir(exist_ok=True)
+    forget_unused(folder)
+    bundle = folder / f"krucible-{content.hexdigest()[:24]}.zip"
+    if not bundle.exists():
+        partial = bundle.with_suffix(f".{os.getpid()}")
+        with zipfile.ZipFile(partial, "w") as archive:
+            for inside, file in files:
+                archive.writestr(zipfile.ZipInfo(inside, _NO_DATE), file.read_bytes(), zipfile.ZIP_DEFLATED, 1)
+        partial.replace(bundle)
+    os.utime(bundle)
+    return bundle
+
+
+def _files() -> list[tuple[str, Path]]:
+    """(name inside, file): the sources, and the machine code made from them and from nothing older."""
+    sources = sorted((_ROOT / "checkers").rglob("*.py"))
+    files = [(str(source.relative_to(_ROOT)), source) for source in sources]
+    for source in (source for source in sources if b"checkers.kernels.jit" in source.read_bytes()):
+        folder = machine_code_folder(source)
+        files += [(f"{BESIDE_SOURCES}/{folder.name}/{code.name}", code) for code in sorted(folder.glob("*.nb[ic]"))]
+    return files

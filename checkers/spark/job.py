@@ -1,0 +1,119 @@
+"""One Spark job: run in a thread of its own so that Ctrl-C is heard, watched, and given up where nobody works on it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from checkers.spark.java import SparkUnavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+POLL_S = 0.1
+
+_groups = itertools.count()
+
+
+class JobFailed(RuntimeError):
+    """Spark gave the job up.  died: because a task's worker was gone each time it was tried; else the message says why
+    in one line."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(_last_python_line(problem))
+        self.died = "Traceback" not in problem
+
+
+def run_job(
+    context: Any,
+    function: Callable[[T], R],
+    items: Sequence[T],
+    progress: Callable[[int], None],
+    *,
+    alone_s_max: float,
+    seconds_max: float | None = None,
+) -> list[R]:
+    """function(item) for every item, each a task, in their order.
+
+    progress is called with the number of tasks done, when it grew.  Ctrl-C cancels the job and goes on as
+    KeyboardInterrupt.  Raises JobFailed; SparkUnavailable where the cluster has had no executor for alone_s_max, has
+    ended the session, or the job has taken seconds_max.
+    """
+    from pyspark import InheritableThread
+
+    group = f"krucible-{next(_groups)}"
+    results: list[R] = []
+    problems: list[str] = []
+
+    def run() -> None:
+        try:
+            context.setJobGroup(group, "judging", interruptOnCancel=True)
+            results.extend(context.parallelize(items, len(items)).map(function).collect())
+        except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that the job was given up
+            problems.append(str(problem))
+
+    thread = InheritableThread(target=run, name=group, daemon=True)
+    began = seen_at = time.monotonic()
+    thread.start()
+    told = 0
+    try:
+        while thread.is_alive():
+            thread.join(POLL_S)
+            if not thread.is_alive():
+                break
+            now = time.monotonic()
+            if (done := _done(context, group)) > told:
+                told = done
+                progress(told)
+            if executors(context):
+                seen_at = now
+            if now - seen_at > alone_s_max:
+                raise SparkUnavailable(f"no executor of {context.master} was left for {alone_s_max:.0f} s")
+            if seconds_max is not None and now - began > seconds_max:
+                raise SparkUnavailable(f"{context.master} did not answer within {seconds_max:.0f} s")
+    except (KeyboardInterrupt, SparkUnavailable):
+        context.cancelJobGroup(group)
+        raise
+    if problems:
+        if stopped(context):
+            raise SparkUnavailable(f"the cluster ended the session: {_first_line(problems[0])}")
+        raise JobFailed(problems[0])
+    progress(len(items))
+    return results
+
+
+def executors(context: Any) -> int:
+    """How many executors there are; 1 where Spark runs inside this process.  0 once the cluster ended the session."""
+    if stopped(context):
+        return 0
+    known = int(context._jsc.sc().getExecutorMemoryStatus().size())
+    return known if context._jsc.isLocal() else known - 1  # the driver keeps blocks too
+
+
+def stopped(context: Any) -> bool:
+    """Whether the session has ended, as it does when a cluster refuses it or goes away."""
+    return bool(context._jsc.sc().isStopped())
+
+
+def _done(context: Any, group: str) -> int:
+    """How many tasks of a job group are done."""
+    tracker = context.statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
+    stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
+    return sum(stage.numCompletedTasks for stage in stages)
+
+
+def _last_python_line(problem: str) -> str:
+    """The exception a worker raised, out of all that Spark says around it; else its own first line."""
+    if "Traceback" not in problem:
+        return _first_line(problem)
+    inside = problem[problem.rindex("Traceback") :].split("\n\n")[0]
+    return _first_line(inside.splitlines()[-1])
+
+
+def _first_line(problem: str) -> str:
+    """Py4J puts 'An error occurred while calling ...' first; the line after it names the exception."""
+    lines = [line.strip(" :") for line in problem.splitlines() if line.strip() and "An error occurred" not in line]
+    return (lines or ["Spark said nothing"])[0][:300]

@@ -1,0 +1,42 @@
+"""What a node of Spark says of itself: the driver asks before it judges.  Needs nothing but Python."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place where Python workers are forked.
+
+    problem: why no worker here can judge, in one sentence, or "".  ready_s: what unpacking and loading took.
+    compiled: kernels whose machine code did not fit this processor or these versions and was made here; compile_s: the
+    part of ready_s that took.
+    """
+
+    host: str
+    pid: int
+    python: str
+    problem: str = ""
+    ready_s: float = 0.0
+    compiled: int = 0
+    compile_s: float = 0.0
+    worker_memory_bytes: int = 0
+
+
+_said: Node | None = None
+
+
+def remember(node: Node) -> None:
+    """Called once by the daemon, before it forks the first worker."""
+    global _said
+    _said = node
+
+
+def ask(_: object) -> Node:
+    """Run as a task: what the daemon of this worker remembered."""
+    unprepared = "its workers were not forked from Krucible's daemon (is spark.python.daemon.module set elsewhere?)"
+    return _said or Node(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)

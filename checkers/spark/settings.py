@@ -1,0 +1,132 @@
+"""Spark's settings: inside this process, and on a cluster, where nodes freeze and masters do not answer.
+
+A frozen executor is the expensive one.  Nothing of it fails, so nothing is tried again until Spark misses its
+heartbeat, after two minutes if it is left alone; here after ten seconds.  The settings for it touch only the heartbeat:
+`spark.network.timeout` would cut short everything else as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from checkers.spark.boot import BUNDLE_VARIABLE, MODULE
+from checkers.spark.daemon import MEMORY_VARIABLE
+from checkers.spark.java import SparkUnavailable
+
+LOCAL = "local[*,4]"
+"""All cores, and four attempts per task: with plain local[*] one killed worker fails the whole job."""
+
+CONNECT_S_MAX = 5.0
+MASTER_PORT = 7077
+
+_ROOT = Path(__file__).resolve().parents[2]
+_LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """fixed: what must be as it is.  defaults: what a user's spark-defaults.conf (SPARK_CONF_DIR) may say otherwise."""
+
+    fixed: Mapping[str, str]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs inside this process (and not in processes of its own, as `local-cluster` does)."""
+    return master == "local" or master.startswith("local[")
+
+
+def local_settings(master: str, java_options: Sequence[str]) -> Settings:
+    return Settings(
+        _of_every_master(master, java_options)
+        | {
+            "spark.driver.memory": "512m",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.python.daemon.module": "checkers.spark.daemon",
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
+        }
+    )
+
+
+def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundle: Path) -> Settings:
+    """boot: the file to start on the nodes, called MODULE.py; bundle: what it unpacks there."""
+    fixed = _of_every_master(master, java_options) | {
+        "spark.files": f"{boot},{bundle}",
+        "spark.python.daemon.module": MODULE,
+        f"spark.executorEnv.{BUNDLE_VARIABLE}": bundle.name,
+    }
+    if named := os.environ.get(MEMORY_VARIABLE):
+        fixed[f"spark.executorEnv.{MEMORY_VARIABLE}"] = named
+    defaults = {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": _LIGHT,
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
+        "spark.network.timeoutInterval": "2s",
+        "spark.task.maxFailures": "4",
+    }
+    if host := _address_towards(master):
+        defaults["spark.driver.host"] = host
+    return Settings(fixed, defaults)
+
+
+def await_master(master: str) -> None:
+    """Raises SparkUnavailable where nobody answers at the address of a standalone master: Spark itself would try for a
+    minute.  Of several masters one has to answer."""
+    addresses = _addresses(master)
+    problems = []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_S_MAX).close()
+        except OSError as problem:
+            problems.append(f"{host}:{port}: {problem.strerror or problem}")
+        else:
+            return
+    if problems:
+        raise SparkUnavailable(f"no Spark master answers at {master} ({'; '.join(problems)})")
+
+
+def _of_every_master(master: str, java_options: Sequence[str]) -> dict[str, str]:
+    return {
+        "spark.master": master,
+        "spark.app.name": "krucible",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+    }
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """(host, port) of a standalone cluster's masters; empty for any other kind.  Raises SparkUnavailable."""
+    if not master.startswith("spark://"):
+        return []
+    addresses = []
+    for one in master.removeprefix("spark://").split(","):
+        found = re.fullmatch(r"\[?([^\[\]/\s]+?)\]?(?::(\d{1,5}))?", one)
+        if found is None:
+            raise SparkUnavailable(
+                f"{master} is no address of a Spark master; they look like spark://host:{MASTER_PORT}"
+            )
+        addresses.append((found[1], int(found[2] or MASTER_PORT)))
+    return addresses
+
+
+def _address_towards(master: str) -> str | None:
+    """This machine's own address as a standalone master would see it: executors call the driver back there."""
+    for host, port in _addresses(master):
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:  # connecting UDP sends nothing
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return None

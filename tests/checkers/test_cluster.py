@@ -1,0 +1,124 @@
+"""A standalone cluster says what is said in process, bit for bit, whatever is killed or frozen in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from spark_cluster import Cluster, Driver, comparable, end, until
+from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
+
+from checkers.catalog import CATALOG
+from checkers.checker import RunFiles
+from checkers.pipeline import judge_run, results_json
+from checkers.spark.session import SparkJudge
+
+pytestmark = pytest.mark.spark
+
+DELAY_S = 0.25
+"""Added to each part, so that there is a middle to kill something in; the run has some forty parts."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    return run_that_is_wrong_everywhere(tmp_path_factory.mktemp("wrong") / "run")
+
+
+@pytest.fixture(scope="module")
+def in_process(run: RunFiles) -> dict[str, Any]:
+    return as_written(results_json(judge_run(run, list(CATALOG.values()))))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as two_workers:
+        yield two_workers
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    with Driver(cluster.master, tmp_path_factory.mktemp("driver")) as process:
+        yield process
+
+
+def as_written(results: dict[str, Any]) -> dict[str, Any]:
+    """As read back from results.json, and without what is another each time."""
+    return comparable(json.loads(json.dumps(results)))
+
+
+def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
+    run: RunFiles, in_process: dict[str, Any], spark: SparkJudge, driver: Driver
+) -> None:
+    verdicts = {name: entry["verdict"] for name, entry in in_process["checkers"].items()}
+    assert verdicts == dict.fromkeys(CATALOG, "invalid") | NEVER_INVALID
+    on_local_spark = judge_run(run, list(CATALOG.values()), spark)
+    assert "local[*,4]" in on_local_spark.judged_by
+    assert as_written(results_json(on_local_spark)) == in_process
+    results = driver.judge(run.root).results()
+    assert results["judged_by"].startswith("Spark ") and " on spark://127.0.0.1:" in results["judged_by"]
+    assert comparable(results) == in_process
+
+
+def test_the_nodes_compiled_nothing_and_were_sent_no_files(run: RunFiles, driver: Driver) -> None:
+    by = driver.judge(run.root).results()["judged_by"]
+    assert "compiled" not in by and "sent" not in by
+
+
+def test_a_python_worker_killed_in_the_middle(
+    run: RunFiles, in_process: dict[str, Any], cluster: Cluster, driver: Driver
+) -> None:
+    job = driver.judge(run.root, DELAY_S)
+    job.wait_for(6)
+    victim = cluster.python_workers()[0]
+    os.kill(victim, signal.SIGKILL)
+    assert comparable(job.results()) == in_process
+    assert victim not in cluster.python_workers()
+
+
+def test_an_executor_killed_in_the_middle(
+    run: RunFiles, in_process: dict[str, Any], cluster: Cluster, driver: Driver
+) -> None:
+    until(lambda: len(cluster.python_workers()) == 2, "both executors to work")
+    job = driver.judge(run.root, DELAY_S)
+    job.wait_for(6)
+    victim = cluster.executors()[0]
+    os.kill(victim, signal.SIGKILL)
+    assert comparable(job.results()) == in_process
+    assert victim not in cluster.executors()
+
+
+def test_a_node_killed_in_the_middle(
+    run: RunFiles, in_process: dict[str, Any], cluster: Cluster, driver: Driver
+) -> None:
+    """Its worker's virtual machine and then its executor's, as when the power goes."""
+    until(lambda: len(cluster.executors()) == 2, "both executors to be there")
+    job = driver.judge(run.root, DELAY_S)
+    job.wait_for(6)
+    executor = cluster.executors()[0]
+    cluster.workers[0].kill()
+    end(executor)
+    assert comparable(job.results()) == in_process
+    assert len(cluster.workers) == 1
+    cluster.add_worker()
+
+
+def test_an_executor_frozen_in_the_middle_costs_seconds(
+    run: RunFiles, in_process: dict[str, Any], cluster: Cluster, driver: Driver
+) -> None:
+    until(lambda: len(cluster.executors()) == 2, "both executors to be there")
+    driver.judge(run.root).results()
+    job = driver.judge(run.root, DELAY_S)
+    job.wait_for(6)
+    frozen = cluster.executors()[0]
+    began = time.monotonic()
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        assert comparable(job.results()) == in_process
+    finally:
+        end(frozen)
+    assert time.monotonic() - began < 45, "Spark's own patience is two and a half minutes"

@@ -1,0 +1,45 @@
+"""A sealed run in which every checker that can find a violation finds one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toy_quorum import Row, random_run
+
+from checkers.checker import RunFiles
+from checkers.seal import seal
+
+NEVER_INVALID = {"statistics": "valid", "vacuity": "unknown"}
+
+
+def run_that_is_wrong_everywhere(folder: Path, steps: int = 120) -> RunFiles:
+    """Its final reads return nothing although all keys were written, which no register explains."""
+    evidence = random_run(3, steps).evidence()
+    final = max(c["copy"] for c in evidence.copies)
+
+    def of(node: str, event: str) -> Row:
+        return [row for row in evidence.traces[node] if row["event"] == event][-1]
+
+    def copy_of(node: str) -> Row:
+        return next(c for c in evidence.copies if c["node"] == node and c["copy"] == final)
+
+    entry = next(row for row in evidence.logs["n4"] if row["copy"] == final and row["offset"] == 3)
+    entry["checksum"] ^= 1 << 31  # log matching
+    leaders = {row["peer"] for row in evidence.traces["n5"] if row["event"] == "role"}
+    of("n5", "role")["peer"] = min({"n1", "n2"} - {max(leaders, key=str)})  # election safety
+    vote = of("n3", "vote")
+    other = "n5" if vote["peer"] != "n5" else "n4"
+    evidence.traces["n3"].append(vote | {"peer": other, "seq": len(evidence.traces["n3"])})  # vote once
+    copy_of("n4").update(quorum_epoch=0, trace_seq=-1)  # monotonicity
+    of("n4", "applied")["hash"] = 17  # state machine safety
+    of("n5", "high-watermark")["hash"] = 17  # committed never lost
+    acknowledged = next(row for row in evidence.history if row["type"] == 1 and row["f"] == "write")
+    evidence.logs["n2"] = [
+        row for row in evidence.logs["n2"] if row["copy"] != final or row["value"] != acknowledged["value"]
+    ]  # history against log
+    evidence.outcome["deaths"] = [{"node": "n2", "bidden": False, "time_ns": 5, "status": 139, "reason": "it crashed"}]
+    evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n3"}
+    evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
+    files = evidence.write(folder)
+    seal(folder)
+    return files
