@@ -29,7 +29,7 @@ class RunFiles:
 
     @property
     def buckets(self) -> Path:
-        """Folder of `bucket-NNN.parquet`: the client events of the history, split by key, each in index order."""
+        """Folder of `bucket-NNN.parquet`: the operations of the history's clients, split by key (`bucket.py`)."""
         return self.root / "buckets"
 
     @property

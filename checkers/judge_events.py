@@ -24,14 +24,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers import linearizability, model_window
-from checkers.checker import Budget, Part, RunFiles
+from checkers.checker import Budget, RunFiles
 from checkers.columns import HISTORY, events_to_table
 from checkers.history import CREATE, NEMESIS, Event, Type
 from checkers.model_search import judge_object
 from checkers.models import append_log, counter, mutex, queue, sets
 from checkers.models.kv import KV
 from checkers.models.model import Model, Operation, Rows, WrongOperation, operations_of
-from checkers.seal import BUCKET
+from checkers.seal import write_buckets
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
 ONLY_OBJECT = "object"
@@ -83,10 +83,11 @@ def _registers(events: Sequence[Event], model: str, budget: Budget, failed_cas: 
         return Verdict(Validity.UNKNOWN, reason=words)
     table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in asked])
     with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
-        path = Path(folder) / "bucket-000.parquet"
-        pq.write_table(table.select(BUCKET.names).cast(BUCKET), path)
-        finding = linearizability.judge(Part((str(path),), {"failed_cas": failed_cas}), budget)
-        return linearizability.combine(RunFiles(Path(folder)), [finding])
+        files = RunFiles(Path(folder))
+        pq.write_table(table, files.history)
+        write_buckets(table, files.buckets, count=1)
+        parts = [replace(part, params={"failed_cas": failed_cas}) for part in linearizability.split(files)]
+        return linearizability.combine(files, [linearizability.judge(part, budget) for part in parts])
 
 
 def _per_object(

@@ -1,10 +1,13 @@
 """Linearizability of every key, on its own (Herlihy & Wing 1990): a history is linearizable iff each object's is.
 
-One part per bucket.  The kernel for unique values (`kernels/register.py`) judges all keys of a bucket in one call; keys
-in which values repeat go to the search (`kernels/antichain.py`), which may need much more: first each is given the same
-share of the budget, then those that ran out get what is left, one after another.  For each key found wrong,
-`register_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and puts it before the
+One part per bucket (`bucket.py`).  The kernel for unique values (`kernels/register.py`) judges all keys of a bucket in
+one call; keys in which values repeat go to the search (`kernels/antichain.py`), which may need much more: first each is
+given the same share of the budget, then those that ran out get what is left, one after another.  For each key found
+wrong, `register_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and puts it before the
 independent search.
+
+Budgets are a key's: one that takes more steps or bytes is unknown, alone.  A bucket that does not fit into the bytes is
+judged a few keys at a time.
 
 A failed cas did not happen.  A part with the parameter `failed_cas` = "observed" also takes one that failed as a
 mismatch for an observation: the register was seen not to hold what it expected.
@@ -19,11 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from checkers import register_witness, repeated_witness
-from checkers.bucket import Bucket, function_names, read_bucket, size_bytes
+from checkers.bucket import Bucket, open_bucket, pieces, read_key, read_operations
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.history import MalformedHistory
 from checkers.kernels import antichain, register
-from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OTHER_FUNCTION, Int8, Operations, pair_events
+from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OTHER_FUNCTION, Int8, Operations
+from checkers.rows import function_names
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
@@ -34,10 +38,10 @@ KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "stale r
 
 @dataclass(frozen=True, slots=True)
 class BucketFinding:
-    """What one bucket holds.  keys, operations: how many were judged; steps: taken by the kernel.
+    """What one bucket holds.  keys, operations: how many were judged; steps: taken by the kernels.
 
     witnesses: of the first MAX_WITNESSES keys found wrong, as (index of the answer no order explains, witness).
-    invalid_keys: how many were found wrong.  unknown: a sentence for every key that could not be judged.
+    invalid_keys: how many were found wrong.  unknown: (key, a sentence) for every key that could not be judged.
     """
 
     keys: int
@@ -45,50 +49,87 @@ class BucketFinding:
     steps: int
     witnesses: tuple[tuple[int, Witness], ...]
     invalid_keys: int
-    unknown: tuple[str, ...]
+    unknown: tuple[tuple[str, str], ...]
 
 
 def split(files: RunFiles) -> Sequence[Part]:
-    """One part per bucket.  Raises MalformedHistory if the run was never sealed."""
+    """One part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never sealed."""
     if not files.buckets.is_dir():
         raise MalformedHistory(f"{files.root}: the history is not sealed, there is no folder {files.buckets.name}")
-    return [Part((str(path),)) for path in sorted(files.buckets.glob("bucket-*.parquet"))]
+    return [Part((str(path), str(files.history))) for path in sorted(files.buckets.glob("bucket-*.parquet"))]
 
 
 def judge(part: Part, budget: Budget) -> BucketFinding:
-    path = Path(part.paths[0])
-    needed_bytes = size_bytes(path)
-    if needed_bytes > budget.size_bytes:
-        reason = f"{path.name} needs {needed_bytes} bytes and the budget is {budget.size_bytes}"
-        return BucketFinding(0, 0, 0, (), 0, (reason,))
-    bucket = read_bucket(path, part.params.get("failed_cas") == OBSERVED)
-    operations = pair_events(bucket.events, len(bucket.keys), bucket.process_count)
-    codes, _, _, steps = register.judge_keys(operations, budget.steps)
-    repeated, taken = _search(operations, codes, Budget(budget.steps - int(steps), budget.size_bytes - needed_bytes))
-    steps += taken
-    witnesses: list[tuple[int, Witness]] = []
-    unknown: list[str] = []
-    invalid = 0
-    for k in sorted(codes.nonzero()[0].tolist(), key=lambda k: bucket.keys[k]):
-        if k in repeated and repeated[k].code == antichain.LINEARIZABLE:
+    path, history = map(Path, part.paths)
+    bucket = open_bucket(path, history, part.params.get("failed_cas") == OBSERVED)
+    found = _Found(bucket, budget)
+    in_all = int(bucket.operations.sum())
+    for first, end, needed_bytes in pieces(bucket, budget.size_bytes):
+        if needed_bytes > budget.size_bytes:
+            found.too_large(first, needed_bytes)
             continue
-        if k in repeated and repeated[k].code != antichain.NO_ORDER:
-            unknown.append(_ran_out(bucket.keys[k], repeated[k].code, budget))
-            continue
-        if k not in repeated and codes[k] < register.FIRST_INVALID:
-            unknown.append(_why_unknown(bucket, operations, k, int(codes[k]), budget))
-            continue
-        invalid += 1
-        if len(witnesses) < MAX_WITNESSES:
-            try:
-                if k in repeated:
-                    witnesses.append(repeated_witness.explain(bucket, operations, k, repeated[k].position))
-                else:
-                    witnesses.append(register_witness.explain(bucket, operations, k))
-            except register_witness.Disagreement as problem:
-                invalid -= 1
-                unknown.append(str(problem))
-    return BucketFinding(len(codes), len(operations.kind), int(steps), tuple(witnesses), invalid, tuple(unknown))
+        here = int(bucket.operations[first:end].sum())
+        share = budget.steps * here // in_all if here else budget.steps
+        found.judge_piece(first, end, Budget(share, budget.size_bytes - needed_bytes))
+    return found.finding()
+
+
+class _Found:
+    """What has been found in a bucket so far."""
+
+    def __init__(self, bucket: Bucket, budget: Budget) -> None:
+        self.bucket, self.budget = bucket, budget
+        self.keys = self.operations = self.steps = 0
+        self.wrong: list[tuple[str, int, int | None]] = []  # name, number, and where the search was certain
+        self.unknown: list[tuple[str, str]] = []
+
+    def judge_piece(self, first: int, end: int, search: Budget) -> None:
+        """Judge keys number `first` to `end` - 1.  search: budget of the search, for all of them."""
+        ops = read_operations(self.bucket, first, end)
+        codes, _, _, steps = register.judge_keys(ops, self.budget.steps)
+        searched, taken = _search(ops, codes, search)
+        self.keys += end - first
+        self.operations += len(ops.kind)
+        self.steps += int(steps) + taken
+        for k in codes.nonzero()[0].tolist():
+            name = self.bucket.keys[first + k]
+            if k not in searched and codes[k] < register.FIRST_INVALID:
+                why = _why_unknown(self.bucket, name, int(codes[k]), int(ops.unfit[k]), self.budget)
+                self.unknown.append((name, why))
+            elif k not in searched:
+                self.wrong.append((name, first + k, None))
+            elif searched[k].code == antichain.NO_ORDER:
+                self.wrong.append((name, first + k, searched[k].position))
+            elif searched[k].code != antichain.LINEARIZABLE:
+                self.unknown.append((name, _ran_out(name, searched[k].code, self.budget)))
+
+    def too_large(self, k: int, needed_bytes: int) -> None:
+        name = self.bucket.keys[k]
+        sentence = f"key {name}: its operations need {needed_bytes} bytes and the budget is {self.budget.size_bytes}"
+        self.unknown.append((name, sentence))
+
+    def finding(self) -> BucketFinding:
+        """With a witness for each of the first keys found wrong, in alphabetical order."""
+        witnesses: list[tuple[int, Witness]] = []
+        invalid = 0
+        for name, k, certain_at in sorted(self.wrong):
+            invalid += 1
+            if len(witnesses) < MAX_WITNESSES:
+                try:
+                    witnesses.append(_explain(self.bucket, k, certain_at))
+                except register_witness.Disagreement as problem:
+                    invalid -= 1
+                    self.unknown.append((name, str(problem)))
+        unknown = tuple(sorted(self.unknown))
+        return BucketFinding(self.keys, self.operations, self.steps, tuple(witnesses), invalid, unknown)
+
+
+def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
+    """certain_at: the position at which the search was certain, None where the linear kernel found it."""
+    operations = read_key(bucket, k)
+    if certain_at is None:
+        return register_witness.explain(bucket.alone(k), operations, 0)
+    return repeated_witness.explain(bucket.alone(k), operations, 0, certain_at)
 
 
 def combine(files: RunFiles, findings: Sequence[BucketFinding]) -> Verdict:
@@ -98,7 +139,7 @@ def combine(files: RunFiles, findings: Sequence[BucketFinding]) -> Verdict:
         "operations": sum(f.operations for f in findings),
         "steps": sum(f.steps for f in findings),
     }
-    unknown = [sentence for f in findings for sentence in f.unknown]
+    unknown = [sentence for _, sentence in sorted(pair for f in findings for pair in f.unknown)]
     reason = ""
     if unknown:
         reason = unknown[0] + (f" (and {len(unknown) - 1} keys more)" if len(unknown) > 1 else "")
@@ -158,13 +199,12 @@ def _ran_out(key: str, code: int, budget: Budget) -> str:
     return f"key {key}: the budget of {budget.steps} steps ran out"
 
 
-def _why_unknown(bucket: Bucket, operations: Operations, k: int, code: int, budget: Budget) -> str:
+def _why_unknown(bucket: Bucket, key: str, code: int, unfit: int, budget: Budget) -> str:
     """Why one key could not be judged, as a sentence."""
-    key = bucket.keys[k]
     if code == register.OUT_OF_STEPS:
         return f"key {key}: the budget of {budget.steps} steps ran out"
-    if operations.unfit[k] == OTHER_FUNCTION:
-        strange = [name for name in function_names(bucket.path, key) if name not in KINDS]
+    if unfit == OTHER_FUNCTION:
+        strange = [name for name in function_names(bucket.history, key) if name not in KINDS]
         return f"key {key}: {', '.join(strange)} is not an operation of a register"
     return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 

@@ -12,21 +12,17 @@ Kinds, and what is claimed by them:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from checkers.bucket import Bucket, read_rows
-from checkers.history import Type
+from checkers.bucket import Bucket
 from checkers.kernels import register
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.register import Key
 from checkers.register_window import Disagreement, Window, as_value, producer_of, smallest_window
+from checkers.rows import Row, read_rows, refused
 from checkers.verdict import Witness
 
 __all__ = ["UNEXPLAINED", "Disagreement", "Story", "explain", "told_by"]
-
-Row = dict[str, Any]
 
 UNEXPLAINED = ", which no order of the operations around it explains"
 
@@ -34,7 +30,7 @@ UNEXPLAINED = ", which no order of the operations around it explains"
 def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
     """The witness for key number k, and the index of the answer that no order explains.
 
-    Raises Disagreement where the independent search contradicts the kernel.
+    operations: with values and rows.  Raises Disagreement where the independent search contradicts the kernel.
     """
     key = register.key_of(operations, k)
     try:
@@ -76,9 +72,10 @@ class Story:
         self.first = int(operations.offsets[k])
         self.letters = {op: _letter(place) for place, op in enumerate(window.operations)}
         self._rows: dict[int, Row] = {}
-        shown = [*window.operations, *window.prefix]
+        self.last_before = max(window.prefix, key=lambda op: int(key.ret[op]), default=None)
+        shown = [*window.operations, *([] if self.last_before is None else [self.last_before])]
         wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
-        self._rows = dict(zip(wanted, read_rows(bucket.path, wanted), strict=True))
+        self._rows = dict(zip(wanted, read_rows(bucket.history, wanted), strict=True))
         self.overwriters = self.find_overwriters()
 
     def _places(self, op: int) -> tuple[int, int]:
@@ -131,7 +128,7 @@ class Story:
         reads = np.flatnonzero(key.kind == READ)
         to_the_end = bool(reads[np.argmax(key.ret[reads])] in again)
         node = self.answer(last)["node"]
-        answers = read_rows(self.bucket.path, [self._places(int(op))[1] for op in again])
+        answers = read_rows(self.bucket.history, [self._places(int(op))[1] for op in again], ["node"])
         return to_the_end or any(row["node"] == node for row in answers)
 
     def operations_value(self, op: int) -> int:
@@ -185,15 +182,10 @@ class Story:
 
     def _asked_for(self, value: int | None) -> Row | None:
         """The completion of a failed write or cas of a value, if there is one."""
-        events, k = self.bucket.events, self.bucket.keys.index(self.name)
-        number = NIL if value is None else value
-        of_key = (events.key == k) & (events.type == Type.FAIL)
-        wrote = ((events.kind == WRITE) & (events.value == number)) | ((events.kind == CAS) & (events.value2 == number))
-        found = np.flatnonzero(of_key & wrote)
-        return read_rows(self.bucket.path, [int(found[0])])[0] if len(found) else None
+        return refused(self.bucket.history, self.name, value, not self.bucket.mismatch_observed)
 
     def _late(self, op: int) -> Row:
-        return read_rows(self.bucket.path, [self._places(op)[0]])[0]
+        return read_rows(self.bucket.history, [self._places(op)[0]])[0]
 
     def why(self, kind: str) -> list[str]:
         """What happened in order, then why no order explains it; one sentence each."""
@@ -218,8 +210,8 @@ class Story:
     def before(self) -> str:
         """What stood before the window, which was replaced by the states it leads to."""
         held = " or ".join(_value_of(state) for state in self.window.states_before)
-        last = max(self.window.prefix, key=lambda op: int(self.key.ret[op]))
-        return f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(last))}"
+        assert self.last_before is not None
+        return f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(self.last_before))}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
         """Why no order of the window explains the culprit's answer."""

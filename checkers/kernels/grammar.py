@@ -29,13 +29,21 @@ _INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
 
 @kernel
 def first_fault(
-    index: Int64, process: Int32, dense_process: Int32, type_: Int8, f: Int32, key: Int32, process_count: int
+    index: Int64,
+    process: Int32,
+    dense_process: Int32,
+    type_: Int8,
+    f: Int32,
+    key: Int32,
+    process_count: int,
+    mate: Int32,
 ) -> tuple[int, int, int]:
     """The first row that breaks the grammar: (which rule, row, the earlier row it clashes with or -1).
 
     All columns in the order of the history; dense_process numbers the processes 0 to process_count - 1; f and key
-    are dictionary codes, key -1 where there is none.
+    are dictionary codes, key -1 where there is none.  mate: filled as by `operations.mates`, -1 for faults.
     """
+    mate[:] = -1
     idle, retired = -1, -2
     open_row = np.full(process_count, idle, np.int64)
     last_row = np.full(process_count, -1, np.int64)
@@ -63,6 +71,7 @@ def first_fault(
                 return OTHER_FUNCTION, row, invoked
             if key[row] != key[invoked]:
                 return OTHER_KEY, row, invoked
+            mate[row], mate[invoked] = invoked, row
             open_row[p] = retired if type_[row] == _INFO else idle
         last_row[p] = row
     return SOUND, -1, -1

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.history import Type
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 
 READ, WRITE, CAS, OTHER, MISMATCH = 0, 1, 2, 3, 4
 KINDS = {"read": READ, "write": WRITE, "cas": CAS}
@@ -50,7 +50,8 @@ Int64 = npt.NDArray[np.int64]
 class Events(NamedTuple):
     """Client events of some keys, in index order; a grammatical history (`checkers.seal` made sure of it).
 
-    key, process: int32, dense from 0; every completion follows its invoke, with the same key.
+    key, process: int32, dense from 0; every completion follows its invoke, with the same key.  Events whose key is
+    negative are passed over.
     type: int8 of `Type`.  kind: int8, READ to MISMATCH.  value, value2: int64, NIL where null.
     out_of_range: int8, 1 where a value is not null and equals NIL.
     """
@@ -88,90 +89,95 @@ class Operations(NamedTuple):
 
 @kernel
 def pair_events(events: Events, key_count: int, process_count: int) -> Operations:
-    """Pair invokes with completions and lay the operations out key by key.  Two passes, O(events)."""
-    count = events.key.shape[0]
-    mate = _mates(events, process_count)
+    """Pair invokes with completions and lay the operations out key by key.  O(events)."""
+    return lay_out(events, mates(events.process, events.type, process_count), key_count)
+
+
+@kernel
+def mates(process: Int32, type_: Int8, process_count: int) -> Int32:
+    """Row of each invoke's completion, and of each completion's invoke; -1 for an invoke that stayed open."""
+    count = process.shape[0]
+    mate = np.full(count, -1, np.int32)
+    open_row = np.full(process_count, -1, np.int32)
+    for row in range(count):
+        if type_[row] == _INVOKE:
+            open_row[process[row]] = row
+        else:
+            mate[row] = open_row[process[row]]
+            mate[open_row[process[row]]] = row
+    return mate
+
+
+@kernel
+def lay_out(events: Events, mate: Int32, key_count: int) -> Operations:
+    """The operations of every key together.  mate: as of `mates`.  Two passes over the events, O(events)."""
+    event_key, event_type, event_kind, value, value2 = events.key, events.type, events.kind, events.value, events.value2
+    out_of_range = events.out_of_range
+    count = event_key.shape[0]
     unfit = np.zeros(key_count, np.int8)
     offsets = np.zeros(key_count + 1, np.int64)
     for row in range(count):
-        key = events.key[row]
-        if events.out_of_range[row] != 0:
+        key = event_key[row]
+        if key < 0:
+            continue
+        if out_of_range[row] != 0:
             unfit[key] = VALUE_OUT_OF_RANGE
-        if events.kind[row] == OTHER:
+        if event_kind[row] == OTHER:
             unfit[key] = OTHER_FUNCTION
-        if events.kind[row] == MISMATCH and unfit[key] == FIT:
+        if event_kind[row] == MISMATCH and unfit[key] == FIT:
             unfit[key] = HAS_MISMATCH
-        if events.type[row] == _INVOKE and _matters(events, row, mate[row]):
-            offsets[key + 1] += 1
+        if event_type[row] == _INVOKE:
+            how = event_type[mate[row]] if mate[row] >= 0 else -1
+            offsets[key + 1] += _matters(event_kind[row], how, value[row] == value2[row])
     for key in range(key_count):
         offsets[key + 1] += offsets[key]
 
     total = offsets[key_count]
     kind = np.empty(total, np.int8)
     a = np.empty(total, np.int64)
-    b = np.full(total, NIL, np.int64)
+    b = np.empty(total, np.int64)
     call = np.empty(total, np.int32)
-    ret = np.full(total, OPEN, np.int32)
+    ret = np.empty(total, np.int32)
     invoked = np.empty(total, np.int32)
-    completed = np.full(total, -1, np.int32)
+    completed = np.empty(total, np.int32)
     positions = np.zeros(key_count, np.int32)
     cursor = offsets[:key_count].copy()
-    operation_of = np.full(count, -1, np.int64)
+    operation_of = np.full(count, -1, np.int32)
     for row in range(count):
-        key = events.key[row]
+        key = event_key[row]
+        if key < 0:
+            continue
         other = mate[row]
-        if events.type[row] == _INVOKE:
-            if not _matters(events, row, other):
+        if event_type[row] == _INVOKE:
+            how = event_type[other] if other >= 0 else -1
+            if not _matters(event_kind[row], how, value[row] == value2[row]):
                 continue
             op = cursor[key]
             cursor[key] += 1
             operation_of[row] = op
-            kind[op] = events.kind[row]
-            if kind[op] == READ:
-                a[op] = events.value[other]
-            else:
-                a[op] = events.value[row]
-            if kind[op] == CAS:
-                if events.value[row] == events.value2[row]:
-                    kind[op] = READ
-                else:
-                    b[op] = events.value2[row]
+            observes = event_kind[row] == READ
+            from_itself = event_kind[row] == CAS and value[row] == value2[row]
+            kind[op] = READ if from_itself else event_kind[row]
+            a[op] = value[other] if observes else value[row]
+            b[op] = value2[row] if event_kind[row] == CAS and not from_itself else NIL
             invoked[op] = row
             completed[op] = other
+            ret[op] = OPEN
             call[op] = positions[key]
             positions[key] += 1
-        elif operation_of[other] >= 0 and (events.type[row] == _OK or events.kind[row] == MISMATCH):
+        elif operation_of[other] >= 0 and (event_type[row] == _OK or event_kind[row] == MISMATCH):
             ret[operation_of[other]] = positions[key]
             positions[key] += 1
     return Operations(offsets, positions, unfit, kind, a, b, call, ret, invoked, completed)
 
 
-@kernel
-def _mates(events: Events, process_count: int) -> Int32:
-    """Row of each invoke's completion, and of each completion's invoke; -1 for an invoke that stayed open."""
-    count = events.key.shape[0]
-    mate = np.full(count, -1, np.int32)
-    open_row = np.full(process_count, -1, np.int32)
-    for row in range(count):
-        process = events.process[row]
-        if events.type[row] == _INVOKE:
-            open_row[process] = row
-        else:
-            mate[row] = open_row[process]
-            mate[open_row[process]] = row
-    return mate
-
-
-@kernel
-def _matters(events: Events, row: int, completion: int) -> bool:
-    """Whether the operation invoked at `row` is kept (see the table above)."""
-    kind = events.kind[row]
-    ok = completion >= 0 and events.type[completion] == _OK
-    failed = completion >= 0 and events.type[completion] == _FAIL
+@inner_kernel
+def _matters(kind: int, completed_as: int, from_itself: bool) -> bool:
+    """Whether an operation is kept (see the table above).  completed_as: a `Type`, -1 if it stayed open."""
     if kind == READ:
-        return ok
+        return completed_as == _OK
     if kind == WRITE:
-        return not failed
+        return completed_as != _FAIL
     if kind == CAS:
-        return ok or (not failed and events.value[row] != events.value2[row])
-    return bool(kind == MISMATCH)
+        return completed_as == _OK or (completed_as != _FAIL and not from_itself)
+    return kind == MISMATCH

@@ -18,7 +18,8 @@ overlaps, and it may be put at one instant of its *backward zone* [s, f].  A his
 An operation that never returned happened iff somebody observed its value, directly or through a cas that itself
 happened; if nobody did, assuming that it never happened is always allowed.  This makes the test exact.
 
-A key of n operations and p positions costs 8n + p steps and as many words of memory.
+Values are looked up by their number (`numbering.py`): the columns of a sealed bucket hold numbers already, all others
+are numbered first.  A key of n operations and p positions costs 8n + p steps and as many words of memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.numbering import are_numbers, numbered
 from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Int8, Int32, Int64, Operations
 
 LINEARIZABLE = 0
@@ -69,7 +71,7 @@ class Scratch(NamedTuple):
     read_first_ret, read_last_call: over the reads of a producer's value; OPEN and -1 without any.
     block: root of an operation's block (a write, or n for nil), -1 for what did not happen.
     first_ret, last_call: f and s of the block of a root.
-    table_value, table_op: hash table value -> producer + 1.
+    producer: per number of a value, the operation that produces it, or -1.
     forward_end, backward_end, zone_root: per position: the zones that start there.
     """
 
@@ -81,8 +83,7 @@ class Scratch(NamedTuple):
     block: Int32
     first_ret: Int32
     last_call: Int32
-    table_value: Int64
-    table_op: Int32
+    producer: Int32
     forward_end: Int32
     backward_end: Int32
     zone_root: Int32
@@ -90,11 +91,11 @@ class Scratch(NamedTuple):
 
 @kernel
 def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int]:
-    """Judge every key.
+    """Judge every key, each within a budget of its own.
 
     Returns (code, left, right, steps): code int8[keys], one of the constants above; left, right int32[keys], the
     operations it is about, counted from the key's first one (INITIAL where it is nil's block); steps taken in all.
-    Keys that would take more than steps_max in all are OUT_OF_STEPS.
+    Keys that would take more than steps_max are OUT_OF_STEPS.
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)
@@ -112,7 +113,7 @@ def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int
         cost = STEPS_PER_OPERATION * key.kind.shape[0] + ops.positions[k]
         if ops.unfit[k] != FIT:
             code[k] = UNFIT
-        elif steps + cost > steps_max:
+        elif cost > steps_max:
             code[k] = OUT_OF_STEPS
         else:
             steps += cost
@@ -129,9 +130,6 @@ def key_of(ops: Operations, k: int) -> Key:
 @kernel
 def new_scratch(operations_max: int, positions_max: int) -> Scratch:
     n = operations_max + 1
-    size = 4
-    while size < 2 * n:
-        size *= 2
     return Scratch(
         np.empty(n, np.int32),
         np.empty(n, np.bool_),
@@ -141,8 +139,7 @@ def new_scratch(operations_max: int, positions_max: int) -> Scratch:
         np.empty(n, np.int32),
         np.empty(n, np.int32),
         np.empty(n, np.int32),
-        np.empty(size, np.int64),
-        np.empty(size, np.int32),
+        np.empty(2 * n, np.int32),
         np.empty(positions_max + 1, np.int32),
         np.empty(positions_max + 1, np.int32),
         np.empty(positions_max + 1, np.int32),
@@ -156,6 +153,14 @@ def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     What had not returned by then is open.  Returns (code, left, right).  A longer prefix of a history that is not
     linearizable is not linearizable either, so the first position that no order explains can be bisected for.
     """
+    if not are_numbers(key.a, key.b, s.producer.shape[0]):
+        a, b = numbered(key.kind, key.a, key.b)
+        return _judge_numbered(Key(key.kind, a, b, key.call, key.ret), limit, s)
+    return _judge_numbered(key, limit, s)
+
+
+@inner_kernel
+def _judge_numbered(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     code, left, right = _find_producers(key, limit, s)
     if code == LINEARIZABLE:
         code, left, right = _find_sources(key, limit, s)
@@ -170,52 +175,36 @@ def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     return code, left, right
 
 
-@kernel
+@inner_kernel
 def _produces(key: Key, op: int) -> int:
     return int(key.b[op] if key.kind[op] == CAS else key.a[op])
 
 
-@kernel
-def _slot(value: int, mask: int) -> int:
-    mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
-    return int(np.int64(mixed >> np.uint64(32)) & mask)
-
-
-@kernel
-def _table_mask(n: int) -> int:
-    size = 4
-    while size < 2 * (n + 1):
-        size *= 2
-    return size - 1
-
-
-@kernel
+@inner_kernel
 def _find_producers(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Enter every value that may have been produced in the table, and see that it has one producer."""
+    """Note who produces each value, and see that it is one alone."""
     n = key.kind.shape[0]
-    mask = _table_mask(n)
-    s.table_op[: mask + 1] = 0
+    for op in range(n):
+        if key.a[op] != NIL:
+            s.producer[key.a[op]] = -1
+        if key.b[op] != NIL:
+            s.producer[key.b[op]] = -1
     for op in range(n):
         if key.kind[op] == READ or key.call[op] >= limit:
             continue
         value = _produces(key, op)
         if value == NIL:
             return PRODUCES_INITIAL, op, op
-        at = _slot(value, mask)
-        while s.table_op[at] != 0:
-            if s.table_value[at] == value:
-                return PRODUCED_TWICE, s.table_op[at] - 1, op
-            at = (at + 1) & mask
-        s.table_op[at] = op + 1
-        s.table_value[at] = value
+        if s.producer[value] >= 0:
+            return PRODUCED_TWICE, s.producer[value], op
+        s.producer[value] = op
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
+@inner_kernel
 def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Find whose value every read and cas observes; what returned and observed nothing real is a violation."""
     n = key.kind.shape[0]
-    mask = _table_mask(n)
     for op in range(n):
         s.source[op] = NOT_AN_OBSERVER
         if key.kind[op] == WRITE or key.call[op] >= limit:
@@ -224,19 +213,13 @@ def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
         if value == NIL:
             s.source[op] = INITIAL
             continue
-        s.source[op] = NOWHERE
-        at = _slot(value, mask)
-        while s.table_op[at] != 0:
-            if s.table_value[at] == value:
-                s.source[op] = s.table_op[at] - 1
-                break
-            at = (at + 1) & mask
+        s.source[op] = s.producer[value] if s.producer[value] >= 0 else NOWHERE
         if s.source[op] == NOWHERE and key.ret[op] < limit:
             return FROM_NOWHERE, op, op
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
+@inner_kernel
 def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """What returned happened; what is open happened iff its value was observed by something that happened."""
     n = key.kind.shape[0]
@@ -256,7 +239,7 @@ def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, i
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
+@inner_kernel
 def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Link each value to the cas that took it away, and gather the reads of each value."""
     n = key.kind.shape[0]
@@ -278,7 +261,7 @@ def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
+@inner_kernel
 def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Check rule (1) along every chain, and compute f and s of every block.
 
@@ -320,7 +303,7 @@ def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     return LINEARIZABLE, INITIAL, INITIAL
 
 
-@kernel
+@inner_kernel
 def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Check rule (2) in one sweep over the positions.  nil's block begins before all: its f is -1."""
     s.forward_end[:limit] = -1

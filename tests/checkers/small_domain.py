@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 
 from checkers import search
+from checkers.history import Event, Type
 from checkers.kernels import antichain
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.register import Key
@@ -108,6 +109,20 @@ def key_of(operations: Sequence[Op]) -> tuple[Key, int]:
         np.array([OPEN if o.ret is None else o.ret for o in kept], np.int32),
     )
     return key, max([-1, *(o.call for o in operations), *(o.ret for o in operations if o.ret is not None)]) + 1
+
+
+def as_events(operations: Sequence[Op], key: str, first_process: int = 0) -> list[Event]:
+    """As a history: each operation by a process of its own; indices count from 0."""
+    at: dict[int, Event] = {}
+    for n, o in enumerate(operations):
+        f = "cas" if o.f == "mismatch" else o.f
+        made = o.made if f == "cas" else None
+        asked = Event(0, 0, first_process + n, Type.INVOKE, f, key, None if f == "read" else o.value, made)
+        at[o.call] = asked
+        if o.ret is not None:
+            refused = {"type": Type.FAIL, "error": "mismatch"} if o.f == "mismatch" else {"type": Type.OK}
+            at[o.ret] = replace(asked, value=o.value, node="n1", **refused)  # type: ignore[arg-type]
+    return [replace(at[place], index=index) for index, place in enumerate(sorted(at))]
 
 
 def judged(operations: Sequence[Op], steps: int = 10**9, size_bytes: int = 10**9) -> int:

@@ -134,13 +134,16 @@ def make_stale(events: list[Event], rng: Random) -> Event:
             return replace(read, value=old.value)
 
 
-def test_the_budget_of_steps_makes_later_keys_unknown_and_no_others() -> None:
+def test_a_key_beyond_its_budget_of_steps_is_unknown_and_no_other() -> None:
     events = []
-    for key in ("a", "b"):
-        script = Script(key).invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1)
+    for key, reads in (("a", 1), ("b", 2), ("c", 1)):
+        script = Script(key).invoke(0, "write", 1).ok(0)
+        for _ in range(reads):
+            script.invoke(0, "read").ok(0, 1)
         events += [replace(e, index=e.index + len(events)) for e in script.events]
     ops = as_operations(events)
-    one_key = 8 * 2 + 4
-    assert register.judge_keys(ops, 2 * one_key)[0].tolist() == [register.LINEARIZABLE, register.LINEARIZABLE]
-    assert register.judge_keys(ops, 2 * one_key - 1)[0].tolist() == [register.LINEARIZABLE, register.OUT_OF_STEPS]
-    assert register.judge_keys(ops, 2 * one_key - 1)[3] == one_key
+    small, large = 8 * 2 + 4, 8 * 3 + 6
+    held, ran_out = register.LINEARIZABLE, register.OUT_OF_STEPS
+    assert register.judge_keys(ops, large)[0].tolist() == [held, held, held]
+    assert register.judge_keys(ops, large - 1)[0].tolist() == [held, ran_out, held]
+    assert register.judge_keys(ops, large - 1)[3] == 2 * small

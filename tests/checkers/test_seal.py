@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from histories import Script, by_construction, write_stream
 
+from checkers.bucket import open_bucket, read_key
 from checkers.columns import events_to_table, read_history
 from checkers.history import Event, MalformedHistory, Type
-from checkers.seal import bucket_count, bucket_of, seal
+from checkers.seal import bucket_count, deal, seal
 
 
 def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
@@ -25,18 +26,18 @@ def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_pa
     seal(write_stream(tmp_path, events))
     assert read_history(tmp_path).equals(events_to_table(events))
     assert not (tmp_path / "history.arrows").exists()
-    found = []
+    found: list[int] = []
+    keys: list[str] = []
     for path in sorted((tmp_path / "buckets").iterdir()):
-        rows = pq.read_table(path).to_pylist()
-        assert [r["index"] for r in rows] == sorted(r["index"] for r in rows)
-        assert {f"bucket-{bucket_of(r['key'], 8):03d}.parquet" for r in rows} == {path.name}
-        assert set(pq.read_table(path).column("key").chunk(0).dictionary.to_pylist()) == {r["key"] for r in rows}
-        found += rows
-    expected = [e.index for e in events if e.key is not None and e.process >= 0]
-    assert sorted(r["index"] for r in found) == expected
-    for row in found:
-        event = events[row["index"]]
-        assert all(row[name] == getattr(event, name) for name in row)
+        bucket = open_bucket(path, tmp_path / "history.parquet")
+        keys += bucket.keys
+        for k in range(len(bucket.keys)):
+            rows = read_key(bucket, k).invoked.tolist()
+            assert rows == sorted(rows)
+            assert {events[row].key for row in rows} <= {bucket.keys[k]}
+            found += rows
+    assert sorted(keys) == sorted({e.key for e in events if e.key is not None})
+    assert len(found) == len(set(found))
 
 
 def test_sealing_twice_changes_nothing_and_an_interrupted_one_is_finished(tmp_path: Path) -> None:
@@ -70,12 +71,36 @@ def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
     assert list((tmp_path / "buckets").iterdir()) == []
 
 
-def test_the_bucket_of_a_key_is_the_same_everywhere() -> None:
-    assert [bucket_of(key, 64) for key in ("k0", "k1", "schlüssel", "")] == [63, 41, 54, 0]
-
-
 def test_buckets_grow_with_the_history_within_bounds() -> None:
-    assert [bucket_count(rows) for rows in (0, 10, 2_000_000, 2_000_001, 10**9)] == [8, 8, 8, 16, 64]
+    counts = [bucket_count(events) for events in (0, 10, 16_000_000, 16_000_001, 10**10)]
+    assert counts == [8, 8, 8, 16, 64]
+
+
+def test_keys_are_dealt_so_that_all_buckets_have_as_much_to_do() -> None:
+    sizes = np.random.default_rng(1).integers(1, 100, 5000)
+    bucket, filled = deal(sizes, np.argsort(-sizes), 16)
+    assert np.bincount(bucket, sizes, 16).tolist() == filled.tolist()
+    assert filled.max() - filled.min() < 100
+
+
+def test_a_huge_key_has_a_bucket_to_itself_and_that_bucket_comes_first(tmp_path: Path) -> None:
+    many = list(by_construction(Random(3), 400, keys=40))
+    huge = [replace(e, index=e.index + len(many), process=e.process + 100) for e in by_construction(Random(4), 2000)]
+    seal(write_stream(tmp_path, many + [replace(e, key="huge") for e in huge]))
+    buckets = [open_bucket(p, tmp_path / "history.parquet") for p in sorted((tmp_path / "buckets").iterdir())]
+    assert list(buckets[0].keys) == ["huge"]
+    assert len(buckets) == 8
+    rest = [int(bucket.operations.sum()) for bucket in buckets[1:]]
+    assert max(rest) - min(rest) < 15
+
+
+def test_buckets_in_the_form_of_an_older_release_are_made_again(tmp_path: Path) -> None:
+    events = Script().invoke(0, "write", 1).ok(0).events
+    seal(write_stream(tmp_path, events))
+    [bucket] = (tmp_path / "buckets").iterdir()
+    pq.write_table(events_to_table(events), bucket)
+    seal(tmp_path)
+    assert list(open_bucket(bucket, tmp_path / "history.parquet").keys) == ["k"]
 
 
 GOOD = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").info(1).invoke(2, "write", 2).ok(2).events

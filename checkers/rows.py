@@ -1,0 +1,61 @@
+"""Single events of a sealed history again, where a person has to see them.
+
+A row's number is its index; `history.parquet` has row groups, so that a handful of rows costs a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.columns import HISTORY
+from checkers.history import CREATE, Type
+
+ROWS_PER_GROUP = 1 << 17
+"""Rows of a row group of `history.parquet`: 10 to 20 ms to read one."""
+
+MISMATCH_ERRORS = (None, "mismatch")
+"""`error` of a failed cas that may be read as an answer: the register did not hold what it expected."""
+
+Row = dict[str, Any]
+
+
+def read_rows(history: Path, rows: Sequence[int], columns: Sequence[str] = HISTORY.names) -> list[Row]:
+    """Some rows of `history.parquet`, in the order asked for, as dicts; `type` as its number."""
+    found: dict[int, Row] = {}
+    with pq.ParquetFile(history) as file:
+        starts = np.cumsum([0] + [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)])
+        wanted = np.unique(np.asarray(rows, np.int64))
+        group_of = np.searchsorted(starts, wanted, side="right") - 1
+        for group in np.unique(group_of).tolist():
+            mine = wanted[group_of == group]
+            table = file.read_row_group(group, list(columns)).take(pa.array(mine - starts[group]))
+            found.update(zip(mine.tolist(), table.to_pylist(), strict=True))
+    return [found[int(row)] for row in rows]
+
+
+def function_names(history: Path, key: str) -> list[str]:
+    """What clients asked of one key, each f once, sorted."""
+    mine = (pc.field("key") == key) & (pc.field("type") == int(Type.INVOKE)) & (pc.field("process") >= 0)
+    table = pq.read_table(history, columns=["f"], filters=mine)
+    return sorted(set(table.column("f").cast(pa.string()).to_pylist()) - {CREATE})
+
+
+def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> Row | None:
+    """The first completion of a write or cas that would have put a value into a key, and failed; None if there is none.
+
+    count_mismatches: whether a cas that failed because it did not match is one.
+    """
+    mine = (pc.field("key") == key) & (pc.field("type") == int(Type.FAIL)) & (pc.field("process") >= 0)
+    for row in pq.read_table(history, columns=list(HISTORY.names), filters=mine).to_pylist():
+        if row["f"] == "write" and row["value"] == value:
+            return dict(row)
+        if row["f"] == "cas" and row["value2"] == value and (count_mismatches or row["error"] not in MISMATCH_ERRORS):
+            return dict(row)
+    return None
