@@ -18,9 +18,8 @@ from checkers.history import Type
 from checkers.kafka_log.logs import Log, happened
 from checkers.kafka_log.read import TRANSACTIONS, Operation
 from checkers.kafka_log.rules import witness
-from checkers.kernels.dependencies import PROCESS, REALTIME, WR, WW, build_graph, sweep
+from checkers.kernels.dependencies import PROCESS, REALTIME, WR, WW, build_graph
 from checkers.kernels.transactions import NEVER, Edges, Transactions
-from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.cycles import Step, find_cycles
 from checkers.verdict import Witness
 
@@ -34,16 +33,15 @@ def cycles(
     members = [o for o in operations if o.f in TRANSACTIONS]
     number = {id(o): n for n, o in enumerate(members)}
     rows = sorted(_dependencies(logs, number, ww))
-    edges = Edges(*(np.array([row[i] for row in rows], t) for i, t in enumerate((np.int32, np.int32, np.int8))))
+    columns = np.array(rows, np.int64).reshape(-1, 3)
+    edges = Edges(columns[:, 0].astype(np.int32), columns[:, 1].astype(np.int32), columns[:, 2].astype(np.int8))
     txns = _columns(members)
     happens = np.array([happened(o, logs) for o in members], np.bool_)
     usable = happens[edges.source] & happens[edges.target]
     edges = Edges(edges.source[usable], edges.target[usable], edges.kind[usable])
-    graph, incoming = build_graph(edges, len(members))
-    out, serial = sweep(txns, graph, incoming, happens, event_count)
-    if serial:
-        return
-    for cycle in find_cycles(txns, edges, out, happens, VARIANTS, steps_max).cycles:
+    nothing = Edges(edges.source[:0], edges.target[:0], edges.kind[:0])
+    graph, incoming = build_graph(edges, nothing, len(members))
+    for cycle in find_cycles(txns, graph, incoming, happens, event_count, steps_max).cycles:
         names = {step.source: f"T{i}" for i, step in enumerate(sorted(cycle.steps, key=lambda s: s.source), 1)}
         said = [_words(step, names, members, logs) for step in cycle.steps]
         path = " -> ".join(

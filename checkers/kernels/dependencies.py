@@ -1,4 +1,4 @@
-"""Dependency graphs of transactions: edges, the sweep that proves there is no cycle, components, and typed cycles.
+"""Dependency graphs of transactions: edges, the compressed graph and its reverse, and components.
 
 Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one another:
 
@@ -8,36 +8,21 @@ Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one a
 A history is serializable iff this graph has no cycle, and strictly serializable iff it has none together with real
 time: t before u where t completed before u was invoked.  The kinds of the edges in a cycle name the anomaly.
 
-*The sweep.*  Real time holds quadratically many pairs, so it is not put into the graph: follow the history, let an
-invoke unlock its transaction, and take out every unlocked transaction whose predecessors are all out.  If a
-transaction completes and is not out, it waits for one that is not even invoked, or for a cycle; if all are out at the
-end, the order in which they left is a strict serialization.  O(transactions + edges).
-
-*Nodes without a meaning of their own* keep the graph linear: "every one of these before every one of those" is one
-node between them, and real time, where cycles have to be found, is a chain of nodes, one for each completion.  An edge
-into such a node carries the kind, the edges onwards are PASS.
+*Groups* keep the graph linear: "every one of these before every one of those" is one node between them.  An edge into a
+group carries the kind, the edges onwards are PASS.  Groups are numbered after the transactions.
 """
 
 from __future__ import annotations
 
-import heapq
 from typing import NamedTuple
 
 import numpy as np
 
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import Int8, Int32, Int64
-from checkers.kernels.transactions import OK, Bools, Edges, Transactions
+from checkers.kernels.transactions import Edges
 
 WW, WR, RW, PROCESS, REALTIME, PASS = 1, 2, 4, 8, 16, 32
-
-ANY, NOT_ADJACENT, ADJACENT = 0, 1, 2
-"""What a cycle must satisfy besides its kinds of edges: nothing; two rw or more, never adjacent; two that are."""
-
-OUT_OF_STEPS = -1
-
-_STATES = 4  # of the automata in `_step`: two bits
-_LAST_WAS_RW, _GOAL = 1, 2
 
 
 class Graph(NamedTuple):
@@ -46,6 +31,14 @@ class Graph(NamedTuple):
     first: Int64
     target: Int32
     kind: Int8
+
+
+class Reverse(NamedTuple):
+    """The same edges by target: those into n are edge[first[n]:first[n + 1]], with their sources beside them."""
+
+    first: Int64
+    edge: Int32
+    source: Int32
 
 
 @kernel
@@ -125,86 +118,56 @@ def _by_key(keys: Int32, key_count: int) -> tuple[Int64, Int64]:
 
 
 @kernel
-def build_graph(edges: Edges, node_count: int) -> tuple[Graph, Int32]:
-    """(graph, how many edges come into each node)."""
+def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
+    """(graph of both, how many edges come into each node)."""
     first = np.zeros(node_count + 1, np.int64)
     incoming = np.zeros(node_count, np.int32)
-    for e in range(edges.source.shape[0]):
-        first[edges.source[e] + 1] += 1
-        incoming[edges.target[e]] += 1
+    for edges in (direct, grouped):
+        for e in range(edges.source.shape[0]):
+            first[edges.source[e] + 1] += 1
+            incoming[edges.target[e]] += 1
     for node in range(node_count):
         first[node + 1] += first[node]
-    target = np.empty(edges.source.shape[0], np.int32)
-    kind = np.empty(edges.source.shape[0], np.int8)
+    target = np.empty(first[node_count], np.int32)
+    kind = np.empty(first[node_count], np.int8)
     cursor = first[:node_count].copy()
-    for e in range(edges.source.shape[0]):
-        at = cursor[edges.source[e]]
-        cursor[edges.source[e]] = at + 1
-        target[at] = edges.target[e]
-        kind[at] = edges.kind[e]
+    for edges in (direct, grouped):
+        for e in range(edges.source.shape[0]):
+            at = cursor[edges.source[e]]
+            cursor[edges.source[e]] = at + 1
+            target[at] = edges.target[e]
+            kind[at] = edges.kind[e]
     return Graph(first, target, kind), incoming
 
 
 @kernel
-def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Bools, bool]:
-    """(out, serial): which nodes the sweep took out before it got stuck, and whether it never did.
+def reverse(graph: Graph) -> Reverse:
+    node_count = graph.first.shape[0] - 1
+    first = np.zeros(node_count + 1, np.int64)
+    for e in range(graph.target.shape[0]):
+        first[graph.target[e] + 1] += 1
+    for node in range(node_count):
+        first[node + 1] += first[node]
+    cursor = first[:node_count].copy()
+    edge = np.empty(graph.target.shape[0], np.int32)
+    source = np.empty(graph.target.shape[0], np.int32)
+    for node in range(node_count):
+        for e in range(graph.first[node], graph.first[node + 1]):
+            at = cursor[graph.target[e]]
+            cursor[graph.target[e]] = at + 1
+            edge[at] = e
+            source[at] = node
+    return Reverse(first, edge, source)
 
-    Consumes `incoming`.  Nodes from the number of transactions on have no time.
+
+@kernel
+def components(graph: Graph, next_of_process: Int32) -> Int32:
+    """Strongly connected component of each node; Tarjan 1972, without recursion.
+
+    next_of_process: node that follows a node in the order of its process, an edge like the others, or -1; or empty.
     """
-    txn_count = txns.status.shape[0]
-    node_count = incoming.shape[0]
-    nobody = -(2**31)
-    event = np.full(event_count, nobody, np.int32)
-    for t in range(txn_count):
-        if happened[t]:
-            event[txns.invoked[t]] = t
-            if txns.status[t] == OK:
-                event[txns.completed[t]] = -1 - t
-    out = np.zeros(node_count, np.bool_)
-    unlocked = np.zeros(node_count, np.bool_)
-    stack = np.empty(node_count, np.int32)
-    unlocked[txn_count:] = True
-    for node in range(txn_count, node_count):
-        if incoming[node] == 0 and not out[node]:
-            _take_out(node, graph, incoming, unlocked, out, stack)
-    for e in range(event_count):
-        t = event[e]
-        if t >= 0:
-            unlocked[t] = True
-            if incoming[t] == 0:
-                _take_out(t, graph, incoming, unlocked, out, stack)
-        elif t != nobody and not out[-1 - t]:
-            return out, False
-    for t in range(txn_count):
-        if happened[t] and not out[t]:
-            return out, False
-    return out, True
-
-
-@kernel
-def _take_out(node: int, graph: Graph, incoming: Int32, unlocked: Bools, out: Bools, stack: Int32) -> None:
-    """Take out a node, and whatever waited only for it."""
-    stack[0] = node
-    size = 1
-    out[node] = True
-    while size > 0:
-        size -= 1
-        n = stack[size]
-        for e in range(graph.first[n], graph.first[n + 1]):
-            other = graph.target[e]
-            incoming[other] -= 1
-            if incoming[other] == 0 and unlocked[other] and not out[other]:
-                out[other] = True
-                stack[size] = other
-                size += 1
-
-
-@kernel
-def components(graph: Graph, kinds: int) -> tuple[Int32, Int32]:
-    """(component of each node, size of each component) over edges of these kinds; Tarjan 1972, without recursion."""
     node_count = graph.first.shape[0] - 1
     component = np.full(node_count, -1, np.int32)
-    sizes = np.zeros(node_count, np.int32)
     number = np.full(node_count, -1, np.int32)
     low = np.zeros(node_count, np.int32)
     cursor = graph.first[:node_count].copy()
@@ -222,12 +185,16 @@ def components(graph: Graph, kinds: int) -> tuple[Int32, Int32]:
         n_waiting += 1
         while depth > 0:
             node = path[depth - 1]
+            other = np.int32(-1)
             if cursor[node] < graph.first[node + 1]:
-                e = cursor[node]
+                other = graph.target[cursor[node]]
                 cursor[node] += 1
-                if graph.kind[e] & kinds == 0:
+            elif cursor[node] == graph.first[node + 1] and node < next_of_process.shape[0]:
+                cursor[node] += 1
+                other = next_of_process[node]
+                if other < 0:
                     continue
-                other = graph.target[e]
+            if other >= 0:
                 if number[other] < 0:
                     number[other] = low[other] = next_number
                     next_number += 1
@@ -246,153 +213,7 @@ def components(graph: Graph, kinds: int) -> tuple[Int32, Int32]:
                     n_waiting -= 1
                     member = waiting[n_waiting]
                     component[member] = next_component
-                    sizes[next_component] += 1
                     if member == node:
                         break
                 next_component += 1
-    return component, sizes[:next_component]
-
-
-@kernel
-def topological_ranks(graph: Graph, kinds: int, time: Int64) -> Int32:
-    """int32 per node, rising along edges of these kinds and else as `time` does; all 0 if the edges form a cycle."""
-    node_count = graph.first.shape[0] - 1
-    incoming = np.zeros(node_count, np.int32)
-    for e in range(graph.target.shape[0]):
-        if graph.kind[e] & kinds != 0:
-            incoming[graph.target[e]] += 1
-    ready = [(np.int64(0), np.int64(0)) for _ in range(0)]
-    for node in range(node_count):
-        if incoming[node] == 0:
-            ready.append((time[node], np.int64(node)))
-    heapq.heapify(ready)
-    rank = np.zeros(node_count, np.int32)
-    ranked = 0
-    while len(ready) > 0:
-        node = int(heapq.heappop(ready)[1])
-        rank[node] = ranked
-        ranked += 1
-        for e in range(graph.first[node], graph.first[node + 1]):
-            other = graph.target[e]
-            if graph.kind[e] & kinds != 0:
-                incoming[other] -= 1
-                if incoming[other] == 0:
-                    heapq.heappush(ready, (time[other], np.int64(other)))
-    if ranked < node_count:
-        rank[:] = 0
-    return rank
-
-
-@kernel
-def shortest_cycle(
-    graph: Graph,
-    txn_nodes: int,
-    component: Int32,
-    rank: Int32,
-    starts: Int64,
-    sources: Int32,
-    kinds: int,
-    rule: int,
-    steps_max: int,
-) -> tuple[Int64, int]:
-    """The shortest cycle that begins with one of the edges `starts` and goes on over edges of `kinds` under `rule`.
-
-    Nodes below txn_nodes are transactions, and only they count for the length.  starts: edge numbers of the graph;
-    sources: the node each comes from.  Never leaves the source's component, nor visits a node of higher rank.
-    Returns (edge numbers of the cycle, steps): no edges where there is none; steps is OUT_OF_STEPS where the search
-    ended before it had looked everywhere (what was found until then is still a cycle).
-    """
-    size = (graph.first.shape[0] - 1) * _STATES
-    visited = np.full(size, -1, np.int32)
-    came_by = np.empty(size, np.int64)
-    came_from = np.empty(size, np.int64)
-    depth = np.empty(size, np.int32)
-    level = [np.int64(0)]
-    deeper = [np.int64(0)]
-    best = np.empty(0, np.int64)
-    best_length = size + 2
-    steps = 0
-    for s in range(starts.shape[0]):
-        home = sources[s]
-        begin = np.int64(graph.target[starts[s]]) * _STATES
-        if rule != ANY:
-            begin += _LAST_WAS_RW
-        visited[begin] = s
-        came_by[begin] = starts[s]
-        came_from[begin] = -1
-        depth[begin] = 1
-        level.clear()
-        level.append(begin)
-        length = 1  # transactions so far on a path to the nodes of this level, home included
-        closed = np.int64(-1)
-        while len(level) > 0 and closed < 0 and length < best_length:
-            deeper.clear()
-            while len(level) > 0 and closed < 0:
-                at = level.pop()
-                if depth[at] < length:
-                    continue  # reached again on a shorter way, and done with
-                node, state = int(at // _STATES), int(at % _STATES)
-                if node == home:
-                    if _fulfils(state, rule):
-                        closed = at
-                    continue
-                further = 1 if node < txn_nodes else 0
-                for e in range(graph.first[node], graph.first[node + 1]):
-                    steps += 1
-                    other = graph.target[e]
-                    if graph.kind[e] & kinds == 0 or component[other] != component[home] or rank[other] > rank[home]:
-                        continue
-                    then = _step(state, graph.kind[e], rule)
-                    if then < 0:
-                        continue
-                    reached = np.int64(other) * _STATES + then
-                    if visited[reached] == s and depth[reached] <= length + further:
-                        continue
-                    visited[reached] = s
-                    came_by[reached] = e
-                    came_from[reached] = at
-                    depth[reached] = length + further
-                    if further == 1:
-                        deeper.append(reached)
-                    else:
-                        level.append(reached)
-            level, deeper = deeper, level
-            length += 1
-        if closed >= 0:
-            best_length = depth[closed]
-            edges = 0
-            at = closed
-            while at >= 0:
-                edges += 1
-                at = came_from[at]
-            best = np.empty(edges, np.int64)
-            at = closed
-            while at >= 0:
-                edges -= 1
-                best[edges] = came_by[at]
-                at = came_from[at]
-        if best_length == 2:
-            break
-        if steps > steps_max:
-            return best, OUT_OF_STEPS
-    return best, steps
-
-
-@kernel
-def _fulfils(state: int, rule: int) -> bool:
-    """Whether a path that came home in this state is a cycle under the rule."""
-    if rule == NOT_ADJACENT:
-        return state == _GOAL
-    return rule == ANY or state != 0
-
-
-@kernel
-def _step(state: int, kind: int, rule: int) -> int:
-    """The automaton of a rule: its state after one more edge, or -1 where the rule forbids the edge."""
-    if rule == ANY or kind == PASS:
-        return state
-    if kind != RW:
-        return state & _GOAL
-    if state & _LAST_WAS_RW == 0:
-        return state | _LAST_WAS_RW | (_GOAL if rule == NOT_ADJACENT else 0)
-    return -1 if rule == NOT_ADJACENT else state | _GOAL
+    return component

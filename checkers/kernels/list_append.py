@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.kernels.dependencies import RW, WR, WW
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import Int8, Int32, Int64
 from checkers.kernels.transactions import (
     ABORTED_READ,
@@ -108,14 +108,16 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
             key = txns.key[row]
             if txns.kind[row] == WRITE or row == longest[key]:
                 continue
-            at, end = txns.list_first[row], txns.list_first[row + 1]
-            ahead = txns.list_first[longest[key]] - at
-            while at < end and txns.lists[at] == txns.lists[at + ahead]:
-                at += 1
-            if at < end:
+            start = txns.list_first[row]
+            size = txns.list_first[row + 1] - start
+            other = txns.list_first[longest[key]]
+            if _differ(txns.lists, start, other, size):
+                at = 0
+                while txns.lists[start + at] == txns.lists[other + at]:
+                    at += 1
                 crooked[key] = True
                 unusable[key] = 1
-                note(found, INCOMPATIBLE_ORDER, row, longest[key], at - txns.list_first[row])
+                note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
     position = np.full(writer.shape[0], -1, np.int32)
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
@@ -127,7 +129,18 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
     return Versions(writer, final, position, longest, length, unusable, happened)
 
 
-@kernel
+@inner_kernel
+def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
+    """Whether two stretches differ; without a way out of the loop, and with indices that are never negative, so that
+    the compiler compares many elements at once."""
+    first, second = np.uint64(a), np.uint64(b)
+    different = False
+    for i in range(np.uint64(size)):
+        different |= lists[first + i] != lists[second + i]
+    return different
+
+
+@inner_kernel
 def _look_at_list(
     txns: Transactions,
     base: Int64,
@@ -211,7 +224,7 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
             latest[key] = -1
 
 
-@kernel
+@inner_kernel
 def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, found: Findings) -> None:
     key = txns.key[row]
     end = txns.list_first[row + 1]
@@ -226,7 +239,7 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
         note(found, INTERMEDIATE_READ, t, row, by)
 
 
-@kernel
+@inner_kernel
 def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int, before: Int64) -> int:
     """The earlier row of its transaction that a read contradicts, or -1: it must show what is known, then `own`."""
     start, end = txns.list_first[row], txns.list_first[row + 1]
@@ -345,7 +358,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
     return edges, Ends(before[:b], before_key[:b], before_kind[:b], after[:a], after_key[:a])
 
 
-@kernel
+@inner_kernel
 def _note_update(txns: Transactions, base: Int64, t: int, row: int, update_of: Int32, found: Findings) -> None:
     """Transaction t read a version in this row and appended to the key: nobody else may do so to the same version."""
     key = txns.key[row]

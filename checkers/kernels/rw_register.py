@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.kernels.dependencies import RW, WR
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import Int8, Int32, Int64
 from checkers.kernels.transactions import (
     ABORTED_READ,
@@ -99,7 +99,7 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Register
     return Registers(writer, final, unusable, happened)
 
 
-@kernel
+@inner_kernel
 def _check_read(
     txns: Transactions, t: int, row: int, by: int, is_final: bool, happened: Bools, found: Findings
 ) -> None:

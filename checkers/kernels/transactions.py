@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.history import Type
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import Int8, Int32, Int64
 
 Bools = npt.NDArray[np.bool_]
@@ -61,15 +61,6 @@ class Edges(NamedTuple):
     kind: Int8
 
 
-def join(*parts: Edges) -> Edges:
-    """All edges of several."""
-    return Edges(
-        np.concatenate([part.source for part in parts]),
-        np.concatenate([part.target for part in parts]),
-        np.concatenate([part.kind for part in parts]),
-    )
-
-
 class Findings(NamedTuple):
     """What a kernel found, by kind: how often, and the first SAMPLES of each as three numbers (see the kinds)."""
 
@@ -101,7 +92,7 @@ def new_findings() -> Findings:
     return Findings(np.zeros(KINDS, np.int64), np.zeros((KINDS, SAMPLES, 3), np.int64))
 
 
-@kernel
+@inner_kernel
 def note(found: Findings, kind: int, a: int, b: int, c: int) -> None:
     if found.times[kind] < SAMPLES:
         found.sample[kind, found.times[kind], 0] = a

@@ -20,9 +20,9 @@ from checkers.checker import Budget
 from checkers.history import Event
 from checkers.kernels import list_append, rw_register
 from checkers.kernels import transactions as kinds
-from checkers.kernels.dependencies import build_graph, link_groups, sweep
+from checkers.kernels.dependencies import build_graph, link_groups
 from checkers.kernels.operations import Int64
-from checkers.kernels.transactions import Bools, Edges, Findings, Transactions, element_bases, join, new_findings
+from checkers.kernels.transactions import Bools, Edges, Findings, Transactions, element_bases, new_findings
 from checkers.transactions import anomalies
 from checkers.transactions.cycles import CycleSearch, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
@@ -107,42 +107,39 @@ def _search(
     txns = transcript.txns
     txn_count = len(txns.status)
     if transcript.model == "list-append":
-        edges, happened, group_count = _list_dependencies(txns, base, found)
+        direct, grouped, happened, group_count = _list_dependencies(txns, base, found)
     else:
-        edges, happened, group_count = _register_dependencies(txns, base, found, linearizable_keys)
-    graph, incoming = build_graph(edges, txn_count + group_count)
-    out, serial = sweep(txns, graph, incoming, happened, transcript.event_count)
-    if serial:
-        return CycleSearch((), ())
-    return find_cycles(txns, edges, out, happened, anomalies.VARIANTS, steps_max)
+        direct, grouped, happened, group_count = _register_dependencies(txns, base, found, linearizable_keys)
+    graph, incoming = build_graph(direct, grouped, txn_count + group_count)
+    return find_cycles(txns, graph, incoming, happened, transcript.event_count, steps_max)
 
 
-def _list_dependencies(txns: Transactions, base: Int64, found: Findings) -> tuple[Edges, Bools, int]:
+def _list_dependencies(txns: Transactions, base: Int64, found: Findings) -> tuple[Edges, Edges, Bools, int]:
     versions = list_append.order_versions(txns, base, found)
     list_append.check_transactions(txns, base, versions, found)
     direct, ends = list_append.link(txns, base, versions, found)
     key_count = len(base) - 1
     joined = link_groups(*ends, key_count, len(txns.status))
-    return join(direct, joined), versions.happened, key_count
+    return direct, joined, versions.happened, key_count
 
 
 def _register_dependencies(
     txns: Transactions, base: Int64, found: Findings, linearizable_keys: bool
-) -> tuple[Edges, Bools, int]:
+) -> tuple[Edges, Edges, Bools, int]:
     registers = rw_register.read_registers(txns, base, found)
     direct, orders = rw_register.link(txns, base, registers, found)
     version_count = int(base[-1]) + len(base) - 1
     if linearizable_keys:
         orders = version_orders_in_time(txns, base, registers, orders, found)
     joined = link_groups(*orders, version_count, len(txns.status))
-    return join(direct, joined), registers.happened, version_count
+    return direct, joined, registers.happened, version_count
 
 
 def _conclude(
     transcript: Transcript, looked_at: dict[str, int], found: Findings, search: CycleSearch, consistency: str
 ) -> Verdict:
     counts = {name: int(found.times[kind]) for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]}
-    counts |= {cycle.name: 1 for cycle in search.cycles}
+    counts |= {cycle.name: cycle.times for cycle in search.cycles}
     names = sorted(counts, key=anomalies.WORST_FIRST.index)
     excluded = anomalies.ruled_out(names)
     counted = [name for name in names if consistency in anomalies.ruled_out([name])]

@@ -1,11 +1,13 @@
-"""From a graph that the sweep could not clear to named cycles, the smallest found of each kind.
+"""From a graph that the sweep could not clear to named cycles: of each class the smallest one found.
 
-Only what the sweep left can lie on a cycle.  To it come the orders of processes and of real time, the latter as a chain
-of nodes, one for each completion: a transaction leads to the node of its completion, and the last node before its
-invoke leads to it.  Components of this graph hold all cycles; what lies in none is put away, and then the classes are
-asked for one by one, the worst first, and of each class the plain variant before -process and -realtime: a variant is
-looked for only where it would rule out a model more, or where the worst cycle found is too long to read.  A plain class
-that would rule out nothing new gets a small share of the steps.
+The sweep goes on to the end by breaking edges, and every cycle contains a broken edge.  For each of them the classes
+are asked for, the worst first: among dependencies alone, then with the order of processes, then with real time.  An
+edge on a cycle of one class is not asked for lesser ones, which would rule out nothing more; with a stronger order it
+is asked for worse classes only, or where its cycle is too long to read.
+
+*Cost.*  All searches together get a multiple of the size of the graph, each an even share of what is left; a search
+that ends at its share is told as unfinished.  Where many edges are broken, those that are not in a component of the
+dependencies (or of these and processes) are not searched for there.
 """
 
 from __future__ import annotations
@@ -14,12 +16,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from checkers.kernels.dependencies import (
-    ADJACENT,
+from checkers.kernels.cycle_search import (
     ANY,
+    BY_PROCESS,
+    BY_REALTIME,
+    FOUND,
     NOT_ADJACENT,
-    OUT_OF_STEPS,
+    ONE_RW,
+    STATES,
+    UNFINISHED,
+    Orders,
+    Room,
+    Starts,
+    Walk,
+    next_of_process,
+    shortest_cycle,
+    starts_of,
+)
+from checkers.kernels.dependencies import (
     PASS,
     PROCESS,
     REALTIME,
@@ -27,38 +43,37 @@ from checkers.kernels.dependencies import (
     WR,
     WW,
     Graph,
-    build_graph,
     components,
-    shortest_cycle,
-    topological_ranks,
+    reverse,
 )
 from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.transactions import NEVER, OK, Bools, Edges, Transactions, join
+from checkers.kernels.sweep import Sweep, sweep, sweep_on
+from checkers.kernels.transactions import OK, Bools, Transactions
+from checkers.seal import dense_processes
 from checkers.transactions import anomalies
 
-_CLASSES = {
-    "G0": (WW, WW, ANY),
-    "G1c": (WR, WW | WR, ANY),
-    "G-single": (RW, WW | WR, ANY),
-    "G-nonadjacent": (RW, WW | WR | RW, NOT_ADJACENT),
-    "G2-item": (RW, WW | WR | RW, ADJACENT),
-}
-"""Class: the kind of edge it has certainly, the kinds its other edges have, the rule they obey."""
+_CLASSES = (
+    ("G0", WW, WW, ANY),
+    ("G1c", WW | WR, WW | WR, ANY),
+    ("G-single", WW | WR | RW, WW | WR | RW, ONE_RW),
+    ("G-nonadjacent", WW | WR | RW, WW | WR | RW, NOT_ADJACENT),
+    ("G2-item", WW | WR | RW, WW | WR | RW, ANY),
+)
+"""Class, worst first: the kinds that its broken edge may have, those of all its edges, the rule they obey.
 
-_LEVELS = {
-    anomalies.PLAIN: PASS,
-    anomalies.PROCESS: PASS | PROCESS,
-    anomalies.REALTIME: PASS | PROCESS | REALTIME,
-}
+A cycle that is of none of the classes before is of the last one."""
 
+_G0 = 0
+"""Of this class are only cycles of transactions that committed.  One of unknown outcome, of which something was read,
+either committed or was read although it aborted (G1a): whatever allows the latter is not ruled out by its writes."""
 
-READABLE = 6
-"""Up to so many transactions a person follows a cycle; where it is longer, a stronger order may give a shorter one."""
+_BEYOND = {anomalies.PLAIN: 0, anomalies.PROCESS: PROCESS, anomalies.REALTIME: REALTIME}
 
-REDUNDANT_SHARE = 10
+READABLE = 3
+"""Up to so many transactions a person follows a cycle; where it is longer, real time may give a shorter one."""
 
-SECOND_TRIES = 20
-"""Edges from which a cycle is looked for where the shortest walk turned out not to be one."""
+FEW = 8
+"""Broken edges that are searched for without looking at components first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +88,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NamedCycle:
+    """times: how many broken edges lie on a cycle of this name."""
+
     name: str
     steps: tuple[Step, ...]
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,200 +104,176 @@ class CycleSearch:
 
 
 def find_cycles(
-    txns: Transactions, edges: Edges, out: Bools, happened: Bools, variants: tuple[str, ...], steps_max: int
+    txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int, steps_max: int
 ) -> CycleSearch:
-    """Cycles among the nodes that are not `out`, of which there must be one, given all variants.
+    """The cycles of the graph, of processes and of real time.  Consumes `incoming`.
 
-    steps_max bounds the search of each class and variant.  If all of them end at it, there still is some cycle.
+    steps_max bounds all searches together.  If all of them end at it, there still is some cycle.
     """
-    core = _Core(txns, edges, out, happened, variants)
-    found: dict[str, NamedCycle] = {}
-    unfinished: list[str] = []
-    for variant in variants:
-        for name, (begins, kinds, rule) in _CLASSES.items():
-            same = [found[name + v] for v in anomalies.VARIANTS if name + v in found]
-            if any(len(cycle.steps) <= READABLE for cycle in same):
-                continue
-            redundant = set(anomalies.ruled_out(found)) >= set(anomalies.ruled_out([name + variant]))
-            worst = next(iter(found)) in [cycle.name for cycle in same] if found else False
-            if redundant and variant != anomalies.PLAIN and not worst:
-                continue
-            share = REDUNDANT_SHARE if redundant else 1
-            cycle, finished = core.shortest(begins, kinds | _LEVELS[variant], rule, steps_max // share)
-            if cycle:
-                named = _named(cycle)
-                known = found.get(named.name)
-                if known is None or len(named.steps) < len(known.steps):
-                    found[named.name] = named
-            elif not finished:
-                unfinished.append(name + variant)
-    if not found:
-        for variant in variants:
-            cycle = core.any_cycle(WW | WR | RW | _LEVELS[variant])
-            if cycle:
-                named = _named(cycle)
-                found[named.name] = named
-                break
-    told = set(anomalies.ruled_out(found))
-    return CycleSearch(
-        tuple(found.values()), tuple(name for name in unfinished if not told >= set(anomalies.ruled_out([name])))
-    )
+    state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
+    if stuck_at < 0:
+        return CycleSearch((), ())
+    return _Search(txns, graph, state, happened, stuck_at).all(steps_max)
 
 
-def _named(steps: tuple[Step, ...]) -> NamedCycle:
-    """A cycle is named by its edges alone, and by the strongest order among them."""
+def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
+    """A cycle is named by its edges, and by the strongest order among them; for G0 see there."""
     kinds = [step.kind for step in steps]
     variant = anomalies.REALTIME if REALTIME in kinds else anomalies.PROCESS if PROCESS in kinds else anomalies.PLAIN
     anti = kinds.count(RW)
     if anti == 0:
-        name = "G1c" if WR in kinds else "G0"
+        certain = all(txns.status[step.source] == OK for step in steps)
+        name = "G0" if WR not in kinds and certain else "G1c"
     elif anti == 1:
         name = "G-single"
     else:
         adjacent = any(a == b == RW for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True))
         name = "G2-item" if adjacent else "G-nonadjacent"
-    return NamedCycle(name + variant, steps)
+    return name + variant
 
 
-class _Core:
-    """The components of what the sweep left, with nodes numbered anew.
+def _from_the_first(steps: list[Step]) -> tuple[Step, ...]:
+    """A cycle has no beginning; it is told from the transaction that was invoked first."""
+    at = min(range(len(steps)), key=lambda i: steps[i].source)
+    return (*steps[at:], *steps[:at])
 
-    names: the node's number outside; transactions below `txn_count`, then groups, then completions.
-    """
 
-    def __init__(
-        self, txns: Transactions, edges: Edges, out: Bools, happened: Bools, variants: tuple[str, ...]
-    ) -> None:
+class _Search:
+    """Broken edges, and what is known of each: the worst class of a cycle through it, and how long that is."""
+
+    def __init__(self, txns: Transactions, graph: Graph, state: Sweep, happened: Bools, stuck_at: int) -> None:
+        self._txns = txns
+        self._graph = graph
+        self._backward = reverse(graph)
         self._txn_count = len(txns.status)
-        left = ~out
-        left[: self._txn_count] &= happened
-        inside = left[edges.source] & left[edges.target]
-        parts = [Edges(edges.source[inside], edges.target[inside], edges.kind[inside])]
-        members = np.flatnonzero(left[: self._txn_count]).astype(np.int32)
-        node_count = len(left)
-        if anomalies.PROCESS in variants or anomalies.REALTIME in variants:
-            parts.append(_process_edges(txns, members))
-        self._has_chain = anomalies.REALTIME in variants
-        if self._has_chain:
-            parts.append(_realtime_edges(txns, members, node_count))
-            node_count += int((txns.status[members] == OK).sum())
-        everything = join(*parts)
-        graph, _ = build_graph(everything, node_count)
-        component, sizes = components(graph, -1)
-        on_cycle = sizes[component] > 1
-        kept = on_cycle[everything.source] & (component[everything.source] == component[everything.target])
-        self.names = np.flatnonzero(on_cycle)
-        renumbered = np.full(node_count, -1, np.int32)
-        renumbered[self.names] = np.arange(len(self.names), dtype=np.int32)
-        core = Edges(renumbered[everything.source[kept]], renumbered[everything.target[kept]], everything.kind[kept])
-        self.graph: Graph = build_graph(core, len(self.names))[0]
-        self._sources: Int32 = np.repeat(np.arange(len(self.names), dtype=np.int32), np.diff(self.graph.first))
-        self._txn_nodes = int(np.searchsorted(self.names, self._txn_count))
-        self._no_ranks: Int32 = np.zeros(len(self.names), np.int32)
-        self._times = self._times_of(txns, members, node_count)
+        broken = sweep_on(txns, graph, self._backward, happened, state, stuck_at)
+        by_rank = np.full(len(state.rank), -1, np.int32)
+        ranked = np.flatnonzero(state.rank >= 0).astype(np.int32)
+        by_rank[state.rank[ranked]] = ranked
+        self._orders = Orders(state.rank, by_rank, _next_of_process(txns, happened))
+        self._starts = starts_of(broken, graph, self._backward, state.rank, self._txn_count)
+        self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
+        self._length = np.zeros(len(self._starts.edge), np.int64)
+        self._found: dict[str, NamedCycle] = {}
+        self._unfinished: list[str] = []
 
-    def _times_of(self, txns: Transactions, members: Int32, node_count: int) -> Int64:
-        """When a node's time begins: its invoke, the completion it stands for, the first of its group."""
-        times = np.zeros(node_count, np.int64)
-        times[members] = txns.invoked[members]
-        times[self._txn_count :] = NEVER
-        done = np.sort(txns.completed[members[txns.status[members] == OK]])
-        if self._has_chain:
-            times[node_count - len(done) :] = done
-        core = times[self.names]
-        groups = np.flatnonzero(core == NEVER)  # side by side, each with an edge: nothing else lies on a cycle
-        if len(groups):
-            begin, end = int(self.graph.first[groups[0]]), int(self.graph.first[groups[-1] + 1])
-            firsts = self.graph.first[groups] - begin
-            core[groups] = np.minimum.reduceat(core[self.graph.target[begin:end]], firsts)
-        return core
+    def all(self, steps_max: int) -> CycleSearch:
+        left = steps_max
+        for variant in anomalies.VARIANTS:
+            inside = self._on_some_cycle(variant)
+            for number, (name, own, kinds, rule) in enumerate(_CLASSES):
+                better = number < self._worst
+                if variant == anomalies.REALTIME:
+                    better |= (number == self._worst) & (self._length > READABLE)
+                chosen = np.flatnonzero(better & inside & (self._starts.kind & own != 0))
+                if len(chosen):
+                    left -= self._look_for(name + variant, number, chosen, kinds, rule, _BEYOND[variant], left)
+        told = set(anomalies.ruled_out(self._found))
+        unfinished = dict.fromkeys(n for n in self._unfinished if not told >= set(anomalies.ruled_out([n])))
+        by_rank = sorted(self._found.values(), key=lambda cycle: anomalies.WORST_FIRST.index(cycle.name))
+        return CycleSearch(tuple(by_rank), tuple(unfinished))
 
-    def shortest(self, begins: int, kinds: int, rule: int, steps_max: int) -> tuple[tuple[Step, ...], bool]:
-        """(steps of the shortest cycle found or nothing, whether the search ended within its budget)."""
-        if not len(self.names):
-            return (), True
-        component, sizes = components(self.graph, kinds | begins)
-        inside = (self.graph.kind == begins) & (component[self._sources] == component[self.graph.target])
-        starts = np.flatnonzero(inside)
-        if not len(starts):
-            return (), True
-        backwards = self._times[self.graph.target[starts]] - self._times[self._sources[starts]]
-        starts = starts[np.lexsort((backwards, sizes[component[self._sources[starts]]]))]
-        rank = self._ranks(kinds) if rule == ANY and not begins & kinds else self._no_ranks
-        best, steps = self._cycle_from(starts, component, rank, kinds, rule, steps_max)
-        if len(best) and not self._is_simple(best):
-            best = self._first_simple(component, starts, kinds, rule, steps_max)
-        return tuple(self._steps(best)), steps != OUT_OF_STEPS
+    def _look_for(
+        self, sought: str, number: int, chosen: Int64, kinds: int, rule: int, beyond: int, steps_max: int
+    ) -> int:
+        """Search from the chosen starts, keep what is found; how many steps it took."""
+        states = STATES[rule]
+        walk, outcome, lengths, steps = shortest_cycle(
+            self._txns,
+            self._graph,
+            self._backward,
+            self._orders,
+            self._within(kinds),
+            chosen,
+            kinds | PASS,
+            rule,
+            beyond,
+            states,
+            number == _G0,
+            self._room(2 * states if beyond == REALTIME else states),
+            max(steps_max, 0),
+        )
+        hit = chosen[outcome == FOUND]
+        if len(hit):
+            self._worst[hit] = number
+            self._length[hit] = lengths[outcome == FOUND]
+            steps_found = _from_the_first(list(self._steps(walk)))
+            times = len(np.unique(self._starts.edge[hit]))
+            self._keep(NamedCycle(_named(steps_found, self._txns), steps_found, times))
+        if (outcome == UNFINISHED).any():
+            self._unfinished.append(sought)
+        return steps
 
-    def any_cycle(self, kinds: int) -> tuple[Step, ...]:
-        """A cycle of these kinds if there is one: every edge inside a component lies on one."""
-        component, _ = components(self.graph, kinds)
-        inside = (self.graph.kind & kinds != 0) & (component[self._sources] == component[self.graph.target])
-        starts = np.flatnonzero(inside & (self._sources < self._txn_nodes))[:SECOND_TRIES]
-        if not len(starts):
-            return ()
-        best, _ = self._cycle_from(starts, component, self._no_ranks, kinds, ANY, len(self._sources))
-        return tuple(self._steps(best))
+    def _keep(self, cycle: NamedCycle) -> None:
+        known = self._found.get(cycle.name)
+        if known is None:
+            self._found[cycle.name] = cycle
+        else:
+            shorter = min(known, cycle, key=lambda c: len(c.steps))
+            self._found[cycle.name] = NamedCycle(cycle.name, shorter.steps, known.times + cycle.times)
 
-    def _cycle_from(
-        self, starts: Int64, component: Int32, rank: Int32, kinds: int, rule: int, steps_max: int
-    ) -> tuple[Int64, int]:
-        sources = self._sources[starts]
-        return shortest_cycle(self.graph, self._txn_nodes, component, rank, starts, sources, kinds, rule, steps_max)
+    def _room(self, states: int) -> Room:
+        """Zeroed by the system where it is touched, and nowhere else."""
+        nodes = len(self._orders.rank)
+        places = states * (nodes + self._txn_count)
+        return Room(
+            np.zeros(places, np.int32),
+            np.empty(places, np.int32),
+            np.empty(places, np.int64),
+            np.empty(places, np.int64),
+            np.empty(places, np.int64),
+            np.zeros(nodes, np.int32),
+        )
 
-    def _ranks(self, kinds: int) -> Int32:
-        """Ranks that keep a search short: a path home never meets a node of higher rank than home has.
+    def _within(self, kinds: int) -> Starts:
+        """The starts, their bounds wide enough for every other broken edge of these kinds that they may go through."""
+        starts = self._starts
+        usable = starts.kind & kinds != 0
+        order = np.argsort(starts.low[usable], kind="stable")
+        low, high = starts.low[usable][order], np.maximum.accumulate(starts.high[usable][order])
+        first = np.concatenate([[True], low[1:] > high[:-1]]) if len(low) else np.zeros(0, bool)
+        begins, ends = low[first], high[np.concatenate([first[1:], [True]])] if len(low) else high
+        if not len(begins):
+            return starts
+        a = np.searchsorted(ends, starts.low, side="left")
+        b = np.searchsorted(begins, starts.high, side="right") - 1
+        meets = a <= b
+        wider_low = np.where(meets, begins[np.minimum(a, len(begins) - 1)], starts.low)
+        wider_high = np.where(meets, ends[np.maximum(b, 0)], starts.high)
+        return starts._replace(
+            low=np.minimum(starts.low, wider_low).astype(np.int32),
+            high=np.maximum(starts.high, wider_high).astype(np.int32),
+        )
 
-        In the order of time, so that a start and its home that ran together have few nodes between them.
-        """
-        return topological_ranks(self.graph, kinds, self._times)
+    def _on_some_cycle(self, variant: str) -> Bools:
+        """Which starts may lie on a cycle of this variant at all; with few of them all, for searching tells."""
+        starts = self._starts
+        if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
+            return np.ones(len(starts.edge), np.bool_)
+        nobody = np.empty(0, np.int32)
+        of = components(self._graph, self._orders.next_of_process if variant == anomalies.PROCESS else nobody)
+        same: npt.NDArray[np.bool_] = of[starts.source] == of[self._graph.target[starts.edge]]
+        return same
 
-    def _first_simple(self, component: Int32, starts: Int64, kinds: int, rule: int, steps_max: int) -> Int64:
-        """Under a rule the shortest walk may meet a node twice; then a cycle from one of the first starts, if any.
-
-        Nothing is lost without one.  Such a walk falls apart into cycles that are shorter, so that one that obeyed the
-        rule would have been the shortest walk itself: they are of the worse classes, which were searched before.
-        """
-        for start in starts[:SECOND_TRIES]:
-            walk, _ = self._cycle_from(np.array([start]), component, self._no_ranks, kinds, rule, steps_max)
-            if len(walk) and self._is_simple(walk):
-                return walk
-        return np.empty(0, np.int64)
-
-    def _is_simple(self, walk: Int64) -> bool:
-        nodes = [n for n in self._sources[walk].tolist() if self.names[n] < self._txn_count]
-        return len(set(nodes)) == len(nodes)
-
-    def _steps(self, walk: Int64) -> Iterator[Step]:
-        """Edges of a walk, joined where they pass through nodes that are no transactions."""
-        source, kind, through = -1, 0, -1
-        for edge in walk.tolist():
-            here, there = int(self.names[self._sources[edge]]), int(self.names[self.graph.target[edge]])
-            if here < self._txn_count:
-                source, kind, through = here, int(self.graph.kind[edge]), -1
-            else:
-                through = here
-            if there < self._txn_count:
-                yield Step(source, there, kind, through)
+    def _steps(self, walk: Walk) -> Iterator[Step]:
+        """The walk from the target of a broken edge, and that edge, joined where they pass groups and processes."""
+        nodes, ways = walk.nodes.tolist(), walk.ways.tolist()
+        source, kind, through = nodes[0], 0, -1
+        for node, way in zip(nodes[1:], ways[1:], strict=True):
+            if way >= 0 and self._graph.kind[way] != PASS:
+                kind = int(self._graph.kind[way])
+            elif way in (BY_PROCESS, BY_REALTIME):
+                kind = PROCESS if way == BY_PROCESS else REALTIME
+            if node < self._txn_count:
+                yield Step(source, node, kind, through)
+                source, through = node, -1
+            elif way >= 0:
+                through = node
+        by = int(self._starts.source[walk.start])
+        yield Step(source, nodes[0], int(self._starts.kind[walk.start]), by if by >= self._txn_count else -1)
 
 
-def _process_edges(txns: Transactions, members: Int32) -> Edges:
-    """Each transaction to the next one of its process."""
-    order = members[np.lexsort((txns.invoked[members], txns.process[members]))]
-    same = txns.process[order[1:]] == txns.process[order[:-1]]
-    source, target = order[:-1][same], order[1:][same]
-    return Edges(source, target, np.full(len(source), PROCESS, np.int8))
-
-
-def _realtime_edges(txns: Transactions, members: Int32, node0: int) -> Edges:
-    """The chain of completions, from node0 on, and how transactions lead to it and it to them."""
-    done = members[txns.status[members] == OK]
-    done = done[np.argsort(txns.completed[done])]
-    clock = np.arange(node0, node0 + len(done), dtype=np.int32)
-    last_before = np.searchsorted(txns.completed[done], txns.invoked[members]) - 1
-    later = members[last_before >= 0]
-    source = np.concatenate([done, clock[:-1], clock[last_before[last_before >= 0]]]).astype(np.int32)
-    target = np.concatenate([clock, clock[1:], later]).astype(np.int32)
-    kind = np.full(len(source), PASS, np.int8)
-    kind[: len(done)] = REALTIME
-    return Edges(source, target, kind)
+def _next_of_process(txns: Transactions, happened: Bools) -> Int32:
+    """The next transaction of the same process that happened, or -1."""
+    process, count = dense_processes(txns.process)
+    return next_of_process(process, count, happened)

@@ -53,7 +53,8 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     """A cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
     names = _Names(transcript, [t for step in shown for t in (step.source, step.target)])
-    edges = [_edge(transcript, names, step) for step in shown]
+    orders = _ListOrders(transcript)
+    edges = [_edge(transcript, names, orders, step) for step in shown]
     path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
     why = [edge["why"] for edge in edges]
     words = "; ".join(why)
@@ -111,7 +112,7 @@ class _Names:
 _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
 
 
-def _edge(transcript: Transcript, names: _Names, step: Step) -> dict[str, Any]:
+def _edge(transcript: Transcript, names: _Names, orders: _ListOrders, step: Step) -> dict[str, Any]:
     a, b = names[step.source], names[step.target]
     edge: dict[str, Any] = {"from": a, "to": b, "edge": _KINDS[step.kind], "key": None}
     if step.kind == PROCESS:
@@ -122,7 +123,7 @@ def _edge(transcript: Transcript, names: _Names, step: Step) -> dict[str, Any]:
         invoked = transcript.rows(step.target)[0]["index"]
         return edge | {"why": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
     lists = transcript.model == "list-append"
-    told = (_list_edge if lists else _register_edge)(transcript, step)
+    told = _list_edge(transcript, orders, step) if lists else _register_edge(transcript, step)
     if told is None:
         return edge | {"why": f"{a} precedes {b} by the order of versions"}
     key, words = told
@@ -132,12 +133,11 @@ def _edge(transcript: Transcript, names: _Names, step: Step) -> dict[str, Any]:
 Sentence = Callable[[str, str], str]
 
 
-def _list_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
+def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, Sentence] | None:
     """Which key makes the edge, found by what the two transactions did."""
     txns = transcript.txns
     a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
     b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
-    orders = _ListOrders(transcript)
     for b in b_rows:
         key = int(txns.key[b])
         if step.through >= 0 and step.through != len(txns.status) + key:
