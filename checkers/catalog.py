@@ -8,8 +8,11 @@ from checkers.health import NODES_STAY_UP, RECOVERY
 from checkers.history_log import HISTORY_LOG
 from checkers.linearizability import LINEARIZABILITY
 from checkers.raft_elections import ELECTION_SAFETY, VOTE_ONCE
+from checkers.raft_leaders import LEADER_COMPLETENESS
 from checkers.raft_logs import LOG_MATCHING
+from checkers.raft_majority import HELD_BY_MAJORITY
 from checkers.raft_progress import MONOTONICITY, STATE_MACHINE_SAFETY
+from checkers.raft_snapshots import SNAPSHOT_PREFIX
 from checkers.statistics import STATISTICS
 from checkers.vacuity import VACUITY
 
@@ -17,11 +20,14 @@ _IN_ORDER = (
     LINEARIZABILITY,
     HISTORY_LOG,
     COMMITTED,
+    HELD_BY_MAJORITY,
+    LEADER_COMPLETENESS,
     LOG_MATCHING,
     ELECTION_SAFETY,
     VOTE_ONCE,
     MONOTONICITY,
     STATE_MACHINE_SAFETY,
+    SNAPSHOT_PREFIX,
     NODES_STAY_UP,
     RECOVERY,
     STATISTICS,

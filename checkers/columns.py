@@ -92,6 +92,8 @@ TRACE_EVENTS = {
     "role": "epoch, role, peer = leader if known; offset = epoch start offset when role is leader",
     "high-watermark": "offset = new mark, hash = prefix hash there (null where it falls inside a batch)",
     "applied": "offset = end of the applied batch (exclusive), hash = state hash there",
+    "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
+    "peer = whom it was fetched from, null if the node made it itself (the bundled kraft takes none)",
     "fatal": "the node refuses to go on; detail says why",
     "stop": "orderly end of the process",
 }

@@ -18,6 +18,9 @@ Who must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness a
 What a node had not yet flushed may rightly be gone after a crash, so a restart is held only to what was flushed.
 Two marks at one offset with different hashes, or a log that holds a mark but not a smaller one, mean that two different
 things were committed; a truncation below a node's own mark removes what it knew to be committed.
+
+A part is one node with all that was said of marks.  Cost: linear in the rows of all traces and in the entries of that
+node's copies; memory: the distinct marks, the rows of one trace and one copy at a time.
 """
 
 from __future__ import annotations
@@ -28,27 +31,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from checkers import committed_evidence as evidence_of
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import (
+    BeyondBudget,
+    coded,
     conclude,
     copies,
     gaps,
     node_files,
     not_judged,
     numbers,
-    over_budget,
-    present,
-    read_table,
+    read_entries,
     read_trace,
     row,
-    words,
+    trace_row,
 )
 from checkers.history import Type
 from checkers.kernels.raft import (
+    APPEND,
+    FLUSH,
+    MARK,
     NOWHERE,
+    START,
+    TRUNCATE,
     Bools,
     Int64,
     Log,
@@ -58,12 +65,16 @@ from checkers.kernels.raft import (
     keeps,
     must_hold,
 )
-from checkers.raft_traces import Row
+from checkers.raft_marks import Said, read_log, said_marks, snapshot_ends
+from checkers.raft_traces import Row, pairs
 from checkers.verdict import Verdict, Witness
 from checkers.writes import join, read_writes
 
-_HELD = {"high-watermark": 0, "append": 1, "flush": 2, "truncate": 3, "start": 4}
+_HELD = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
 """Trace events that say what a node's log holds, as `keeps` numbers them."""
+
+ROW_SIZE_BYTES = 100
+"""Of a row of the node's own trace while it is followed."""
 
 _TRUNCATION = re.compile(r"truncat.*high.?watermark", re.IGNORECASE | re.DOTALL)
 
@@ -130,73 +141,53 @@ def _split(run: RunFiles) -> list[Part]:
 
 
 def _judge(part: Part, budget: Budget) -> NodeFinding:
-    if excess := over_budget(part, budget, ("event", "offset", "hash", "epoch", "seq", "incarnation")):
-        return NodeFinding(unknown=excess)
-    said = said_marks(part.paths)
-    if part.params["node"] is None:
-        known = said.filter(pa.array(present(said, "hash")))
-        found = disagreements(numbers(known, "offset"), numbers(known, "hash"))
-        pairs = [(row(known, int(a), "trace"), row(known, int(b), "trace")) for a, b in zip(*found, strict=True)]
-        return NodeFinding(tuple(evidence_of.prefixes_differ(*pair) for pair in pairs), marks=len(said))
-    return _judge_node(part.params, said)
+    try:
+        return _judge_marks(part, budget) if part.params["node"] is None else _judge_node(part, budget)
+    except BeyondBudget as problem:
+        return NodeFinding(unknown=str(problem))
 
 
-def said_marks(paths: Sequence[str]) -> pa.Table:
-    """One trace row per distinct (offset, hash) of all high watermarks above 0: that of the lowest epoch; ascending."""
-    tables = [read_trace(path, ("high-watermark",)) for path in paths]
-    rows = pa.concat_tables(tables)
-    offsets, hashes, epochs = numbers(rows, "offset"), numbers(rows, "hash", 0), numbers(rows, "epoch")
-    order = np.lexsort((epochs, hashes, present(rows, "hash"), offsets))
-    order = order[offsets[order] > 0]
-    keys = np.stack([offsets[order], hashes[order], present(rows, "hash")[order]])
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    return rows.take(pa.array(order[fresh]))
+def _judge_marks(part: Part, budget: Budget) -> NodeFinding:
+    """All marks together: two at one offset are the same."""
+    said = said_marks(part.paths, budget)
+    marks = said.marks
+    found = disagreements(marks.offset[marks.known], marks.hash[marks.known])
+    at = np.flatnonzero(marks.known)
+    witnesses = [evidence_of.prefixes_differ(said.row(int(at[a])), said.row(int(at[b]))) for a, b in pairs(found)]
+    return NodeFinding(tuple(witnesses), marks=len(said))
 
 
-def marks_of(said: pa.Table) -> Marks:
-    return Marks(numbers(said, "offset"), numbers(said, "hash", 0), present(said, "hash"), numbers(said, "epoch"))
-
-
-def read_log(path: str, copy: int) -> tuple[Log, pa.Table]:
-    """One copy of a node's log as batches, and its rows in offset order."""
-    table = read_table(path, copy=copy).sort_by("offset")
-    offsets, batches = numbers(table, "offset"), numbers(table, "batch_offset")
-    is_last = np.ones(len(table), np.bool_)
-    is_last[:-1] = batches[1:] != batches[:-1]
-    ends = offsets[is_last] + 1
-    last_epoch = int(numbers(table, "epoch")[-1]) if len(table) else NOWHERE
-    return Log(ends, numbers(table, "batch_hash")[is_last], int(ends[-1]) if len(ends) else 0, last_epoch), table
-
-
-def _judge_node(params: dict[str, Any], said: pa.Table) -> NodeFinding:
-    marks = marks_of(said)
+def _judge_node(part: Part, budget: Budget) -> NodeFinding:
+    params = part.params
+    said = said_marks(part.paths, budget)
+    marks = said.marks
     witnesses: list[Witness] = []
-    own = read_trace(params["trace"], _HELD) if params["trace"] else None
-    owed_by_row = np.empty(0, np.int64)
-    if own is not None:
-        owed_by_row, found = _walk(own, marks)
+    own = None
+    if params["trace"]:
+        own, found = _walk(params["trace"], marks, budget)
         witnesses += found + _refused(params["trace"])
     if params["log"] is None:
         return NodeFinding(tuple(witnesses), marks=len(said))
     lost: list[Lost] = []
     acknowledged: list[Acknowledged] = []
     earlier: list[tuple[Row, Bools]] = []
+    snapshots = snapshot_ends(params["trace"])
     for copy in params["copies"]:
-        log, entries = read_log(params["log"], copy["copy"])
+        newest = int(snapshots[1][snapshots[0] <= copy["trace_seq"]].max(initial=0))
+        log = read_log(params["log"], copy["copy"], budget, newest)
         held, lacks = holds(log, marks)
-        lost += _lost_marks(copy, said, marks, log, (held, lacks))
+        lost += _lost_marks(copy, said, log, (held, lacks))
         if own is not None:
-            lost += _lost_own(copy, own, owed_by_row, log)
-            lost += _lost_since(copy, earlier, own, (said, marks), lacks)
+            lost += _lost_own(copy, own, log)
+            lost += _lost_since(copy, earlier, own, said, lacks)
         earlier.append((copy, held))
-        acknowledged += _acknowledged(copy, params["history"], entries, log, marks.offset[held])
+        acknowledged += _acknowledged(copy, params, log, int(marks.offset[held].max(initial=0)))
     return NodeFinding(tuple(witnesses), tuple(lost), tuple(acknowledged), len(said), len(params["copies"]))
 
 
-def _lost_marks(copy: Row, said: pa.Table, marks: Marks, log: Log, state: tuple[Bools, Bools]) -> list[Lost]:
+def _lost_marks(copy: Row, said: Said, log: Log, state: tuple[Bools, Bools]) -> list[Lost]:
     """Marks that this log must hold by its epochs, or by a larger mark that it holds, and does not."""
-    held, lacks = state
+    (held, lacks), marks = state, said.marks
     by_epoch = np.flatnonzero(must_hold(log, marks) & lacks)
     if len(by_epoch):
         i = int(by_epoch[0])
@@ -212,27 +203,49 @@ def _lost_marks(copy: Row, said: pa.Table, marks: Marks, log: Log, state: tuple[
     return []
 
 
-def _lost(copy: Row, said: pa.Table, i: int, why: str, differs: bool = False) -> Lost:
-    mark = row(said, i, "trace")
+def _lost(copy: Row, said: Said, i: int, why: str, differs: bool = False) -> Lost:
+    mark = said.row(i)
     return Lost(
         copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why, differs
     )
 
 
-def _walk(own: pa.Table, marks: Marks) -> tuple[Int64, list[Witness]]:
-    """Follow one node's trace: after each row, the row of the largest mark it owes (NOWHERE: none); and what it
-    removed though it owed it."""
-    events = np.array([_HELD[str(event)] for event in words(own, "event")], np.int64)
-    offsets, epochs = numbers(own, "offset"), numbers(own, "epoch")
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What one node owed and had flushed after each row of its trace (see `keeps`).  starts: seqs of its starts."""
+
+    path: str
+    seq: Int64
+    owed: Int64
+    flushed: Int64
+    starts: Int64
+
+    def row(self, position: int) -> Row:
+        return trace_row(self.path, int(self.seq[position]))
+
+    def flushed_at(self, seq: int) -> int:
+        """The log end known durable when the trace had reached `seq`; 0 if nothing was ever flushed."""
+        before = int(np.searchsorted(self.seq, seq, side="right"))
+        return int(self.flushed[before - 1]) if before else 0
+
+
+def _walk(path: str, marks: Marks, budget: Budget) -> tuple[_Own, list[Witness]]:
+    """Follow one node's trace: what it owes after each row, and what it removed though it owed it."""
+    rows = read_trace(path, _HELD, ("epoch", "offset"))
+    if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
+        raise BeyondBudget(f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
+    events = coded(rows, "event", _HELD)
+    seq, offsets, epochs = (numbers(rows, name) for name in ("seq", "offset", "epoch"))
     radix = int(max(epochs.max(initial=0), marks.epoch.max(initial=0))) + 1
-    ends_at_mark = np.isin(offsets * radix + epochs, marks.offset * radix + marks.epoch)
-    holds_mark = (events == _HELD["high-watermark"]) | ((events == _HELD["append"]) & ends_at_mark)
-    owed, removed = keeps(events, offsets, holds_mark)
-    witnesses = []
-    for at in np.flatnonzero(removed != NOWHERE).tolist():
-        mark, cut = row(own, int(removed[at]), "trace"), row(own, at, "trace")
-        witnesses.append(evidence_of.removed(mark, cut))
-    return owed, witnesses
+    names = np.sort(marks.offset * radix + marks.epoch, kind="stable")
+    ends = offsets * radix + epochs
+    place = np.minimum(np.searchsorted(names, ends), max(len(names) - 1, 0))
+    ends_at_mark = names[place] == ends if len(names) else np.zeros(len(ends), np.bool_)
+    holds_mark = (events == MARK) | ((events == APPEND) & ends_at_mark)
+    owed, removed, flushed = keeps(events, offsets, holds_mark)
+    own = _Own(path, seq, owed, flushed, seq[events == START])
+    lost_at = np.flatnonzero(removed != NOWHERE).tolist()
+    return own, [evidence_of.removed(own.row(int(removed[at])), own.row(at)) for at in lost_at]
 
 
 def _refused(trace: str) -> list[Witness]:
@@ -241,14 +254,13 @@ def _refused(trace: str) -> list[Witness]:
     return [evidence_of.refused({"table": "trace", **r}) for r in rows if _TRUNCATION.search(r["detail"] or "")]
 
 
-def _lost_own(copy: Row, own: pa.Table, owed_by_row: Int64, log: Log) -> list[Lost]:
+def _lost_own(copy: Row, own: _Own, log: Log) -> list[Lost]:
     """The largest mark the node itself owed when it was copied."""
-    seqs = numbers(own, "seq")
-    before = int(np.searchsorted(seqs, copy["trace_seq"], side="right"))
-    if before == 0 or owed_by_row[before - 1] == NOWHERE:
+    before = int(np.searchsorted(own.seq, copy["trace_seq"], side="right"))
+    if before == 0 or own.owed[before - 1] == NOWHERE:
         return []
-    mark = row(own, int(owed_by_row[before - 1]), "trace")
-    if copy["state"] == "dead" and mark["offset"] > _flushed(own, copy["trace_seq"]):
+    mark = own.row(int(own.owed[before - 1]))
+    if copy["state"] == "dead" and mark["offset"] > own.flushed_at(copy["trace_seq"]):
         return []
     one = Marks(
         np.array([mark["offset"]]), np.array([mark["hash"] or 0]), np.array([mark["hash"] is not None]), np.array([0])
@@ -259,43 +271,28 @@ def _lost_own(copy: Row, own: pa.Table, owed_by_row: Int64, log: Log) -> list[Lo
     return [Lost(copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why)]
 
 
-def _flushed(own: pa.Table, seq: int) -> int:
-    """The log end known durable when the trace had reached `seq`; 0 if nothing was ever flushed."""
-    flushed = 0
-    for r in own.filter(pa.array(numbers(own, "seq") <= seq)).select(["event", "offset"]).to_pylist():
-        if r["event"] == "flush":
-            flushed = r["offset"]
-        elif r["event"] in ("truncate", "start"):
-            flushed = min(flushed, r["offset"])
-    return flushed
-
-
-def _lost_since(
-    copy: Row, earlier: list[tuple[Row, Bools]], own: pa.Table, all_marks: tuple[pa.Table, Marks], lacks: Bools
-) -> list[Lost]:
+def _lost_since(copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, said: Said, lacks: Bools) -> list[Lost]:
     """Marks that an earlier copy of the same node held in their epoch or a later one."""
-    said, marks = all_marks
-    seqs = numbers(own, "seq")
-    starts = seqs[np.array([event == "start" for event in words(own, "event")], np.bool_)]
+    marks = said.marks
     for before, held in earlier:
         owed = held & lacks & (marks.epoch <= before["quorum_epoch"])
-        crashed = copy["state"] == "dead" or np.any((starts > before["trace_seq"]) & (starts <= copy["trace_seq"]))
-        if crashed:
-            owed &= marks.offset <= _flushed(own, before["trace_seq"])
+        crashed = np.any((own.starts > before["trace_seq"]) & (own.starts <= copy["trace_seq"]))
+        if copy["state"] == "dead" or crashed:
+            owed &= marks.offset <= own.flushed_at(before["trace_seq"])
         if owed.any():
             why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still held it."
             return [_lost(copy, said, int(np.flatnonzero(owed)[0]), why)]
     return []
 
 
-def _acknowledged(copy: Row, history: str | None, entries: pa.Table, log: Log, held: Int64) -> list[Acknowledged]:
-    """Entries of acknowledged writes beyond the largest mark that this log holds."""
-    if history is None:
+def _acknowledged(copy: Row, params: dict[str, Any], log: Log, held: int) -> list[Acknowledged]:
+    """Entries of acknowledged writes beyond `held`, the largest mark that this log holds."""
+    if params["history"] is None or held >= log.end:
         return []
-    tail = entries.filter(pa.array(numbers(entries, "offset") >= held.max(initial=0)))
+    tail = read_entries(params["log"], copy["copy"], held)
     if len(tail) == tail["key"].null_count:
         return []
-    writes = read_writes(history)
+    writes = read_writes(params["history"])
     which, _ = join(writes, tail["key"], tail["value"])
     found = []
     for i in np.flatnonzero((which >= 0) & (writes.outcome[which] == Type.OK)).tolist():
@@ -340,7 +337,7 @@ def _lost_acknowledged(run: RunFiles, acknowledged: list[Acknowledged]) -> list[
     for copy in copies(run):
         if copy["error"] or copy["node"] not in files:
             continue
-        log, _ = read_log(files[copy["node"]], copy["copy"])
+        log = read_log(files[copy["node"]], copy["copy"], Budget())
         missing = np.flatnonzero(must_hold(log, marks) & holds(log, marks)[1])
         if len(missing):
             a = some[int(missing[0])]

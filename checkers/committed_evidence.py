@@ -80,8 +80,8 @@ def lost(run: RunFiles, missing: Any) -> Witness:
     """The witness of a `committed.Lost`: the mark, where a log that holds it parts from the one that does not, and the
     write of the first entry that is missing."""
     said: Row = missing.said
-    holder = _holder(run, missing.offset, missing.hash)
-    at, rows = (missing.offset - 1, []) if holder is None else _parting(run, holder, (missing.node, missing.copy))
+    holder = holder_of(run, missing.offset, missing.hash)
+    at, rows = (missing.offset - 1, []) if holder is None else parting(run, holder, (missing.node, missing.copy))
     if holder is None:
         rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
     events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
@@ -114,7 +114,7 @@ def _committed(said: Row, offset: int) -> str:
     return f"{said['node']} said in epoch {said['epoch']} that everything below offset {offset} is committed."
 
 
-def _holder(run: RunFiles, offset: int, prefix_hash: int | None) -> tuple[str, int] | None:
+def holder_of(run: RunFiles, offset: int, prefix_hash: int | None) -> tuple[str, int] | None:
     """The latest copy of any node that holds the mark; None if none does, or the hash is not known."""
     if prefix_hash is None:
         return None
@@ -130,7 +130,7 @@ def _holder(run: RunFiles, offset: int, prefix_hash: int | None) -> tuple[str, i
     return (max(found)[1], max(found)[0]) if found else None
 
 
-def _parting(run: RunFiles, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
+def parting(run: RunFiles, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
     """The first offset of the holder's log that the loser has not or has otherwise, and the rows there."""
     files = node_files(run.log)
     columns = ["offset", "epoch", "checksum"]

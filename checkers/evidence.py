@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -134,15 +134,54 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
     file = pq.ParquetFile(path)
     if copy is None:
         return file.read(columns, use_threads=False)
-    at = file.schema_arrow.names.index("copy")
-    groups = []
-    for group in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(group).column(at).statistics
-        if statistics is None or not statistics.has_min_max or statistics.min <= copy <= statistics.max:
-            groups.append(group)
+    groups = [group.number for group in log_groups(file.metadata, copy)]
     read = None if columns is None else list(dict.fromkeys(["copy", *columns]))
     table = file.read_row_groups(groups, read, use_threads=False)
     return table.filter(pc.equal(table["copy"], copy))
+
+
+class BeyondBudget(Exception):
+    """A part needs more memory than its budget; the message says what.  Caught where the part is judged."""
+
+
+class LogGroup(NamedTuple):
+    """A row group of a log: its number in the file, its lowest and highest offset, and its copy, -1 if of several."""
+
+    number: int
+    first: int
+    last: int
+    copy: int
+
+
+def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGroup]:
+    """The row groups of a log's file that hold anything (of one copy).
+
+    Raises ValueError where the writer kept no statistics of the offsets.
+    """
+    at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
+    groups = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows == 0:
+            continue
+        offsets, copies_there = (group.column(column).statistics for column in at)
+        if offsets is None or not offsets.has_min_max:
+            raise ValueError(f"row group {number} has no statistics of its offsets; write the log with statistics")
+        told = copies_there is not None and copies_there.has_min_max
+        if copy is not None and told and not copies_there.min <= copy <= copies_there.max:
+            continue
+        alone = told and copies_there.min == copies_there.max
+        groups.append(LogGroup(number, offsets.min, offsets.max, copies_there.min if alone else -1))
+    return groups
+
+
+def read_entries(path: str, copy: int, first: int = 0, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of one copy of a log from an offset on.  Opens only the row groups they may be in."""
+    file = pq.ParquetFile(path)
+    groups = [group.number for group in log_groups(file.metadata, copy) if group.last >= first]
+    read = None if columns is None else list(dict.fromkeys(["copy", "offset", *columns]))
+    table = file.read_row_groups(groups, read, use_threads=False)
+    return table.filter(pc.and_(pc.equal(table["copy"], copy), pc.greater_equal(table["offset"], first)))
 
 
 def read_trace(path: str, events: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
@@ -151,7 +190,7 @@ def read_trace(path: str, events: Iterable[str], columns: Sequence[str] | None =
     Row groups are opened one after another and only what is wanted of them is kept, so a long trace costs the memory of
     what was asked for.  Give columns wherever there may be millions of rows: a witness' row is fetched by its seq.
     """
-    file = pq.ParquetFile(path, read_dictionary=["event"], memory_map=True)
+    file = pq.ParquetFile(path, read_dictionary=["event", "role"], memory_map=True)
     wanted = set(events)
     read = None if columns is None else list(dict.fromkeys([*columns, "seq", "event"]))
     pieces = []
@@ -183,6 +222,16 @@ def trace_row(path: str, seq: int) -> dict[str, Any]:
     raise LookupError(f"{path}: there is no row of seq {seq}")
 
 
+def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: int = -1) -> Int64:
+    """A column of words as the numbers given, `other` for every other word and for null."""
+    pieces = []
+    for chunk in table[column].chunks:
+        words_there = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        code = np.array([*(numbers_of.get(w, other) for w in words_there.dictionary.to_pylist()), other], np.int64)
+        pieces.append(code[np.asarray(pc.fill_null(words_there.indices, len(code) - 1).to_numpy(False), np.int64)])
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
     """An integer column as int64, `null` where it is null."""
     return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
@@ -206,6 +255,9 @@ def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
 
 def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """The rows of one copy at some offsets, as a witness carries them; an offset the log does not have is left out."""
-    table = read_table(path, copy=copy)
-    table = table.filter(pc.is_in(table["offset"], value_set=pa.array(offsets, pa.int64()))).sort_by("offset")
+    file = pq.ParquetFile(path)
+    groups = [g.number for g in log_groups(file.metadata, copy) if any(g.first <= o <= g.last for o in offsets)]
+    table = file.read_row_groups(groups, use_threads=False)
+    there = pc.is_in(table["offset"], value_set=pa.array(offsets, pa.int64()))
+    table = table.filter(pc.and_(there, pc.equal(table["copy"], copy))).sort_by("offset")
     return [row(table, i, "log") for i in range(len(table))]

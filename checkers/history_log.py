@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.committed import marks_of, read_log
 from checkers.evidence import (
+    BeyondBudget,
     conclude,
     copies,
     gaps,
@@ -32,10 +33,13 @@ from checkers.evidence import (
     not_judged,
     numbers,
     over_budget,
+    present,
+    read_entries,
     read_trace,
 )
 from checkers.history import Type
-from checkers.kernels.raft import Int64, Log, holds, out_of_order
+from checkers.kernels.raft import Int64, Log, Marks, holds, out_of_order
+from checkers.raft_marks import read_log
 from checkers.verdict import Verdict, Witness
 from checkers.writes import Writes, join, operations, read_writes
 
@@ -88,21 +92,30 @@ def _split(run: RunFiles) -> list[Part]:
 
 
 def _judge(part: Part, budget: Budget) -> LogFinding:
+    try:
+        return _judge_log(part, budget)
+    except BeyondBudget as problem:
+        return LogFinding(unknown=str(problem))
+
+
+def _judge_log(part: Part, budget: Budget) -> LogFinding:
     if excess := over_budget(part, budget, ("index", "process", "type", "key", "value", "offset", "epoch", "copy")):
         return LogFinding(unknown=excess)
     history, log_path, *traces = part.paths
     writes = read_writes(history)
+    top = _largest_marks(traces, part.params["final_seq"])
     repeated = 0
     clashes: list[Clash] = []
     counts: dict[str, int] = {}
     caught_up = 0
     for copy in part.params["copies"]:
-        log, entries = read_log(log_path, copy["copy"])
+        log = read_log(log_path, copy["copy"], budget)
+        entries = read_entries(log_path, copy["copy"], columns=("key", "value"))
         entries = entries.filter(pc.is_valid(entries["key"]))
         which, twice = join(writes, entries["key"], entries["value"])
         repeated = len(twice)
         ours = which >= 0
-        complete = copy["when"] == "final" and _caught_up(log, traces, part.params["final_seq"])
+        complete = copy["when"] == "final" and _caught_up(log, top)
         caught_up += complete
         found = _clashes(writes, which[ours], numbers(entries, "offset")[ours], complete, twice)
         for kind, indexes, offsets in found:
@@ -116,25 +129,30 @@ def _judge(part: Part, budget: Budget) -> LogFinding:
     )
 
 
-def _caught_up(log: Log, traces: Sequence[str], final_seq: dict[str, int]) -> bool:
-    """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch."""
-    tables = []
-    for path in traces:
-        said = read_trace(path, ("high-watermark",))
-        if len(said):
-            until = final_seq.get(said["node"][0].as_py(), -1)
-            tables.append(said.filter(pc.less_equal(said["seq"], until)))
-    marks = marks_of(largest_mark(tables))
-    if len(marks.offset) == 0 or log.end < marks.offset[0]:
+def _caught_up(log: Log, top: Marks) -> bool:
+    """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
+
+    One that begins above 0 has not: what stands below that is in a snapshot, and cannot be asked for.
+    """
+    if len(top.offset) == 0 or log.end < top.offset[0] or log.start > 0:
         return False
-    return bool(holds(log, marks)[0].any() or log.last_epoch >= marks.epoch.min())
+    return bool(holds(log, top)[0].any() or log.last_epoch >= top.epoch.min())
 
 
-def largest_mark(tables: Sequence[pa.Table]) -> pa.Table:
-    """The high-watermark rows of the largest offset, of all nodes."""
-    rows = pa.concat_tables(tables)
-    offsets = numbers(rows, "offset")
-    return rows.filter(pa.array((offsets > 0) & (offsets == offsets.max(initial=0))))
+def _largest_marks(traces: Sequence[str], until: dict[str, int]) -> Marks:
+    """The marks of the largest offset that any node said up to its final copy; until: node -> seq."""
+    found: list[tuple[int, int, bool, int]] = []
+    for path in traces:
+        said = read_trace(path, ("high-watermark",), ("offset", "hash", "epoch"))
+        offsets = np.where(numbers(said, "seq") <= until.get(Path(path).stem, -1), numbers(said, "offset"), 0)
+        largest = np.flatnonzero((offsets > 0) & (offsets == offsets.max(initial=0)))
+        rows = said.take(pa.array(largest))
+        columns = (numbers(rows, "offset"), numbers(rows, "hash", 0), present(rows, "hash"), numbers(rows, "epoch"))
+        found += zip(*(column.tolist() for column in columns), strict=True)
+    end = max((offset for offset, *_ in found), default=0)
+    rows_there = [mark for mark in found if mark[0] == end]
+    offset, hashes, known, epoch = (np.array([mark[i] for mark in rows_there]) for i in range(4))
+    return Marks(offset, hashes, known.astype(np.bool_), epoch)
 
 
 Found = tuple[str, tuple[int, ...], tuple[int, ...]]

@@ -22,14 +22,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.evidence import conclude, gaps, log_rows, node_files, not_judged, numbers, read_table
+from checkers.evidence import (
+    LogGroup,
+    conclude,
+    gaps,
+    log_groups,
+    log_rows,
+    node_files,
+    not_judged,
+    numbers,
+    read_table,
+)
 from checkers.kernels.raft import NOWHERE, Int32, Int64, Slice, compare_all, irregular, slice_of
 from checkers.verdict import Verdict, Witness
 
@@ -72,7 +82,7 @@ class RangeFinding:
 
 def _split(run: RunFiles) -> list[Part]:
     files = node_files(run.log)
-    groups = {path: _groups(path) for path in files.values()}
+    groups = {path: log_groups(pq.read_metadata(path)) for path in files.values()}
     end = max((group.last + 1 for some in groups.values() for group in some), default=0)
     parts = []
     for first in range(0, end, RANGE * RANGES_PER_PART):
@@ -82,32 +92,6 @@ def _split(run: RunFiles) -> list[Part]:
         if wanted:
             parts.append(Part(tuple(wanted), {"first": first, "stop": stop, "groups": list(wanted.values())}))
     return parts
-
-
-class _Group(NamedTuple):
-    """A row group: its number in the file, its lowest and highest offset, and its copy, -1 if it holds several."""
-
-    number: int
-    first: int
-    last: int
-    copy: int
-
-
-def _groups(path: str) -> list[_Group]:
-    """The row groups of a log that hold anything.  Raises ValueError where the writer kept no statistics."""
-    metadata = pq.read_metadata(path)
-    at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
-    groups = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        if group.num_rows == 0:
-            continue
-        offset, copy = (group.column(column).statistics for column in at)
-        if offset is None or not offset.has_min_max:
-            raise ValueError(f"{path}: row group {number} has no statistics of its offsets; write it with statistics")
-        alone = copy is not None and copy.has_min_max and copy.min == copy.max
-        groups.append(_Group(number, offset.min, offset.max, copy.min if alone else -1))
-    return groups
 
 
 def _judge(part: Part, budget: Budget) -> list[RangeFinding]:
@@ -122,7 +106,7 @@ def _judge(part: Part, budget: Budget) -> list[RangeFinding]:
     return findings
 
 
-def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[_Group]]], budget: Budget) -> RangeFinding:
+def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGroup]]], budget: Budget) -> RangeFinding:
     """Offsets first .. first + RANGE - 1 of all logs."""
     rows = sum(file.metadata.row_group(g.number).num_rows for _, file, groups in touched for g in groups)
     if rows * ENTRY_SIZE_BYTES > budget.size_bytes:
@@ -148,7 +132,7 @@ def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[_Grou
     return RangeFinding(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
 
 
-def _logs(file: pq.ParquetFile, groups: list[_Group], first: int) -> Iterator[tuple[int, Columns]]:
+def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[tuple[int, Columns]]:
     """(copy, its entries at offsets first .. first + RANGE - 1) of each log that has any there."""
     pieces: dict[int, list[Columns]] = {}
     for group in groups:

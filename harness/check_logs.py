@@ -27,10 +27,13 @@ OF_BARE_LOGS = ("log-matching",)
 OF_RUNS = (
     "log-matching",
     "committed-never-lost",
+    "high-watermark-majority",
+    "leader-completeness",
     "election-safety",
     "vote-once",
     "monotonicity",
     "state-machine-safety",
+    "snapshot-equals-prefix",
 )
 
 _DEPTH_MAX = 6

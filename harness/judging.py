@@ -24,8 +24,14 @@ from harness.registry import load_subject, load_workload
 from harness.spec import Spec
 from system_under_test.subject import Declares
 
-OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
-OF_LOGS = ("log-matching", "committed-never-lost", "history-against-log")
+OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety", "snapshot-equals-prefix")
+OF_LOGS = (
+    "log-matching",
+    "committed-never-lost",
+    "high-watermark-majority",
+    "leader-completeness",
+    "history-against-log",
+)
 OF_NODES = ("nodes-stay-up", "recovery")
 OF_ALL = ("statistics", "vacuity")
 

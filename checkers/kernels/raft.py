@@ -23,6 +23,8 @@ ABSENT = -1
 
 NOWHERE = -1
 
+_EVERYWHERE = np.iinfo(np.int64).max
+
 _BLOCK = 4096
 
 
@@ -163,6 +165,21 @@ def _same(a: Slice, b: Slice) -> bool:
     return (a.dense and b.dense) or np.array_equal(a.epochs == ABSENT, b.epochs == ABSENT)
 
 
+@kernel
+def lowest(begins: Int64, values: Int64) -> Int64:
+    """The position of the lowest value of each group, the first of several; group i begins at begins[i], the last one
+    ends with the values."""
+    found = np.empty(begins.shape[0], np.int64)
+    for group in range(begins.shape[0]):
+        stop = begins[group + 1] if group + 1 < begins.shape[0] else values.shape[0]
+        best = begins[group]
+        for i in range(begins[group] + 1, stop):
+            if values[i] < values[best]:
+                best = i
+        found[group] = best
+    return found
+
+
 def disagreements(keys: Int64, values: Int64) -> tuple[Int64, Int64]:
     """Rows that have the same key and different values: for each such key, its first row and the first row with
     another value.  Returns (rows, other rows), in order of the key."""
@@ -224,13 +241,14 @@ def beyond(offsets: Int64, is_mark: Bools, groups: Int64) -> Int64:
 
 
 class Log(NamedTuple):
-    """One log as its batches: ends int64[n] ascending (exclusive), prefix hashes at those ends, the log's end offset
-    and the epoch of its last entry (ABSENT if it is empty)."""
+    """One log as its batches: ends int64[n] ascending (exclusive), prefix hashes at those ends, the log's end offset,
+    the epoch of its last entry (ABSENT if it is empty), and its first offset (what is below is in a snapshot)."""
 
     ends: Int64
     hashes: Int64
     end: int
     last_epoch: int
+    start: int = 0
 
 
 class Marks(NamedTuple):
@@ -248,9 +266,12 @@ class Marks(NamedTuple):
 def holds(log: Log, marks: Marks) -> tuple[Bools, Bools]:
     """Per mark: (the log holds exactly this prefix, the log certainly does not hold it).
 
-    Both are False where the log reaches the mark but nothing is known of the hash there.
+    Both are False where the log reaches the mark but nothing is known of the hash there; of a log that begins above 0
+    no hash is known, for hashes begin with a log.
     """
     reaches = marks.offset <= log.end
+    if log.start > 0:
+        return np.zeros(len(marks.offset), np.bool_), ~reaches
     if len(log.ends) == 0:
         at_batch_end = np.zeros(len(marks.offset), np.bool_)
         equal = at_batch_end
@@ -287,36 +308,105 @@ def out_of_order(invoked: Int64, completed: Int64) -> tuple[int, int] | None:
     return int(np.argmax(invoked[:later])), later
 
 
-_MARK, _APPEND, _FLUSH, _TRUNCATE, _START = 0, 1, 2, 3, 4
+MARK, APPEND, FLUSH, TRUNCATE, START, OTHER = 0, 1, 2, 3, 4, 5
+"""Trace events as numbers; OTHER: any that only tells the node's epoch."""
 
 
 @kernel
-def keeps(events: Int64, offsets: Int64, holds_mark: Bools) -> tuple[Int64, Int64]:
+def keeps(events: Int64, offsets: Int64, holds_mark: Bools) -> tuple[Int64, Int64, Int64]:
     """Follow what one node must keep, through its trace in seq order.
 
-    events: 0 high watermark, 1 append, 2 flush, 3 truncate, 4 start; offsets: -1 where null.
+    events: as numbered above; offsets: -1 where null.
     holds_mark: after this row the node holds everything below its offset, and that is committed.
 
-    Returns (owed, removed), int64 per row: the row of the largest mark the node owes after this row; and, for a
-    truncation or a start that removed something owed, the row of that mark.  NOWHERE otherwise.  A start is held only
-    to what was flushed; what was rightly lost is owed no longer.
+    Returns int64 per row: (owed, the row of the largest mark the node owes after this row; removed, for a truncation or
+    a start that removed something owed, the row of that mark; flushed, the log end known durable after this row).
+    NOWHERE otherwise.  A start is held only to what was flushed; what was rightly lost is owed no longer.
     """
     count = events.shape[0]
     owed = np.full(count, NOWHERE, np.int64)
     removed = np.full(count, NOWHERE, np.int64)
+    durable = np.empty(count, np.int64)
     top = NOWHERE
     flushed = np.int64(0)
     for i in range(count):
         event, offset = events[i], offsets[i]
         if holds_mark[i] and offset > 0 and (top == NOWHERE or offset >= offsets[top]):
             top = i
-        if event == _FLUSH:
+        if event == FLUSH:
             flushed = offset
-        elif event in (_TRUNCATE, _START):
+        elif event in (TRUNCATE, START):
             if top != NOWHERE and offset < offsets[top]:
-                if event == _TRUNCATE or offset < min(flushed, offsets[top]):
+                if event == TRUNCATE or offset < min(flushed, offsets[top]):
                     removed[i] = top
                 top = NOWHERE
             flushed = min(flushed, offset)
         owed[i] = top
-    return owed, removed
+        durable[i] = flushed
+    return owed, removed, durable
+
+
+@kernel
+def reaches(events: Int64, offsets: Int64, epochs: Int64, epoch_count: int) -> tuple[Int64, Int64, np.int64, np.int64]:
+    """How far one node durably held its log, by epoch, through its trace in seq order.
+
+    events: as numbered above; offsets: -1 where null; epochs: of the batch for an append, else the node's own; all in
+    0 .. epoch_count - 1.
+
+    Returns (held, int64[epoch_count]: the largest durable log end while the node was in an epoch up to this one;
+    own, int64[epoch_count]: the largest durable log end while the node was in this epoch and the last batch of its log
+    was of it; the log end with which the trace begins, beyond everything
+    if it does not begin with a start; the epoch with which it begins).  What is not known for certain
+    makes them larger, never smaller: a recovered log counts as durable, and entries that no row told of as of the
+    node's epoch.
+    """
+    held = np.full(epoch_count, NOWHERE, np.int64)
+    own = np.full(epoch_count, NOWHERE, np.int64)
+    stack_epoch = np.empty(epoch_count + 1, np.int64)  # epochs of the batches in the log, ascending, and their ends
+    stack_end = np.empty(epoch_count + 1, np.int64)
+    depth = 0
+    now = np.int64(0)
+    end = np.int64(0)
+    durable = np.int64(0)
+    base_end = np.int64(0)
+    base_epoch = np.int64(NOWHERE)
+    for i in range(events.shape[0]):
+        event, offset = events[i], offsets[i]
+        now = max(now, epochs[i])
+        if i == 0:
+            base_end = offset if event == START else np.int64(_EVERYWHERE)
+            base_epoch = now
+        if event == APPEND or (event in (START, FLUSH) and offset > end):
+            epoch = epochs[i] if event == APPEND else now
+            while depth > 0 and stack_epoch[depth - 1] >= epoch:
+                depth -= 1
+            stack_epoch[depth], stack_end[depth] = epoch, offset
+            depth += 1
+            end = offset
+        elif event in (TRUNCATE, START):
+            while depth > 1 and stack_end[depth - 2] >= offset:
+                depth -= 1
+            if depth > 0:
+                stack_end[depth - 1] = min(stack_end[depth - 1], offset)
+            end = offset
+        if event in (START, FLUSH):
+            durable = offset
+        elif event == TRUNCATE:
+            durable = min(durable, offset)
+        held[now] = max(held[now], durable)
+        if depth > 0 and stack_epoch[depth - 1] == now:
+            own[now] = max(own[now], durable)
+    for epoch in range(1, epoch_count):
+        held[epoch] = max(held[epoch], held[epoch - 1])
+    return held, own, base_end, base_epoch
+
+
+def shared_prefix(cut_seqs: Int64, cut_offsets: Int64, one: tuple[int, int], other: tuple[int, int]) -> int:
+    """How long a log stayed the same between two moments of one node's trace.
+
+    cut_seqs, cut_offsets: every truncation and every start, in seq order.  one, other: (seq, log end) of each moment;
+    a log end of what was copied from disk may be ahead of the trace by one change.
+    """
+    (first, first_end), (last, last_end) = sorted((one, other))
+    between = cut_offsets[(cut_seqs > first) & (cut_seqs <= last)]
+    return int(min(first_end, last_end, between.min(initial=first_end)))

@@ -251,7 +251,7 @@ def test_a_committed_tail_lost_by_every_log(evidence: Evidence, tmp_path: Path) 
     rows[at]["event"] = "high-watermark"  # in place of its flush
     rows[at]["hash"] = tail["batch_hash"]
     found = invalid(evidence, tmp_path)
-    assert set(found) == {"committed-never-lost"}
+    assert set(found) == {"committed-never-lost", "high-watermark-majority", "leader-completeness"}
     kinds = [w.kind for w in found["committed-never-lost"].witnesses]
     assert kinds.count("committed entry lost") == 5 and "truncation below the high watermark" in kinds
     assert "committed prefixes differ" in kinds  # n2 committed something else up to the same offset

@@ -14,7 +14,12 @@ from toy_quorum import Evidence, Quorum
 from checkers import raft_logs
 from checkers.kernels.raft import (
     ABSENT,
+    APPEND,
+    FLUSH,
+    MARK,
     NOWHERE,
+    START,
+    TRUNCATE,
     Log,
     Marks,
     align,
@@ -222,9 +227,6 @@ def test_who_must_hold_a_mark_at_5_of_epoch_1(must: bool, end: int, last_epoch: 
     assert bool(must_hold(log([end] if end else [], [1] if end else [], last_epoch), mark(5, 3, 1))[0]) is must
 
 
-MARK, APPEND, FLUSH, TRUNCATE, START = range(5)
-
-
 @pytest.mark.parametrize(
     ("trace", "removed"),
     [
@@ -240,5 +242,5 @@ MARK, APPEND, FLUSH, TRUNCATE, START = range(5)
 )
 def test_what_a_node_must_keep(trace: list[tuple[int, int]], removed: int | None) -> None:
     events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
-    _, found = keeps(events, offsets, events == MARK)
+    _, found, _ = keeps(events, offsets, events == MARK)
     assert np.flatnonzero(found != NOWHERE).tolist() == ([] if removed is None else [removed])

@@ -36,11 +36,14 @@ def extend(prefix: int, offset: int, epoch: int, crc: int) -> int:
 OF_LOGS_AND_TRACES = (
     "history-against-log",
     "committed-never-lost",
+    "high-watermark-majority",
+    "leader-completeness",
     "log-matching",
     "election-safety",
     "vote-once",
     "monotonicity",
     "state-machine-safety",
+    "snapshot-equals-prefix",
     "nodes-stay-up",
     "recovery",
     "vacuity",
@@ -64,6 +67,7 @@ class ToyNode:
     mark: int | None = None
     applied: int = 0
     incarnation: int = 0
+    snapshot_end: int = 0
     trace: list[Row] = field(default_factory=list)
 
     def hash_at(self, end: int) -> int:
@@ -129,15 +133,18 @@ class Quorum:
 
     # What happens
 
-    def elect(self, name: str, voters: set[str] | None = None) -> bool:
-        """`name` asks `voters` (by default all nodes) for their vote in a new epoch; True if it won."""
+    def elect(self, name: str, voters: set[str] | None = None, *, fair: bool = True) -> bool:
+        """`name` asks `voters` (by default all nodes) for their vote in a new epoch; True if it won.
+
+        fair: voters refuse a candidate whose log is behind their own, as they should.
+        """
         voters = voters or set(self.nodes)
         candidate = self.nodes[name]
         epoch = max(self.nodes[v].epoch for v in voters) + 1
         granted = 0
         for voter in (self.nodes[v] for v in sorted(voters, key=lambda v: v != name)):
             voter.epoch, voter.voted_for = epoch, None
-            if voter.last() <= candidate.last():
+            if voter.last() <= candidate.last() or not fair:
                 voter.voted_for = name
                 self._say(voter, "vote", peer=name)
                 granted += 1
@@ -192,6 +199,23 @@ class Quorum:
         for follower in reached:
             if leader.mark is not None:
                 self._commit(follower, min(len(follower.log), leader.mark))
+
+    def commit_alone(self, followers: set[str] | None = None) -> int:
+        """The leader writes one entry, gives it to some followers, and calls it committed whoever has it; its mark."""
+        leader = self.nodes[str(self.leader)]
+        self._append(leader, [Entry(leader.epoch, self._crc())])
+        for follower in sorted((followers or set()) - {leader.name}):
+            self._fetch(leader, self.nodes[follower])
+        self._commit(leader, len(leader.log))
+        return len(leader.log)
+
+    def snapshot(self, name: str, peer: str | None = None, end: int | None = None) -> Row:
+        """`name` writes a snapshot of all that it applied (or fetched one that ends at `end`), and cuts its log there
+        in every later copy."""
+        node = self.nodes[name]
+        node.snapshot_end = node.applied if end is None else end
+        self._say(node, "snapshot", offset=node.snapshot_end, hash=node.hash_at(node.snapshot_end) ^ 1, peer=peer)
+        return node.trace[-1]
 
     def cut(self, away: set[str]) -> None:
         """Cut `away` off from the rest; the fault is proved to be in force."""
@@ -326,6 +350,8 @@ class Quorum:
         rows = []
         for offset, entry in enumerate(node.log):
             value = extend(value, offset, entry.epoch, entry.crc)
+            if offset < node.snapshot_end:
+                continue
             rows.append(
                 {
                     "copy": self.copy_count,
@@ -367,9 +393,17 @@ def random_run(seed: int, steps: int = 40) -> Quorum:
     """Elections, committed and uncommitted writes, stale tails, crashes, cuts and heals, in random order; at the end
     everybody has caught up."""
     quorum = Quorum(seed)
-    random = quorum.random
     quorum.elect("n1")
     quorum.replicate()
+    shake(quorum, steps)
+    quorum.write()
+    quorum.read_all()
+    return quorum
+
+
+def shake(quorum: Quorum, steps: int) -> None:
+    """Some steps in random order, from and to a state in which everybody hears the leader."""
+    random = quorum.random
     cut: set[str] = set()
     for _ in range(steps):
         match random.randrange(8):
@@ -397,9 +431,56 @@ def random_run(seed: int, steps: int = 40) -> Quorum:
                 elect_any(quorum, set(quorum.nodes))
     if cut:
         quorum.heal()
+
+
+def minority_commit(seed: int, steps: int = 20) -> tuple[Quorum, int, int]:
+    """A correct run but for one mark that a leader, cut off with at most one follower, makes without a majority; the
+    others elect another.  (the run, the epoch of that mark, the mark)."""
+    quorum = Quorum(seed)
+    quorum.elect("n1")
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.replicate()
+    leader = str(quorum.leader)
+    follower = quorum.random.choice(sorted(set(quorum.nodes) - {leader}))
+    with_it = {follower} if quorum.random.random() < 0.5 else set()
+    epoch = quorum.nodes[leader].epoch
+    quorum.cut({leader, *with_it})
+    for _ in range(quorum.random.randrange(1, 4)):
+        mark = quorum.commit_alone(with_it)
+    elect_any(quorum, set(quorum.nodes) - {leader, *with_it})
+    for _ in range(quorum.random.randrange(4)):
+        quorum.write()
+    quorum.heal()
+    shake(quorum, steps)
     quorum.write()
     quorum.read_all()
-    return quorum
+    return quorum, epoch, mark
+
+
+def unfair_leader(seed: int, steps: int = 20) -> tuple[Quorum, int]:
+    """A correct run but for one leader whose log is long enough and of an older epoch: it was cut off with a tail, and
+    is elected all the same.  (the run, the epoch it then leads)."""
+    quorum = Quorum(seed)
+    quorum.elect("n1")
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.replicate()
+    old = str(quorum.leader)
+    quorum.cut({old})
+    for _ in range(quorum.random.randrange(3, 6)):
+        quorum.write(replicate=False)
+    others = set(quorum.nodes) - {old}
+    elect_any(quorum, others)
+    quorum.write()
+    quorum.copy("before it leads again")
+    quorum.faults[-1]["heal_ordered_ns"] = quorum.faults[-1]["healed_ns"] = quorum._tick()
+    assert quorum.elect(old, fair=False)
+    quorum.replicate()
+    shake(quorum, steps)
+    quorum.write()
+    quorum.read_all()
+    return quorum, max(int(e["epoch"]) for e in quorum.elected if e["node"] == old)
 
 
 def elect_any(quorum: Quorum, voters: set[str]) -> None:
