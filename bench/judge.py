@@ -1,24 +1,30 @@
-"""How long a verdict takes: Spark's cold start, a small run, and ten million events.
+"""How long a verdict takes: Spark's cold start, sealing, and histories of every size and shape, warm.
 
-    python bench/judge.py [--rows 10000000] [--keys 100000]
+    python bench/judge.py [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
 
-Prints one line per figure; each is a single measurement on the machine as it is, so say how busy it was.
+A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
+key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
+then, and twice in process; the better of the two counts.  Memory is what a process held at its peak while it judged.
+Figures are told as `figures.py` says; say how busy the machine was.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from figures import Sheet
 
-from checkers.checker import RunFiles
+from checkers.checker import Budget, RunFiles
 from checkers.columns import HISTORY
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import Int8, Int32, Int64
@@ -27,6 +33,33 @@ from checkers.pipeline import judge_run
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
 from checkers.verdict import Validity
+from checkers.warm import load_kernels, load_rare_kernels
+
+TEN_MILLION = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """keys, from the number of events.  processes: of all keys together.  domain: values 0 to domain - 1, 0: unique.
+
+    goal_s: for ten million events on Spark.
+    """
+
+    name: str
+    keys: Callable[[int], int]
+    processes: int
+    domain: int
+    goal_s: float
+
+
+SHAPES = [
+    Shape("a key per 100 events", lambda rows: max(1, rows // 100), 50, 0, 0.6),
+    Shape("ten keys", lambda rows: 10, 50, 0, 0.6),
+    Shape("one key", lambda rows: 1, 5, 0, 1.0),
+    Shape("one key, values 0 to 4", lambda rows: 1, 5, 5, 3.0),
+]
+
+BUDGET = Budget(steps=10**10)
 
 COLD = """
 import time
@@ -45,32 +78,59 @@ spark.stop()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--processes", type=int, default=50)
+    parser.add_argument("--rows", default=str(TEN_MILLION), help="numbers of events, with commas between them")
+    names = [shape.name for shape in SHAPES]
+    parser.add_argument("--shape", action="append", choices=names, help="one shape only; may be given again")
+    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    parser.add_argument("--warm-only", action="store_true", help="leave out the cold start")
     chosen = parser.parse_args()
+    sheet = Sheet(chosen.json)
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as name:
-        small, large = Path(name) / "small", Path(name) / "large"
-        small.mkdir()
-        large.mkdir()
-        write_history(small, 24_000, 10, 10)
-        seal(small)
-        tell("cold start to the first verdict, s", lambda: cold(small))
-        tell("the same without the class-data archive, s", lambda: cold(small, archive=False))
-        write_history(large, chosen.rows, chosen.keys, chosen.processes)
+        if not chosen.warm_only:
+            folder = Path(name) / "small"
+            write_history(folder, 24_000, 10, 10, 0)
+            seal(folder)
+            sheet.add("cold start to the first verdict", 24_000, "events", cold(folder))
+            sheet.add("the same without the class-data archive", 24_000, "events", cold(folder, archive=False))
         spark = SparkJudge()
         spark.start_in_background()
-        tell(f"seal {chosen.rows} events of {chosen.keys} keys, s", lambda: timed(lambda: seal(large)))
+        load_kernels()
+        load_rare_kernels()
         spark.wait_until_started()
-        for where, judge in (("on Spark", spark), ("in process", None)):
-            for folder, what in ((small, "24000 events"), (large, f"{chosen.rows} events")):
-                for attempt in ("first", "again"):
-                    tell(f"{what} {where}, {attempt}, s", lambda f=folder, j=judge: timed(lambda: hold(f, j)))
+        for shape in SHAPES:
+            for rows in map(int, chosen.rows.split(",")):
+                if shape.name in (chosen.shape or names):
+                    measure(Path(name) / f"{shape.name}-{rows}", shape, rows, spark, sheet)
         spark.stop()
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
-def tell(what: str, measure: Callable[[], float]) -> None:
-    print(f"{what:<60} {measure():8.2f}", flush=True)
+def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: Sheet) -> None:
+    """Write, seal and judge one history, and remove it."""
+    write_history(folder, rows, shape.keys(rows), shape.processes, shape.domain)
+    goal = shape.goal_s if rows == TEN_MILLION else None
+    sealing_goal = 4.0 if rows == TEN_MILLION else None
+    sheet.add(f"seal, {shape.name}", rows, "events", timed(lambda: seal(folder)), goal=sealing_goal)
+    disk_bytes = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+    sheet.add(f"on disk, {shape.name}", rows, "events", disk_bytes / 1e6, "MB")
+    hold(folder, spark)
+    on_spark = min(timed(lambda: hold(folder, spark)) for _ in range(2))
+    sheet.add(f"linearizability on Spark, {shape.name}", rows, "events", on_spark, goal=goal)
+    hold(folder, None)
+    in_process = min(timed(lambda: hold(folder, None)) for _ in range(2))
+    sheet.add(f"linearizability in process, {shape.name}", rows, "events", in_process)
+    sheet.add(f"in process / on Spark, {shape.name}", rows, "events", in_process / on_spark, "times")
+    forget_peaks(parents())
+    hold(folder, spark)
+    above = parents()
+    workers = [
+        pid for pid, parent in above.items() if all("checkers.spark.daemon" in words_of(p) for p in (pid, parent))
+    ]
+    virtual_machines = [pid for pid in above if "java" in words_of(pid).partition(" ")[0]]
+    for who, pids in (("a worker", workers), ("the driver", [os.getpid()]), ("the virtual machine", virtual_machines)):
+        sheet.add(f"peak memory of {who}, {shape.name}", rows, "events", peak_mb(pids), "MB")
+    for path in folder.rglob("*.parquet"):
+        path.unlink()
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -80,8 +140,45 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def hold(folder: Path, spark: SparkJudge | None) -> None:
-    verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark)["linearizability"]
+    verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
     assert verdict.validity is Validity.VALID, verdict.reason
+
+
+def parents() -> dict[int, int]:
+    """This process and all that descend from it, each with its parent."""
+    above = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            above[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended meanwhile
+    mine = {os.getpid()}
+    while grown := {pid for pid, parent in above.items() if parent in mine} - mine:
+        mine |= grown
+    return {pid: above[pid] for pid in sorted(mine)}
+
+
+def words_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def forget_peaks(pids: Iterable[int]) -> None:
+    """Let the kernel measure the peaks of some processes anew (proc(5), clear_refs)."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_mb(pids: Iterable[int]) -> float:
+    """The largest peak of resident memory among some processes."""
+    peaks = [0]
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                peaks.append(int(line.split()[1]))
+    return max(peaks) * 1024 / 1e6
 
 
 def cold(folder: Path, archive: bool = True) -> float:
@@ -96,9 +193,10 @@ def cold(folder: Path, archive: bool = True) -> float:
     return float(done.stdout)
 
 
-def write_history(folder: Path, rows: int, keys: int, processes: int) -> None:
+def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int) -> None:
     """An unsealed history of correct registers, half reads, half writes, with several operations of a key at once."""
-    process, type_, f, key, value = _simulate(rows, keys, processes, 1)
+    folder.mkdir()
+    process, type_, f, key, value = _simulate(rows, keys, processes, domain, 1)
     names = pa.array([f"k{k}" for k in range(keys)])
     text = HISTORY.field("f").type
     with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
@@ -122,7 +220,7 @@ def write_history(folder: Path, rows: int, keys: int, processes: int) -> None:
 
 
 @kernel
-def _simulate(rows: int, keys: int, processes: int, seed: int) -> tuple[Int32, Int8, Int32, Int32, Int64]:
+def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> tuple[Int32, Int8, Int32, Int32, Int64]:
     """Each operation takes effect when it completes: process, type, f, key and value (-1 is null) of every event."""
     np.random.seed(seed)
     process, type_, f = np.empty(rows, np.int32), np.empty(rows, np.int8), np.empty(rows, np.int32)
@@ -136,7 +234,7 @@ def _simulate(rows: int, keys: int, processes: int, seed: int) -> tuple[Int32, I
         if asked < 0:
             type_[row], f[row], key[row] = 0, np.random.randint(2), np.random.randint(keys)
             if f[row] == 1:
-                value[row] = fresh[key[row]]
+                value[row] = np.random.randint(domain) if domain else fresh[key[row]]
                 fresh[key[row]] += 1
             open_row[p] = row
             continue
