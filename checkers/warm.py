@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +16,7 @@ from checkers.checker import RunFiles
 from checkers.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.history import Event, Type
 from checkers.judge_events import judge_events
+from checkers.kernels.record_batch import chain, find_configs, gather, scan
 from checkers.models.registers import CAS_REGISTER
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
@@ -45,6 +47,7 @@ _DECLARES = {"nodes": True, "logs": True, "traces": True, "elections": True, "fa
 
 def load_kernels() -> Verdicts:
     """Judge the few rows with every checker; the verdicts (a stale read among them) are the caller's to look at."""
+    load_reading_kernels()
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = RunFiles(Path(name))
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -63,6 +66,15 @@ def load_kernels() -> Verdicts:
 def load_rare_kernels() -> list[Verdict]:
     """The searches, which few runs need and which take long to compile: for set-up.  All verdicts are invalid."""
     return [judge_events(_VALUE_WRITTEN_TWICE, model) for model in ("cas-register", CAS_REGISTER)]
+
+
+def load_reading_kernels() -> None:
+    """Those that read logs from their bytes."""
+    nothing = np.empty(0, np.uint8)
+    batches = scan(nothing, 0, 0)[0]
+    chain(0, batches.base, batches.epoch, batches.crc)
+    configs, _ = find_configs(nothing, batches, 0, np.frombuffer(b"config", np.uint8))
+    gather(nothing, configs.name_at, configs.name_size)
 
 
 def _log_rows(node: str) -> list[dict[str, Any]]:

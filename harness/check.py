@@ -152,9 +152,16 @@ def check_logs(as_json: bool, explain: bool, folders: tuple[Path, ...]) -> None:
 
     Asks whether any two logs agree wherever they share an epoch, and whether each is in order in itself.
     """
-    from harness.check_logs import judge_logs
+    from harness.check_logs import Patience, judge_logs
 
-    _show((judged for folder in folders for judged in judge_logs(folder)), as_json, explain, None, "logs")
+    def judged() -> Iterator[Judged]:
+        patience = Patience(sys.stderr)
+        for folder in folders:
+            for each in judge_logs(folder, patience):
+                patience.done()
+                yield each
+
+    _show(judged(), as_json, explain, None, "logs")
 
 
 def judge_file(path: Path, ask: Ask, budget: Budget) -> Judged:
