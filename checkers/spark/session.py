@@ -16,8 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -27,6 +29,7 @@ from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
 from checkers.spark.node import Node
 from checkers.spark.settings import LOCAL, Settings, await_master, cluster_settings, is_local, local_settings
+from checkers.spark.shipping import Content, RemoteTask, Unreadable
 from checkers.tasks import Judged, Task, judge_task, named
 
 POLL_S = 0.1
@@ -127,11 +130,8 @@ class SparkJudge:
             return []
         if self._local:
             return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
-        judged, sent_bytes = shipping.judge_on_nodes(
-            tasks,
-            lambda some, told: self._answers(shipping.judge_remote, some, told, lambda remote: remote.task),
-            lambda done: say(done, len(tasks)),
-        )
+        with _Cluster(self._context, self._answers) as nodes:
+            judged, sent_bytes = shipping.judge_on_nodes(tasks, nodes, lambda done: say(done, len(tasks)))
         self._sent_bytes += sent_bytes
         return judged
 
@@ -256,6 +256,34 @@ class SparkJudge:
         lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line or "xception" in line]
         return (errors or lines or str(problem).splitlines() or [type(problem).__name__])[-1][:300]
+
+
+@dataclass
+class _Cluster:
+    """`shipping.Nodes` on a session.  What was shared is let go of at the end of the `with` block."""
+
+    context: Any
+    answers: Callable[..., list[Judged | Unreadable]]
+    shared: list[Any] = field(default_factory=list)
+
+    def __enter__(self) -> _Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not stopped(self.context):
+            for broadcast in self.shared:
+                broadcast.destroy()
+
+    def share(self, content: bytes) -> Content:
+        self.shared.append(self.context.broadcast(content))
+        broadcast: Content = self.shared[-1]
+        return broadcast
+
+    def run(
+        self, tasks: Sequence[RemoteTask], contents: Mapping[str, Content], progress: shipping.Progress
+    ) -> list[Judged | Unreadable]:
+        judge = partial(shipping.judge_remote, contents=contents)
+        return self.answers(judge, tasks, progress, lambda remote: remote.task)
 
 
 def _seconds(named: str, default: float) -> float:

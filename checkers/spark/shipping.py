@@ -1,8 +1,9 @@
-"""Files for nodes that cannot read them: the driver sends the bytes with the tasks.
+"""Files for nodes that cannot read them: the driver sends the bytes.
 
 On a cluster a part's paths are meant to be readable under the same name everywhere (a shared disk).  The driver marks
 every file it can read itself; a worker that finds no such file, or another one of that name, answers `Unreadable`, and
-the task is sent again with the bytes.  They are laid out under a folder of the worker's own, gone after the task.
+the task is judged again with the bytes at hand: of each file once per node, as a broadcast.  They are laid out under a
+folder of the worker's own, which is gone after the task.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from checkers.checker import Part
 from checkers.tasks import Judged, Task, judge_task, named
 
 IN_ALL_BYTES_MAX = 256 << 20
-"""What is sent for one judging, in all.  A larger run has to lie on a disk that the nodes share."""
+"""What is sent to each node for one judging.  A larger run has to lie on a disk that the nodes share."""
 
-PART_BYTES_MAX = 64 << 20
-"""What is sent for one part: a virtual machine holds it several times over."""
-
-WAVE_BYTES_MAX = 64 << 20
-"""What is sent in one job."""
+FILE_BYTES_MAX = 128 << 20
+"""The largest file that is sent: virtual machines hold it twice for a moment."""
 
 _TAIL_BYTES = 1 << 16
 
@@ -41,16 +39,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """A task as it is sent to a cluster.  contents: bytes of its files, where they have to be sent."""
+    """A task as it is sent to a cluster.  marks: of the files it names and the driver can read."""
 
     task: Task
-    marks: Mapping[str, Mark]
-    contents: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all its files."""
-        return sum(mark.size_bytes for mark in self.marks.values())
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,65 +52,65 @@ class Unreadable:
     path: str
 
 
+class Content(Protocol):
+    """The bytes of a file, wherever they are asked for: a broadcast."""
+
+    @property
+    def value(self) -> bytes: ...
+
+
 Progress = Callable[[int], None]
-Run = Callable[[Sequence[RemoteTask], Progress], Sequence[Judged | Unreadable]]
 
 
-def judge_on_nodes(tasks: Sequence[Task], run: Run, progress: Progress) -> tuple[list[Judged], int]:
-    """Judge by path, and the tasks that no path led to once more with the bytes of their files; and how many were sent.
+class Nodes(Protocol):
+    """What judges far away."""
 
-    run: does so on the cluster, calling its second argument with the number of tasks done.  What is too large to be
-    sent is a failure of its task.
+    def share(self, content: bytes) -> Content:
+        """Make the bytes of a file available to all nodes."""
+        ...
+
+    def run(
+        self, tasks: Sequence[RemoteTask], contents: Mapping[str, Content], progress: Progress
+    ) -> Sequence[Judged | Unreadable]:
+        """judge_remote(task, contents) for each; progress is called with the number done."""
+        ...
+
+
+def judge_on_nodes(tasks: Sequence[Task], nodes: Nodes, progress: Progress) -> tuple[list[Judged], int]:
+    """Judge by path, and the tasks that no path led to once more from bytes; and how many bytes each node was sent.
+
+    A task whose files are too large to be sent is a failure of its own.
     """
     marks: dict[str, Mark | None] = {}
-    by_path = [_marked(task, marks) for task in tasks]
-    answers = list(run(by_path, progress))
+    marked = [_marked(task, marks) for task in tasks]
+    answers = list(nodes.run(marked, {}, progress))
     away = [n for n, answer in enumerate(answers) if isinstance(answer, Unreadable)]
-    small = _that_fit(away, by_path)
+    if not away:
+        return [answer for answer in answers if isinstance(answer, Judged)], 0
+    sent, fitting = _that_fit(away, marked)
     done = len(tasks) - len(away)
-    for wave in _waves(small, by_path):
-        filled = [_with_contents(by_path[n]) for n in wave]
-        for n, answer in zip(wave, run(filled, _beginning_at(done, progress)), strict=True):
+    if fitting:
+        contents = {path: nodes.share(Path(path).read_bytes()) for path in sent}
+        again = nodes.run([marked[n] for n in fitting], contents, lambda more: progress(done + more))
+        for n, answer in zip(fitting, again, strict=True):
             answers[n] = answer
-        done += len(wave)
-    judged = [a if isinstance(a, Judged) else _too_large(task) for a, task in zip(answers, by_path, strict=True)]
-    return judged, sum(by_path[n].size_bytes for n in small)
+    judged = [a if isinstance(a, Judged) else _too_large(task) for a, task in zip(answers, marked, strict=True)]
+    return judged, sum(mark.size_bytes for mark in sent.values())
 
 
-def _beginning_at(done: int, progress: Progress) -> Progress:
-    return lambda more: progress(done + more)
+def judge_remote(remote: RemoteTask, contents: Mapping[str, Content]) -> Judged | Unreadable:
+    """Judge where this is called, in a worker of a cluster.  contents: of files, if they were sent.  Never raises."""
+    if contents:
+        return _judge_contents(remote, contents)
+    for path, mark in remote.marks.items():
+        if mark_of(path) != mark:
+            return Unreadable(path)
+    return judge_task(remote.task)
 
 
-def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> list[int]:
-    """Those of some tasks that may be sent, the first first."""
-    small: list[int] = []
-    left = IN_ALL_BYTES_MAX
-    for n in numbers:
-        if tasks[n].size_bytes <= min(left, PART_BYTES_MAX):
-            left -= tasks[n].size_bytes
-            small.append(n)
-    return small
-
-
-def _waves(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> Iterator[list[int]]:
-    """Some tasks in jobs of at most WAVE_BYTES_MAX."""
-    wave: list[int] = []
-    size_bytes = 0
-    for n in numbers:
-        if wave and size_bytes + tasks[n].size_bytes > WAVE_BYTES_MAX:
-            yield wave
-            wave, size_bytes = [], 0
-        wave.append(n)
-        size_bytes += tasks[n].size_bytes
-    if wave:
-        yield wave
-
-
-def _too_large(task: RemoteTask) -> Judged:
-    limits = f"at most {PART_BYTES_MAX >> 20} MiB for one part and {IN_ALL_BYTES_MAX >> 20} MiB in all"
-    words = f"its files are too large to be sent ({task.size_bytes / 2**20:.0f} MiB; {limits})"
-    where = "the nodes cannot read the run folder: put it on a disk they share"
-    return Judged(None, f"{named(task.task.part)}: {words}, and {where}", 0.0)
+def files_of(part: Part) -> list[str]:
+    """The files a part names: its paths, and the Parquet files among its parameters."""
+    return list(dict.fromkeys([*part.paths, *_parquet_in(part.params)]))
 
 
 def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
@@ -129,8 +121,28 @@ def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
     return RemoteTask(task, {path: mark for path in paths if (mark := marks[path]) is not None})
 
 
-def _with_contents(task: RemoteTask) -> RemoteTask:
-    return replace(task, contents={path: Path(path).read_bytes() for path in task.marks})
+def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, Mark], list[int]]:
+    """The files that may be sent for some tasks, and those of the tasks they are enough for; the first first."""
+    sent: dict[str, Mark] = {}
+    fitting: list[int] = []
+    left = IN_ALL_BYTES_MAX
+    for n in numbers:
+        more = {path: mark for path, mark in tasks[n].marks.items() if path not in sent}
+        size_bytes = sum(mark.size_bytes for mark in more.values())
+        if size_bytes > left or any(mark.size_bytes > FILE_BYTES_MAX for mark in more.values()):
+            continue
+        sent |= more
+        left -= size_bytes
+        fitting.append(n)
+    return sent, fitting
+
+
+def _too_large(remote: RemoteTask) -> Judged:
+    size_bytes = sum(mark.size_bytes for mark in remote.marks.values())
+    limits = f"at most {FILE_BYTES_MAX >> 20} MiB for one file and {IN_ALL_BYTES_MAX >> 20} MiB in all"
+    words = f"its files are too large to be sent ({size_bytes / 2**20:.0f} MiB; {limits})"
+    where = "the nodes cannot read the run folder: put it on a disk they share"
+    return Judged(None, f"{named(remote.task.part)}: {words}, and {where}", 0.0)
 
 
 def mark_of(path: str) -> Mark | None:
@@ -144,28 +156,13 @@ def mark_of(path: str) -> Mark | None:
         return None
 
 
-def files_of(part: Part) -> list[str]:
-    """The files a part names: its paths, and the Parquet files among its parameters."""
-    return list(dict.fromkeys([*part.paths, *_parquet_in(part.params)]))
-
-
-def judge_remote(remote: RemoteTask) -> Judged | Unreadable:
-    """Judge where this is called, in a worker of a cluster.  Never raises."""
-    if remote.contents:
-        return _judge_contents(remote)
-    for path, mark in remote.marks.items():
-        if mark_of(path) != mark:
-            return Unreadable(path)
-    return judge_task(remote.task)
-
-
-def _judge_contents(remote: RemoteTask) -> Judged:
+def _judge_contents(remote: RemoteTask, contents: Mapping[str, Content]) -> Judged:
     try:
-        with tempfile.TemporaryDirectory(prefix="krucible-shipped-", dir=_spark_folder()) as folder:
+        with tempfile.TemporaryDirectory(prefix="krucible-sent-", dir=_spark_folder()) as folder:
             moved = {path: _under(folder, path) for path in files_of(remote.task.part)}
-            for path, content in remote.contents.items():
+            for path in remote.marks:
                 Path(moved[path]).parent.mkdir(parents=True, exist_ok=True)
-                Path(moved[path]).write_bytes(content)
+                Path(moved[path]).write_bytes(contents[path].value)
             judged = judge_task(replace(remote.task, part=_moved(remote.task.part, moved)))
             for path, there in moved.items():
                 judged = replace(judged, failure=judged.failure.replace(there, path))
@@ -211,5 +208,6 @@ def _replaced(value: Any, moved: Mapping[str, str]) -> Any:
         case list():
             return [_replaced(inner, moved) for inner in value]
         case tuple():
-            return tuple(_replaced(inner, moved) for inner in value)
+            changed = [_replaced(inner, moved) for inner in value]
+            return value._make(changed) if hasattr(value, "_make") else tuple(changed)  # a NamedTuple stays one
     return value

@@ -14,12 +14,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,15 +32,11 @@ PATIENCE_S = 120.0
 
 
 class Cluster:
-    """A master and workers of one core each, on the loopback; all of them end with the `with` block.
+    """A master and workers of one core each, on the loopback; all of them end with the `with` block."""
 
-    prefix: put before the command of every worker, to take away what a machine of its own would not have.
-    """
-
-    def __init__(self, folder: Path, workers: int = 2, prefix: Sequence[str] = (), **environment: str) -> None:
+    def __init__(self, folder: Path, workers: int = 2, **environment: str) -> None:
         self.folder = folder
         self.master = f"spark://127.0.0.1:{free_port()}"
-        self.prefix = list(prefix)
         self.environment = environment
         self.processes: list[subprocess.Popen[bytes]] = []
         self.count = workers
@@ -59,10 +57,11 @@ class Cluster:
             end(process.pid)
             process.wait(PATIENCE_S)
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
+    def add_worker(self, hidden: Path | None = None) -> subprocess.Popen[bytes]:
+        """One more worker.  hidden: a folder that it finds empty, as on a machine that does not share this disk."""
         name = f"worker-{len(self.processes)}"
         options = ["--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "2g", "-d", str(self.folder / name)]
-        worker = self._start(name, self.prefix, [*options, self.master])
+        worker = self._start(name, seeing_nothing_in(hidden) if hidden else [], [*options, self.master])
         until(lambda: b"Successfully registered" in (self.folder / f"{name}.log").read_bytes(), f"{name} to register")
         return worker
 
@@ -172,6 +171,19 @@ def comparable(results: Mapping[str, Any]) -> dict[str, Any]:
     """results.json without what differs from one judging to the next: how long it took, and where it was."""
     checkers = {name: {k: v for k, v in e.items() if k != "seconds"} for name, e in results["checkers"].items()}
     return {k: v for k, v in results.items() if k != "judged_by"} | {"checkers": checkers}
+
+
+def seeing_nothing_in(folder: Path) -> list[str]:
+    """What to put before a command so that it finds a folder empty."""
+    hide = f'mount -t tmpfs none {shlex.quote(str(folder))} && exec "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", hide, "sh"]
+
+
+def can_hide_folders() -> bool:
+    """Whether this machine lets us make namespaces of mounts."""
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*seeing_nothing_in(Path("/mnt")), "true"], capture_output=True, check=False).returncode == 0
 
 
 def free_port() -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_cluster import Cluster, Driver, comparable, end, until
+from spark_cluster import Cluster, Driver, can_hide_folders, comparable, end, free_port, until
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
 from checkers.catalog import CATALOG
@@ -20,7 +23,7 @@ from checkers.spark.session import SparkJudge
 
 pytestmark = pytest.mark.spark
 
-DELAY_S = 0.25
+DELAY_S = 0.15
 """Added to each part, so that there is a middle to kill something in; the run has some forty parts."""
 
 
@@ -122,3 +125,57 @@ def test_an_executor_frozen_in_the_middle_costs_seconds(
     finally:
         end(frozen)
     assert time.monotonic() - began < 45, "Spark's own patience is two and a half minutes"
+
+
+@pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
+def test_a_node_that_cannot_read_the_run_folder_is_sent_the_bytes(
+    run: RunFiles, in_process: dict[str, Any], cluster: Cluster, driver: Driver
+) -> None:
+    cluster.workers[0].kill()
+    cluster.add_worker(hidden=run.root)
+    until(lambda: len(cluster.executors()) == 2, "the blind executor to be there")
+    until(lambda: "were sent" in driver.judge(run.root).results()["judged_by"], "a part to be sent")
+    results = driver.judge(run.root).results()
+    assert comparable(results) == in_process
+    assert "MB of files were sent, because nodes cannot read the run folder" in results["judged_by"]
+
+
+def test_a_master_that_is_not_there_costs_seconds_and_the_run_is_judged(
+    run: RunFiles, in_process: dict[str, Any], tmp_path: Path
+) -> None:
+    with Driver(master := f"spark://127.0.0.1:{free_port()}", tmp_path) as driver:
+        began = time.monotonic()
+        results = driver.judge(run.root).results()
+    assert time.monotonic() - began < 15
+    address = master.removeprefix("spark://")
+    assert results["judged_by"] == (f"in process (no Spark master answers at {master} ({address}: Connection refused))")
+    assert comparable(results) == in_process
+
+
+@pytest.mark.nightly
+def test_a_cluster_without_workers_is_given_up_and_the_run_is_judged(
+    run: RunFiles, in_process: dict[str, Any], tmp_path: Path
+) -> None:
+    with (
+        Cluster(tmp_path / "cluster", workers=0) as cluster,
+        Driver(cluster.master, tmp_path, KRUCIBLE_SPARK_START_S="8") as driver,
+    ):
+        results = driver.judge(run.root).results()
+    assert results["judged_by"].startswith(f"in process ({cluster.master} gave us no executor within 8 s: it has no ")
+    assert comparable(results) == in_process
+
+
+@pytest.mark.nightly
+def test_nodes_without_numba_are_named_and_the_run_is_judged(
+    run: RunFiles, in_process: dict[str, Any], tmp_path: Path
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    bare.chmod(0o755)
+    with (
+        Cluster(tmp_path / "cluster", workers=1) as cluster,
+        Driver(cluster.master, tmp_path, PYSPARK_PYTHON=str(bare)) as driver,
+    ):
+        results = driver.judge(run.root).results()
+    assert re.search(r"in process \(the workers on .* cannot judge: ModuleNotFoundError", results["judged_by"])
+    assert comparable(results) == in_process
