@@ -1,13 +1,17 @@
-"""Loading every kernel by judging a run of a few rows: the first time on a machine this compiles them."""
+"""Loading every kernel by judging histories of a few rows: the first time on a machine this compiles them.
+
+Each history holds a violation, so that setting a machine up also proves that its kernels find one.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,11 +20,13 @@ from checkers.checker import RunFiles
 from checkers.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.history import Event, Type
 from checkers.judge_events import judge_events
-from checkers.kernels.record_batch import chain, find_configs, gather, scan
+from checkers.kafka_log import judge_kafka_log
+from checkers.linearizability import DID_NOT_HAPPEN, OBSERVED
 from checkers.models.registers import CAS_REGISTER
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
-from checkers.verdict import Verdict
+from checkers.transactions import judge_transactions
+from checkers.verdict import Validity, Verdict
 
 _STALE_READ = [
     Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
@@ -41,13 +47,23 @@ _VALUE_WRITTEN_TWICE = [
     Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
 ]
 
+_LISTS_AT_ONCE: tuple[tuple[str, ...], ...] = (
+    ("ax1 ay1", "ax2 ay2", "rx12 ry21"),
+    ("ax1 ax2", "rx1", "rx12"),
+    ("!ax1", "ax2", "rx12"),
+    ("ax1 ry1", "ay1 rx1"),
+    ("rx ay1", "ry ax1", "rx1 ry1"),
+)
+_LISTS_IN_TURN: tuple[tuple[str, ...], ...] = (("ax1", "ax2", "rx21"), ("ax1", "rx", "rx1"))
+_REGISTERS_AT_ONCE: tuple[tuple[str, ...], ...] = (("!wx1", "=x1"), ("wx1 wy1", "=x1 =y"), ("wx1 =y1", "wy1 =x1"))
+_REGISTERS_IN_TURN: tuple[tuple[str, ...], ...] = (("wx1", "=x", "=x1"), ("wx1", "wx2", "=x2 wy1", "=x1 =y1"))
+
 _NODES = ("n1", "n2")
 _DECLARES = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
 
 
 def load_kernels() -> Verdicts:
     """Judge the few rows with every checker; the verdicts (a stale read among them) are the caller's to look at."""
-    load_reading_kernels()
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = RunFiles(Path(name))
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -63,18 +79,91 @@ def load_kernels() -> Verdicts:
         return judge_run(files, list(CATALOG.values()))
 
 
-def load_rare_kernels() -> list[Verdict]:
-    """The searches, which few runs need and which take long to compile: for set-up.  All verdicts are invalid."""
-    return [judge_events(_VALUE_WRITTEN_TWICE, model) for model in ("cas-register", CAS_REGISTER)]
+class WrongVerdict(RuntimeError):
+    """A planted violation was not found: this installation cannot be trusted."""
 
 
-def load_reading_kernels() -> None:
-    """Those that read logs from their bytes."""
-    nothing = np.empty(0, np.uint8)
-    batches = scan(nothing, 0, 0)[0]
-    chain(0, batches.base, batches.epoch, batches.crc)
-    configs, _ = find_configs(nothing, batches, 0, np.frombuffer(b"config", np.uint8))
-    gather(nothing, configs.name_at, configs.name_size)
+def compile_group(name: str) -> float:
+    """Compile the kernels of one of GROUPS, or load them; how many seconds it took.  Raises WrongVerdict."""
+    began = time.monotonic()
+    for number, verdict in enumerate(GROUPS[name]()):
+        if verdict.validity is not Validity.INVALID:
+            raise WrongVerdict(f"{name}: history {number} holds a violation and was judged {verdict.validity}")
+    return time.monotonic() - began
+
+
+def _runs() -> Iterator[Verdict]:
+    yield load_kernels()["linearizability"]
+
+
+def _searches_of_registers() -> Iterator[Verdict]:
+    for failed_cas in (DID_NOT_HAPPEN, OBSERVED):
+        yield judge_events(_VALUE_WRITTEN_TWICE, "cas-register", failed_cas=failed_cas)
+
+
+def _searches_of_objects() -> Iterator[Verdict]:
+    yield judge_events(_VALUE_WRITTEN_TWICE, CAS_REGISTER)
+
+
+def _transactions() -> Iterator[Verdict]:
+    for texts in _LISTS_AT_ONCE:
+        yield judge_transactions(_at_once(texts), "list-append")
+    for texts in _LISTS_IN_TURN:
+        yield judge_transactions(_in_turn(texts), "list-append")
+    for texts in _REGISTERS_AT_ONCE:
+        yield judge_transactions(_at_once(texts), "rw-register")
+    for texts in _REGISTERS_IN_TURN:
+        yield judge_transactions(_in_turn(texts), "rw-register", linearizable_keys=True)
+    yield judge_kafka_log(_poll_of_each_other())
+
+
+GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {
+    "checkers of runs": _runs,
+    "searches of registers": _searches_of_registers,
+    "transactions": _transactions,
+    "searches of other objects": _searches_of_objects,
+}
+"""Kernels that are compiled together, by name; those of the first group are what a run needs."""
+
+
+def _at_once(texts: Sequence[str]) -> list[Event]:
+    """Transactions of as many processes, all at the same time (see `_history`)."""
+    return _history(
+        texts, [(p, Type.INVOKE) for p in range(len(texts))] + [_end(p, text) for p, text in enumerate(texts)]
+    )
+
+
+def _in_turn(texts: Sequence[str]) -> list[Event]:
+    """Transactions of as many processes, one after another."""
+    return _history(texts, [event for p, text in enumerate(texts) for event in ((p, Type.INVOKE), _end(p, text))])
+
+
+def _end(process: int, text: str) -> tuple[int, Type]:
+    return process, Type.FAIL if text[0] == "!" else Type.OK
+
+
+def _history(texts: Sequence[str], order: Sequence[tuple[int, Type]]) -> list[Event]:
+    """Transactions like `ax1 rx1` (append 1 to x, read [1]) and `wx1 =x1` (the same of a register); `!`: it failed."""
+    told = [json.dumps([_operation(word) for word in text.lstrip("!").split()]) for text in texts]
+    return [Event(n, n, process, type_, "txn", payload=told[process]) for n, (process, type_) in enumerate(order)]
+
+
+def _poll_of_each_other() -> list[Event]:
+    """Two transactions on one partition of Kafka; each polled what the other sent."""
+    told = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
+    asked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
+    order = ((0, Type.INVOKE, asked), (1, Type.INVOKE, asked), (0, Type.OK, told), (1, Type.OK, told))
+    return [Event(n, n, p, type_, "txn", payload=json.dumps(words[p])) for n, (p, type_, words) in enumerate(order)]
+
+
+def _operation(word: str) -> list[Any]:
+    f, key, digits = word[0], word[1], [int(digit) for digit in word[2:]]
+    match f:
+        case "r":
+            return ["r", key, digits]
+        case "=":
+            return ["r", key, digits[0] if digits else None]
+    return ["append" if f == "a" else "w", key, digits[0]]
 
 
 def _log_rows(node: str) -> list[dict[str, Any]]:

@@ -1,3 +1,0 @@
-// A page of judged files: its proofs, and nothing else that moves.
-proofs();
-root.dataset.ready = 'yes';
