@@ -1,61 +1,72 @@
 """How long registers take where values repeat: the recorded etcd histories, big single keys, and a grid of hard ones.
 
-    python bench/registers.py [--operations 5000000] [--grid] [--limit-s 5]
+    python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
-Kernels are compiled before anything is measured.  CPU time of this process, best of some runs for what takes little;
-where the same history can be judged two ways in one run, their ratio is given, for it says more than either figure.
+Kernels are compiled before anything is measured.  CPU time of this process; of what takes little the smallest and the
+median of some runs.  `--json` appends one line per figure: {"figure", "value", "unit"}.  Say how busy the machine was:
+the load is printed first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import resource
+import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bench.hard_histories import VIOLATIONS, another_answer, correct_key
 from checkers.formats import read_any
 from checkers.history import Event
 from checkers.kernels import antichain, register
-from checkers.kernels.jit import kernel
-from checkers.kernels.operations import (
-    CAS,
-    KINDS,
-    NIL,
-    OPEN,
-    OTHER,
-    READ,
-    WRITE,
-    Events,
-    Int8,
-    Int32,
-    Int64,
-    Operations,
-    pair_events,
-)
+from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Int8, Operations, pair_events
 from checkers.kernels.register import Key
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "histories"
 START = np.array([NIL], np.int64)
 STEPS, SIZE_BYTES = 10**11, 2 * 10**9
+STEPS_OF_A_CELL = 40_000_000
+NAMES = {antichain.LINEARIZABLE: "valid", antichain.NO_ORDER: "invalid"}
+
+
+@dataclass
+class Figures:
+    """What was measured, on its way to a file."""
+
+    file: Path | None
+
+    def add(self, figure: str, value: float, unit: str) -> None:
+        if self.file is not None:
+            with self.file.open("a") as out:
+                out.write(json.dumps({"figure": figure, "value": value, "unit": unit}) + "\n")
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--operations", type=int, default=5_000_000)
     options.add_argument("--grid", action="store_true", help="the grid of hard histories (minutes)")
+    options.add_argument("--operations-max", type=int, default=10_000, help="of a cell of the grid")
     options.add_argument("--limit-s", type=float, default=5.0, help="what a cell of the grid may take")
+    options.add_argument("--json", type=Path, help="a file to append one line per figure to")
     given = options.parse_args()
-    etcd()
-    big_keys(given.operations)
+    figures = Figures(given.json)
+    print("load " + " ".join(f"{load:.1f}" for load in os.getloadavg()))
+    etcd(figures)
+    big_keys(given.operations, figures)
     if given.grid:
-        grid(given.limit_s)
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+        grid(given.operations_max, given.limit_s, figures)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    figures.add("registers: peak memory", peak, "GB")
+    print(f"peak memory {peak:.2f} GB")
 
 
-def etcd() -> None:
+def etcd(figures: Figures) -> None:
     """The recorded histories, from operations to verdicts in one call."""
     files = sorted((SHARED / "etcd").glob("*.log"))
     if not files:
@@ -69,18 +80,23 @@ def etcd() -> None:
         return antichain.judge_keys(operations, chosen, START, shares, SIZE_BYTES)[0]
 
     right = int((judge() == antichain.LINEARIZABLE).sum())
-    seconds = best(judge, 200)
-    print(f"etcd: {len(files)} histories, {right} linearizable, {seconds * 1e3:.3f} ms in all (goal 0.5 ms)")
+    smallest, median = timed_often(judge, 500)
+    figures.add(f"etcd: {len(files)} histories in one call, smallest of 500 runs", smallest * 1e3, "ms")
+    figures.add(f"etcd: {len(files)} histories in one call, median of 500 runs", median * 1e3, "ms")
+    print(
+        f"etcd: {len(files)} histories, {right} linearizable, "
+        f"{smallest * 1e3:.3f} ms in all, median {median * 1e3:.3f} ms (goal 0.5 ms)"
+    )
 
 
-def big_keys(operations: int) -> None:
-    """One key: unique values by zones and by search, then a small domain."""
+def big_keys(operations: int, figures: Figures) -> None:
+    """One key: unique values by zones and by search, then a small domain, valid and with one late violation."""
     for clients in (5, 10):
         size = operations // 10
         key, positions = correct_key(size, clients, 0, 0, 1)
         scratch = register.new_scratch(size, positions)
-        zones = best(lambda k=key, p=positions, s=scratch: register.judge_key(k, p, s), 3)  # type: ignore[misc]
-        search = best(lambda k=key, p=positions: judge(k, p), 3)  # type: ignore[misc]
+        zones, _ = timed_often(lambda k=key, p=positions, s=scratch: register.judge_key(k, p, s), 3)  # type: ignore[misc]
+        search, _ = timed_often(lambda k=key, p=positions: judged(k, p), 3)  # type: ignore[misc]
         print(
             f"one key, {size} operations, {clients} clients, unique values: "
             f"zones {zones:.3f} s, search {search:.3f} s, "
@@ -88,49 +104,73 @@ def big_keys(operations: int) -> None:
         )
     for clients, open_ in ((5, 0), (5, 10), (10, 0), (30, 0)):
         size = operations if clients == 5 and not open_ else operations // 10
-        key, positions = correct_key(size, clients, 5, open_, 2)
-        code, seconds = timed(key, positions)
-        goal = " (goal 3 s)" if size == 5_000_000 else ""
-        print(f"one key, {size} operations, {clients} clients, values 0-4, {open_} open: {code} {seconds:.2f} s{goal}")
+        correct = correct_key(size, clients, 5, open_, 2)
+        wrong = VIOLATIONS["taken twice"](*correct, np.random.default_rng(2))
+        for kind, (key, positions) in (("valid", correct), ("one late violation", wrong)):
+            cell = judged(key, positions)
+            what = f"one key, {size} operations, {clients} clients, values 0-4, {open_} open, {kind}"
+            figures.add(what, cell.seconds, "s")
+            goal = " (goal 3 s, from Parquet to verdict)" if size == 5_000_000 else ""
+            print(f"{what}: {cell.verdict} {cell.seconds:.2f} s, {cell.size_bytes / 1e6:.1f} MB{goal}")
 
 
-def grid(limit_s: float) -> None:
-    """Operations x clients x open x valid or one late violation; five seeds a cell, the worst counts."""
-    for operations in (100, 1000, 10_000):
+def grid(operations_max: int, limit_s: float, figures: Figures) -> None:
+    """Operations x clients x open x what is wrong; five seeds a cell, the worst counts."""
+    print(f"{'ops':>6} {'clients':>7} {'open':>4}  {'history':<18} {'seconds':>9} {'steps':>11} {'MB':>7}")
+    ways = {"valid": None, **VIOLATIONS, "another answer": another_answer}
+    undecided = 0
+    for operations in (size for size in (100, 1000, 10_000) if size <= operations_max):
         for clients in (5, 10, 30, 100):
-            for open_ in (0, 10, 30):
-                for late in (False, True):
-                    worst, codes = 0.0, set()
+            for open_ in (0, 5, 10, 30):
+                for name, spoil in ways.items():
+                    cells = []
                     for seed in range(5):
                         key, positions = correct_key(operations, clients, 5, min(open_, operations // 10), seed)
-                        if late:
-                            spoil(key, seed)
-                        code, seconds = timed(key, positions, 20_000_000)
-                        worst, codes = max(worst, seconds), codes | {code}
-                    said = "" if worst <= limit_s and "no verdict" not in codes else "   <- not decided in time"
-                    kind = "one late violation" if late else "valid"
-                    print(f"{operations:>6} {clients:>4} {open_:>3} {kind:<18} {worst:8.3f} s {sorted(codes)}{said}")
+                        if spoil is not None:
+                            key, positions = spoil(key, positions, np.random.default_rng(seed))
+                        cells.append(judged(key, positions, STEPS_OF_A_CELL))
+                    worst = max(cell.seconds for cell in cells)
+                    steps, size = max(cell.steps for cell in cells), max(cell.size_bytes for cell in cells)
+                    verdicts = {cell.verdict for cell in cells}
+                    late = worst > limit_s or not verdicts <= {"valid", "invalid"}
+                    undecided += late
+                    if name in VIOLATIONS:
+                        assert "valid" not in verdicts, (operations, clients, open_, name)
+                    elif name == "valid":
+                        assert "invalid" not in verdicts, (operations, clients, open_)
+                    what = f"{operations:>6} {clients:>7} {open_:>4}  {name:<18}"
+                    figures.add(f"grid: {' '.join(what.split())}", worst, "s")
+                    mark = "  <- not decided in time: " + ", ".join(sorted(verdicts)) if late else ""
+                    print(f"{what} {worst:9.4f} {steps:>11} {size / 1e6:7.1f}{mark}", flush=True)
+    figures.add(f"grid: cells not decided within {limit_s:g} s", undecided, "cells")
+    print(f"{undecided} cells not decided within {limit_s:g} s and {SIZE_BYTES / 1e9:g} GB")
 
 
-def judge(key: Key, positions: int, steps: int = STEPS) -> int:
-    return int(antichain.judge_key(key, positions, START, steps, SIZE_BYTES)[0])
+@dataclass(frozen=True)
+class Cell:
+    """What became of one history."""
+
+    verdict: str
+    seconds: float
+    steps: int
+    size_bytes: int
 
 
-def timed(key: Key, positions: int, steps: int = STEPS) -> tuple[str, float]:
+def judged(key: Key, positions: int, steps_max: int = STEPS) -> Cell:
     began = time.process_time()
-    code = judge(key, positions, steps)
-    names = {antichain.LINEARIZABLE: "valid", antichain.NO_ORDER: "invalid"}
-    return names.get(code, "no verdict"), time.process_time() - began
+    code, _, steps, size = antichain.measure_key(key, positions, START, steps_max, SIZE_BYTES)
+    return Cell(NAMES.get(int(code), "no verdict"), time.process_time() - began, int(steps), int(size))
 
 
-def best(work: Callable[[], object], times: int) -> float:
+def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:
+    """Seconds: the smallest and the median."""
     work()
     seconds = []
     for _ in range(times):
-        began = time.process_time()
+        began = time.perf_counter()
         work()
-        seconds.append(time.process_time() - began)
-    return min(seconds)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds), statistics.median(seconds)
 
 
 def as_one(histories: list[list[Event]]) -> Operations:
@@ -151,77 +191,6 @@ def as_one(histories: list[list[Event]]) -> Operations:
         np.zeros(len(rows), np.int8),
     )
     return pair_events(events, len(histories), highest * len(histories))
-
-
-def correct_key(operations: int, clients: int, domain: int, open_: int, seed: int) -> tuple[Key, int]:
-    """A register's history correct by construction; domain 0: unique values, and then a cas expects what it finds."""
-    kind, a, b, call, ret, positions = _simulated(operations, clients, domain, open_, seed)
-    kept = kind >= 0
-    return Key(kind[kept], a[kept], b[kept], call[kept], ret[kept]), positions
-
-
-@kernel
-def _simulated(
-    operations: int, clients: int, domain: int, open_: int, seed: int
-) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
-    """A third each of reads, writes and cas; a cas that does not match is left out (kind -1)."""
-    np.random.seed(seed)
-    kind = np.empty(operations, np.int8)
-    a = np.empty(operations, np.int64)
-    b = np.full(operations, NIL, np.int64)
-    call = np.empty(operations, np.int32)
-    ret = np.full(operations, OPEN, np.int32)
-    current = np.full(clients, -1, np.int64)
-    effective = np.zeros(clients, np.bool_)
-    register_holds = np.int64(NIL)
-    asked = done = position = left_open = 0
-    while done < operations:
-        c = np.random.randint(clients)
-        op = current[c]
-        if op < 0:
-            if asked == operations:
-                continue
-            op = asked
-            asked += 1
-            kind[op] = np.random.randint(3)
-            a[op] = np.random.randint(domain) if domain else op
-            if kind[op] == CAS:
-                b[op] = np.random.randint(domain) if domain else op
-                if not domain:
-                    a[op] = register_holds
-            call[op] = position
-            position += 1
-            current[c] = op
-            effective[c] = False
-        elif not effective[c]:
-            effective[c] = True
-            if kind[op] == READ:
-                a[op] = register_holds
-            elif kind[op] == WRITE:
-                register_holds = a[op]
-            elif register_holds == a[op] and a[op] != b[op]:
-                register_holds = b[op]
-            elif register_holds == a[op]:
-                kind[op] = READ
-            else:
-                kind[op] = -1
-        else:
-            crash = left_open < open_ and op > (left_open + 1) * operations // (open_ + 1)
-            if crash and (kind[op] == WRITE or kind[op] == CAS):
-                left_open += 1
-            else:
-                ret[op] = position
-                position += 1
-            current[c] = -1
-            done += 1
-    return kind, a, b, call, ret, position
-
-
-def spoil(key: Key, seed: int) -> None:
-    """One late read answers what nobody wrote: certainly wrong, and no order before it is ruled out by it."""
-    rng = np.random.default_rng(seed)
-    reads = np.flatnonzero((key.kind == READ) & (key.ret != OPEN))
-    key.a[int(rng.choice(reads[int(len(reads) * 0.85) : int(len(reads) * 0.95) + 1]))] = 999
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from checkers.raft_majority import HELD_BY_MAJORITY
 from checkers.raft_progress import MONOTONICITY, STATE_MACHINE_SAFETY
 from checkers.raft_snapshots import SNAPSHOT_PREFIX
 from checkers.statistics import STATISTICS
+from checkers.transactions.checker import LIST_APPEND, RW_REGISTER
 from checkers.vacuity import VACUITY
 
 _IN_ORDER = (
@@ -35,3 +36,6 @@ _IN_ORDER = (
 )
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
+
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER)}
+"""Checkers of one kind of history each, which judge a run only where its workload names them."""

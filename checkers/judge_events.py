@@ -30,7 +30,7 @@ from checkers.history import CREATE, NEMESIS, Event, Type
 from checkers.model_search import judge_object
 from checkers.models import append_log, counter, mutex, queue, sets
 from checkers.models.kv import KV
-from checkers.models.model import Model, Operation, Rows, WrongOperation, operations_of
+from checkers.models.model import Model, Operation, Rows, WrongOperation, facts_of, operations_of
 from checkers.seal import write_buckets
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
@@ -179,9 +179,23 @@ def _mutex(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Find
         return _Finding(steps=len(operations))
     involved = [o for pair in clash for o in pair if o is not None]
     one, other = (pair[0] for pair in clash)
+    first, later = sorted((one, other), key=lambda o: o.ret or 0)
     held = f"processes {one.process} and {other.process} both held the lock"
     words = f"{held} (acquired at indices {one.ret} and {other.ret})"
-    return _Finding([Witness("held twice", words, rows(involved), facts={"key": one.key})], steps=len(operations))
+    facts = facts_of(
+        involved, later, f"no answer before process {first.process} had released the lock", _why_twice(clash)
+    )
+    return _Finding([Witness("held twice", words, rows(involved), facts=facts)], steps=len(operations))
+
+
+def _why_twice(clash: Sequence[mutex.Pair]) -> str:
+    """Which spans of the two cannot be put one after the other."""
+    spans = [
+        f"process {acquire.process} held it from index {acquire.ret} on, "
+        + (f"and asked to release it at index {release.call}" if release is not None else "and never released it")
+        for acquire, release in clash
+    ]
+    return f"Certainly {' and '.join(spans)}: neither can be put before the other"
 
 
 def _set(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
@@ -200,7 +214,9 @@ def _unique_ids(operations: Sequence[Operation], budget: Budget, rows: Rows) -> 
             raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
         if operation.returned and first.setdefault(operation.output, operation) is not operation:
             words = f"the id {operation.output!r} was handed out twice"
-            return _Finding([Witness("duplicate", words, rows([first[operation.output], operation]))])
+            both = [first[operation.output], operation]
+            facts = facts_of(both, operation, "an id that nobody had been given")
+            return _Finding([Witness("duplicate", words, rows(both), facts=facts)])
     return _Finding(steps=len(operations))
 
 

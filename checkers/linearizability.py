@@ -27,7 +27,7 @@ from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.history import MalformedHistory
 from checkers.kernels import antichain, register
 from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OTHER_FUNCTION, Int8, Operations
-from checkers.rows import function_names
+from checkers.rows import functions_besides
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
@@ -82,6 +82,7 @@ class _Found:
         self.keys = self.operations = self.steps = 0
         self.wrong: list[tuple[str, int, int | None]] = []  # name, number, and where the search was certain
         self.unknown: list[tuple[str, str]] = []
+        self.strange: dict[str, list[str]] | None = None  # of keys asked for what no register does, once needed
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
         """Judge keys number `first` to `end` - 1.  search: budget of the search, for all of them."""
@@ -94,8 +95,7 @@ class _Found:
         for k in codes.nonzero()[0].tolist():
             name = self.bucket.keys[first + k]
             if k not in searched and codes[k] < register.FIRST_INVALID:
-                why = _why_unknown(self.bucket, name, int(codes[k]), int(ops.unfit[k]), self.budget)
-                self.unknown.append((name, why))
+                self.unknown.append((name, self.why_unknown(name, int(codes[k]), int(ops.unfit[k]))))
             elif k not in searched:
                 self.wrong.append((name, first + k, None))
             elif searched[k].code == antichain.NO_ORDER:
@@ -107,6 +107,16 @@ class _Found:
         name = self.bucket.keys[k]
         sentence = f"key {name}: its operations need {needed_bytes} bytes and the budget is {self.budget.size_bytes}"
         self.unknown.append((name, sentence))
+
+    def why_unknown(self, key: str, code: int, unfit: int) -> str:
+        """Why one key could not be judged, as a sentence."""
+        if code == register.OUT_OF_STEPS:
+            return f"key {key}: the budget of {self.budget.steps} steps ran out"
+        if unfit == OTHER_FUNCTION:
+            if self.strange is None:
+                self.strange = functions_besides(self.bucket.history, KINDS)
+            return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
+        return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
     def finding(self) -> BucketFinding:
         """With a witness for each of the first keys found wrong, in alphabetical order."""
@@ -197,16 +207,6 @@ def _ran_out(key: str, code: int, budget: Budget) -> str:
     if code == antichain.OUT_OF_BYTES:
         return f"key {key}: more than {budget.size_bytes} bytes of possible orders, as many as the budget allows"
     return f"key {key}: the budget of {budget.steps} steps ran out"
-
-
-def _why_unknown(bucket: Bucket, key: str, code: int, unfit: int, budget: Budget) -> str:
-    """Why one key could not be judged, as a sentence."""
-    if code == register.OUT_OF_STEPS:
-        return f"key {key}: the budget of {budget.steps} steps ran out"
-    if unfit == OTHER_FUNCTION:
-        strange = [name for name in function_names(bucket.history, key) if name not in KINDS]
-        return f"key {key}: {', '.join(strange)} is not an operation of a register"
-    return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
 
 LINEARIZABILITY = Checker(

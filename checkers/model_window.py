@@ -7,13 +7,14 @@ in its place.  The history ends at the first answer that no order explains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 from checkers import search
 from checkers.checker import Budget
 from checkers.model_search import cut_at, judge_object
-from checkers.models.model import Model, Operation, Rows, State
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, letter
 from checkers.verdict import Witness
 
 SEARCHED_MAX = 60
@@ -21,6 +22,8 @@ SEARCHED_MAX = 60
 
 CONFIGURATIONS_MAX = 20_000
 STATES_MAX = 50
+CANDIDATES_MAX = 100
+ANSWERS_TOLD = 4
 
 
 class Disagreement(AssertionError):
@@ -41,18 +44,38 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
     again = _impossible(model, window, states) if len(window) <= SEARCHED_MAX else None
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
-    told = [model.describe(o) for o in window]
+    letters = {o.call: letter(place) for place, o in enumerate(window)}
+    answered = {o.call for o in operations if o.returned}
+    told = [f"{letters[o.call]}: {_told(model, o, o.call in answered)}" for o in window]
     before = [_words(state) for state in states[:6]]
     name = "" if culprit.key is None else f" on {culprit.key}"
     summary = f"No order of the operations{name} explains {model.describe(culprit)} (index {index})"
-    why = [f"Before this window it held {' or '.join(before)}"] if len(window) < len(cut) else []
+    more = f" or one of {len(states) - 6} other states" if len(states) > 6 else ""
+    why = [f"Before this window it held {' or '.join(before)}{more}"] if len(window) < len(cut) else []
     why += told
     if again:
         why.append(
             f"An independent search tried every order of these {len(window)} operations and found none that fits"
         )
-    facts = {"key": culprit.key, "states_before": before, "why": why, "rejudged": bool(again), "model": model.name}
+    facts: dict[str, Any] = {
+        "key": culprit.key,
+        "states_before": before,
+        "why": why,
+        "expected": _expected(model, operations, window, states, culprit),
+        "letters": {str(call): name for call, name in letters.items()},
+        "culprit": letters[culprit.call],
+        "rejudged": bool(again),
+        "model": model.name,
+    }
+    if len(window) <= SEARCHED_MAX and (order := _longest_order(model, window, states)) is not None:
+        facts["order"] = order
     return Witness("no order", summary, as_rows(window), facts=facts)
+
+
+def _told(model: Model, operation: Operation, answered: bool) -> str:
+    if answered and not operation.returned:
+        return f"{operation.f} of {_words(operation.input)}, answered only afterwards"
+    return model.describe(operation)
 
 
 def _first_impossible(model: Model, operations: Sequence[Operation], certain: int, budget: Budget) -> int:
@@ -113,6 +136,63 @@ def _drop_observers(
         if _impossible(model, without, states):
             kept = without
     return kept
+
+
+def _expected(
+    model: Model,
+    operations: Sequence[Operation],
+    window: Sequence[Operation],
+    states: Sequence[State],
+    culprit: Operation,
+) -> str:
+    """What would have been right: other answers of which the same window can be explained, by trying."""
+    without = [replace(o, output=None, ret=None) if o is culprit else o for o in window]
+    candidates: list[Hashable] = [*_reachable(model, without, states), *(o.input for o in window), None]
+    earlier = [o for o in reversed(operations) if o.call < culprit.call]
+    candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
+    right: list[Hashable] = []
+    for candidate in list(dict.fromkeys(c for c in candidates if c != culprit.output))[:CANDIDATES_MAX]:
+        other = [replace(o, output=candidate) if o is culprit else o for o in window]
+        try:
+            if len(window) <= SEARCHED_MAX and _impossible(model, other, states) is False:
+                right.append(candidate)
+        except Exception:  # noqa: BLE001 - an answer of a shape that the user's `step` never meets proves nothing
+            continue
+    if not right:
+        return "a refusal, or no answer yet"
+    more = f" or one of {len(right) - ANSWERS_TOLD} others" if len(right) > ANSWERS_TOLD else ""
+    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}"
+
+
+def _longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
+    """The legal order that puts the most answered operations in place, from any of the states; None if there are too
+    many to try.  Operations are taken as they are named in `window`, states in words."""
+    best: tuple[int, tuple[int, ...], State] = (-1, (), None)
+    tried = 0
+    for begins in states:
+        seen: set[tuple[int, State]] = set()
+        waiting: list[tuple[int, State, tuple[int, ...], int]] = [(0, begins, (), 0)]
+        while waiting:
+            done, state, path, placed = waiting.pop()
+            if (tried := tried + 1) > CONFIGURATIONS_MAX:
+                return None
+            if placed > best[0]:
+                best = (placed, path, begins)
+            left = [i for i in range(len(window)) if not done >> i & 1]
+            first_ret = min((ret for i in left if (ret := window[i].ret) is not None), default=None)
+            for i in left:
+                if first_ret is not None and window[i].call > first_ret:
+                    continue
+                after = model.step(state, window[i])
+                if after is REFUSED or (done | 1 << i, after) in seen:
+                    continue
+                seen.add((done | 1 << i, after))
+                waiting.append((done | 1 << i, after, (*path, i), placed + window[i].returned))
+    state, steps = best[2], []
+    for i in best[1]:
+        state = model.step(state, window[i])
+        steps.append({"call": window[i].call, "holds": _words(state)})
+    return {"begins": _words(best[2]), "steps": steps}
 
 
 def _given(operations: Sequence[Operation]) -> list[search.Operation]:

@@ -32,8 +32,11 @@ Ops = npt.NDArray[np.int64]
 SEARCHED_MAX = 400
 """Windows of more operations are not put before the independent search, and say so."""
 
-CANDIDATES_MAX = 40
-"""How many of the latest values are tried as the answer that would have been right."""
+CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
+"""How many of the latest values are tried as the answer that would have been right: as many as ..."""
+
+CANDIDATE_OPERATIONS_MAX = 20_000_000
+"""... make the kernel look at so many operations."""
 
 
 class Disagreement(AssertionError):
@@ -281,7 +284,8 @@ def as_value(number: int) -> int | None:
 
 def _right_answers(key: Key, limit: int, culprit: int) -> tuple[int | None, ...]:
     """What the culprit might have found there, latest first."""
-    makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-CANDIDATES_MAX:][::-1]
+    tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
+    makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]
     values = [int(key.b[op] if key.kind[op] == CAS else key.a[op]) for op in makers] + [NIL]
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ

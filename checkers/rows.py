@@ -5,7 +5,7 @@ A row's number is its index; `history.parquet` has row groups, so that a handful
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,19 @@ def read_rows(history: Path, rows: Sequence[int], columns: Sequence[str] = HISTO
     return [found[int(row)] for row in rows]
 
 
-def function_names(history: Path, key: str) -> list[str]:
-    """What clients asked of one key, each f once, sorted."""
-    mine = (pc.field("key") == key) & (pc.field("type") == int(Type.INVOKE)) & (pc.field("process") >= 0)
-    table = pq.read_table(history, columns=["f"], filters=mine)
-    return sorted(set(table.column("f").cast(pa.string()).to_pylist()) - {CREATE})
+def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[str]]:
+    """What clients asked of keys besides reading, writing and the like (`known`) and making them: names by key, sorted.
+
+    About 0.05 s per million events.
+    """
+    asked = (pc.field("type") == int(Type.INVOKE)) & (pc.field("process") >= 0)
+    table = pq.read_table(history, columns=["key", "f"], filters=asked)
+    table = table.set_column(1, "f", table.column("f").cast(pa.string()))
+    strange = pc.invert(pc.is_in(table.column("f"), value_set=pa.array([*known, CREATE])))
+    found: dict[str, list[str]] = {}
+    for row in table.filter(strange).group_by(["key", "f"]).aggregate([]).to_pylist():
+        found.setdefault(row["key"], []).append(row["f"])
+    return {key: sorted(names) for key, names in found.items()}
 
 
 def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> Row | None:

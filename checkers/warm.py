@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,6 +22,7 @@ from checkers.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.history import Event, Type
 from checkers.judge_events import judge_events
 from checkers.kafka_log import judge_kafka_log
+from checkers.kernels.record_batch import chain, find_configs, gather, scan
 from checkers.linearizability import DID_NOT_HAPPEN, OBSERVED
 from checkers.models.registers import CAS_REGISTER
 from checkers.pipeline import Verdicts, judge_run
@@ -64,6 +66,7 @@ _DECLARES = {"nodes": True, "logs": True, "traces": True, "elections": True, "fa
 
 def load_kernels() -> Verdicts:
     """Judge the few rows with every checker; the verdicts (a stale read among them) are the caller's to look at."""
+    load_reading_kernels()
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = RunFiles(Path(name))
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -77,6 +80,15 @@ def load_kernels() -> Verdicts:
         pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies)
         files.outcome.write_text(json.dumps({"declares": _DECLARES}))
         return judge_run(files, list(CATALOG.values()))
+
+
+def load_reading_kernels() -> None:
+    """Those that read logs from their bytes."""
+    nothing = np.empty(0, np.uint8)
+    batches = scan(nothing, 0, 0)[0]
+    chain(0, batches.base, batches.epoch, batches.crc)
+    configs, _ = find_configs(nothing, batches, 0, np.frombuffer(b"config", np.uint8))
+    gather(nothing, configs.name_at, configs.name_size)
 
 
 class WrongVerdict(RuntimeError):

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
-from checkers.pipeline import judge_run
+from checkers.pipeline import Progress, judge_run
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from harness.collect import copies_of
 from harness.judged_file import Judged
@@ -36,12 +38,14 @@ OF_RUNS = (
     "snapshot-equals-prefix",
 )
 
+PATIENCE_S = 2.0
+QUIET_S = 10.0
 _DEPTH_MAX = 6
 _LINKED = ("trace", "test.json", "outcome.json", "faults.json")
 
 
-def judge_logs(folder: Path) -> Iterator[Judged]:
-    """One verdict for a folder, over all that its checkers say (`details` has each)."""
+def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]:
+    """One verdict for a folder, over all that its checkers say (`details` has each); say: hears how far it is."""
     folder = folder.resolve()
     is_run = (folder / "copies.json").exists()
     copies = copies_of(folder) if is_run else data_directories(folder)
@@ -55,12 +59,43 @@ def judge_logs(folder: Path) -> Iterator[Judged]:
             if (folder / linked).exists():
                 (root / linked).symlink_to(folder / linked)
         try:
-            write_tables(root, copies, _started(folder))
+            write_tables(root, copies, _started(folder), say)
         except OSError as problem:
             yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
-        verdicts = judge_run(RunFiles(root), [CATALOG[checker] for checker in (OF_RUNS if is_run else OF_BARE_LOGS)])
+        checkers = [CATALOG[checker] for checker in (OF_RUNS if is_run else OF_BARE_LOGS)]
+        verdicts = judge_run(RunFiles(root), checkers, progress=say)
     yield Judged(str(folder), _together(verdicts))
+
+
+class Patience:
+    """Tells how far a judgement is on stderr, where it takes longer than PATIENCE_S: one line that changes on a
+    terminal, else a line now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + PATIENCE_S
+        self._shown = False
+
+    def __call__(self, words: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._stream.isatty():
+            self._next = now + 0.2
+            self._stream.write(f"\r\x1b[K{words}")
+            self._shown = True
+        else:
+            self._next = now + QUIET_S
+            self._stream.write(f"{words}\n")
+        self._stream.flush()
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
 
 
 def data_directories(folder: Path) -> list[Collected]:

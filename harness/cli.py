@@ -247,6 +247,17 @@ def _explain(problem: Exception) -> None:
         click.echo("krucible: a mistake of the harness itself; what the run had recorded is kept", err=True)
 
 
+def _draw_first(results: dict[str, Any]) -> None:
+    """The first witness of an invalid run, drawn; all of them, with their reasons, are in the report."""
+    from harness.terminal import show_witness
+
+    bad = [entry for entry in results["checkers"].values() if entry["verdict"] == "invalid" and entry["witness"]]
+    if bad:
+        click.echo()
+        show_witness(bad[0]["witness"][0], compact=True)
+        click.echo()
+
+
 def _tell(console: Console, results: dict[str, Any]) -> None:
     """The verdict at the end, and its exit code."""
     verdict = results["verdict"]
@@ -258,6 +269,7 @@ def _tell(console: Console, results: dict[str, Any]) -> None:
         console.print(why, highlight=False, markup=False)
     console.print()
     console.print(results.get("summary", verdict), highlight=False, markup=False, style=_COLOUR[verdict])
+    _draw_first(results)
     console.print(f"report: {results['report']}", highlight=False, markup=False)
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
     raise click.exceptions.Exit(results["exit_code"])

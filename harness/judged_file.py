@@ -6,18 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.verdict import Verdict
+from harness.report.words import shorten
+
+LINE_MAX = 2000
+"""Characters of a line; values of a history may be long, or hold line ends and worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One file.  error: why it could not be read; then the verdict is unknown."""
+    """One file.  error: why it could not be read; then the verdict is unknown.  model: as it was asked for."""
 
     file: str
     verdict: Verdict
     error: str = ""
+    model: str = ""
 
     def to_json(self) -> dict[str, Any]:
         entry = {"file": self.file, **self.verdict.to_json()}
+        entry |= {"model": self.model} if self.model else {}
         return entry | ({"error": self.error} if self.error else {})
 
     def in_words(self) -> str:
@@ -26,4 +32,4 @@ class Judged:
         if verdict.witnesses:
             first = verdict.witnesses[0]
             why = first.summary if first.summary.startswith(first.kind) else f"{first.kind}: {first.summary}"
-        return f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else "")
+        return shorten(f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else ""), LINE_MAX)

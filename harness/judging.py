@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.catalog import CATALOG
+from checkers.catalog import BY_MODEL, CATALOG
 from checkers.checker import Checker, RunFiles
 from checkers.mutation import Mutant, mutants
 from checkers.pipeline import judge_run, write_results
@@ -41,7 +41,7 @@ def checkers_for(spec: Spec, declares: Declares) -> list[Checker]:
     names = set(load_workload(spec).checkers) | set(OF_ALL)
     for declared, some in ((declares.traces, OF_TRACES), (declares.logs, OF_LOGS), (declares.nodes, OF_NODES)):
         names.update(some if declared else ())
-    return [checker for name, checker in CATALOG.items() if name in names]
+    return [checker for name, checker in (BY_MODEL | CATALOG).items() if name in names]
 
 
 def judge(

@@ -37,6 +37,9 @@ _CHARS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
 DEPTH_LIMIT = 100
 """Nesting beyond this is damage, not data."""
 
+DIGITS_LIMIT = 1000
+"""Of one number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -119,14 +122,14 @@ class _Reader:
             case "open":
                 return self._collection(text, depth)
             case "string":
-                return _ESCAPE.sub(_unescape, text[1:-1])
+                return self._whole(_ESCAPE.sub(_unescape, text[1:-1]))
             case "number":
-                return _number(text)
+                return self._number(text)
             case "tag":
                 return self.value(self.required(), depth + 1)
             case "char":
                 word = text[1:]
-                return _CHARS.get(word) or (chr(int(word[1:], 16)) if len(word) == 5 else word)
+                return _CHARS.get(word) or self._whole(chr(int(word[1:], 16)) if len(word) == 5 else word)
             case "name":
                 return _NAMED[text] if text in _NAMED else text.removeprefix(":")
         raise self._damage(f"unexpected {text!r}")
@@ -148,17 +151,27 @@ class _Reader:
         except TypeError as problem:
             raise self._damage("a map's key is a collection") from problem
 
+    def _number(self, text: str) -> int | float:
+        digits = text.rstrip("NM")
+        if len(digits) > DIGITS_LIMIT:
+            raise self._damage(f"a number of more than {DIGITS_LIMIT} digits")
+        return float(digits) if any(c in digits for c in ".eE") else int(digits)
+
+    def _whole(self, text: str) -> str:
+        """Text whose escapes named halves of characters, as Java does, put together."""
+        if not any("\ud800" <= c <= "\udfff" for c in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as problem:
+            raise self._damage("half of a character (a surrogate) that has no other half") from problem
+
     def _count_lines(self) -> None:
         self.line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")
-
-
-def _number(text: str) -> int | float:
-    digits = text.rstrip("NM")
-    return float(digits) if any(c in digits for c in ".eE") else int(digits)
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -5,7 +5,8 @@ no integers go into `payload` as JSON.  A nemesis' process (a keyword) becomes N
 
 What the texts leave open and how it is read: a value `[a b]` of a cas is (expected, new); `[k v]` of another operation
 is a key and its value only if the map says so with `:key` (tuples of `independent` tests write `[k v]` themselves, and
-no text tells them apart from a list, so a caller asks for it with `keyed=True`).
+no text tells them apart from a list, so a caller asks for it with `keyed=True`).  The `:rebalance-log` of a Kafka test
+(the partitions that came or went in an operation) becomes a `["rebalance", keys]` at the end of its value.
 """
 
 from __future__ import annotations
@@ -19,9 +20,17 @@ from typing import Any
 from checkers.formats.edn import Form, read_forms, read_items
 from checkers.history import NEMESIS, Event, MalformedHistory, Type
 
+TRANSACTION = "txn"
+"""The f of operations that name none: histories of Elle."""
+
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 _LOG_LINE = re.compile(r"^INFO\s+jepsen\.util\s+-\s+(?P<operation>\S+\s+:\w+\s+:\S+(?:\s+.*)?)$")
+_LIKE_AN_OPERATION = re.compile(
+    r"^INFO.*jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b"
+)
+"""What an operation looks like though something of it is damaged, or though it is EDN among lines of a log."""
 _INT64 = range(-(2**63), 2**63)
+_INT32 = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +59,21 @@ def _operations(forms: Iterable[Form]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and line.strip():
+            raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
         match = _LOG_LINE.match(line.rstrip())
         if match is None:
-            if line.startswith("INFO") and "jepsen.util" in line and "\t:" in line:
-                raise MalformedHistory(f"line {number}: an operation is cut off: {line!r:.60}")
+            if _LIKE_AN_OPERATION.search(line):
+                raise MalformedHistory(f"line {number}: an operation is damaged or cut off: {line!r:.60}")
             continue
         try:
             values = [form.value for form in read_forms(match["operation"])]
         except MalformedHistory as damage:
             raise MalformedHistory(f"line {number}: {str(damage).partition(': ')[2]}") from damage
+        if len(values) not in (3, 4):
+            raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
         process, type_, f, *rest = values
         yield number, {"process": process, "type": type_, "f": f, "value": rest[0] if rest else None}
 
@@ -72,7 +86,10 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
         value, key = operation.get("value"), operation.get("key")
         if keyed and key is None and isinstance(value, list) and len(value) == 2:
             key, value = value
-        number, number2, payload = _columns(str(operation.get("f", "txn")), value)
+        f = operation.get("f", TRANSACTION)
+        if not isinstance(f, str):
+            raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
+        number, number2, payload = _columns(f, _with_rebalances(operation, value))
         yield Line(
             line,
             Event(
@@ -80,14 +97,28 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 time_ns=_integer(operation.get("time"), 0),
                 process=_process(operation, line),
                 type=type_,
-                f=str(operation.get("f", "txn")),
-                key=None if key is None else str(key),
+                f=f,
+                key=None if key is None else _key(key),
                 value=number,
                 value2=number2,
                 payload=payload,
                 error=_error(operation, value),
             ),
         )
+
+
+def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
+    """The value, and after it what the operation says of rebalances, if both are as in a Kafka test."""
+    log = operation.get("rebalance-log")
+    if not isinstance(value, list) or not isinstance(log, list):
+        return value
+    moved = [entry["keys"] for entry in log if isinstance(entry, dict) and isinstance(entry.get("keys"), list)]
+    keys = [key for some in moved for key in some]
+    return [*value, ["rebalance", keys]] if keys else value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
 
 
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
@@ -107,11 +138,11 @@ def _is_int64(value: Any) -> bool:
 
 def _process(operation: dict[str, Any], line: int) -> int:
     process = operation.get("process", 0)
-    if _is_int64(process):
-        return int(process)
+    if isinstance(process, int) and not isinstance(process, bool) and process in _INT32:
+        return process
     if isinstance(process, str):
         return NEMESIS
-    raise MalformedHistory(f"line {line}: :process must be a number or a keyword, not {process!r:.40}")
+    raise MalformedHistory(f"line {line}: :process must be a number of 32 bits or a keyword, not {process!r:.40}")
 
 
 def _integer(value: Any, default: int) -> int:

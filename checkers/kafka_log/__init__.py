@@ -15,7 +15,7 @@ Allowed, that is told and not counted:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from checkers.checker import Budget
 from checkers.history import Event, Type
@@ -26,11 +26,31 @@ from checkers.kafka_log.rules import RULES
 from checkers.transactions.anomalies import VARIANTS
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
-__all__ = ["allowed_anomalies", "judge_kafka_log"]
+__all__ = ["ANOMALIES", "allowed_anomalies", "judge_kafka_log"]
 
 ALWAYS_ALLOWED = frozenset({"int-send-skip", *("G0" + v for v in VARIANTS)})
 ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
 ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
+
+ANOMALIES = (
+    "unsent-read",
+    "G1a",
+    "lost-write",
+    "inconsistent-offsets",
+    "duplicate",
+    "precommitted-read",
+    "int-poll-skip",
+    "int-nonmonotonic-poll",
+    "poll-skip",
+    "nonmonotonic-poll",
+    "nonmonotonic-send",
+    "unseen",
+    "int-send-skip",
+    "int-nonmonotonic-send",
+    *("G0" + v for v in VARIANTS),
+    *("G1c" + v for v in VARIANTS),
+)
+"""Every anomaly by name, worst first."""
 
 _STEPS_PER_MESSAGE = 20
 _SEARCHES = 15
@@ -51,11 +71,13 @@ def judge_kafka_log(
     *,
     subscribed: bool | None = None,
     ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
 ) -> Verdict:
     """Judge a history of sends, polls and transactions of both.
 
     subscribed: whether consumers shared partitions by subscription; None: as the history says.
     ww_dependencies: let the order of messages order their senders; shows G0, and then G1c proves nothing.
+    allow: names of what does not count; None: `allowed_anomalies`.
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
     Raises MalformedHistory where a payload is not as `read.py` says.
     """
@@ -77,6 +99,7 @@ def judge_kafka_log(
     if subscribed is None:
         subscribed = any(o.f == "subscribe" for o in operations)
     allowed = allowed_anomalies(subscribed=subscribed, ww_dependencies=ww_dependencies)
+    allowed = allowed if allow is None else frozenset(allow)
     found = _found(operations, len(events), ww_dependencies, (budget.steps - needed_steps) // _SEARCHES)
     counted = [name for name in found if name not in allowed]
     details = {

@@ -25,88 +25,137 @@ What is not tried, and why nothing is lost:
   * leaving a value that cannot come back while somebody will certainly observe it (`Problem.stay_until`).
 
 Few configurations usually suffice to find an order.  So the search first keeps the 16 most promising ones only and uses
-what never returned only in need, then 128, then all.  An order found is an order; "none" is believed only of a search
+what never returned only in need, then more, then all.  An order found is an order; "none" is believed only of a search
 that dropped nothing.
+
+Where there is no order, keeping all would often not end.  But to show that there is none, little is needed as a rule.
+So where a search that dropped something comes to a dead end, it is asked whether that could be shown there:
+
+  * `overwritten.py`: an answer whose value had certainly been overwritten;
+  * a *window* of the events up to the dead end, judged with everything kept.  The object may hold at first whatever may
+    have been produced by then; what was under way then may happen, or have happened; what returns after the dead end
+    need not happen.  Of any order of the history, the part inside the window is an order of the window: the values it
+    begins with, the operations it must contain and those it may contain are all allowed there.  So if the window has no
+    order, the history has none.  Few operations are owed in a short window, and what nobody owes is dominated early.
+    Windows are taken longer until one has no order, or has cost as many steps as the search before it.
 
 Cost: a step is one event, or one configuration looked at.  Memory is what the configurations take.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from checkers.kernels import configurations as antichains
 from checkers.kernels.antichain_problem import Problem, prepare
-from checkers.kernels.bits import ALL, NONE, ONE, trailing_zeros
+from checkers.kernels.bits import NONE, ONE, trailing_zeros
+from checkers.kernels.board import (
+    Board,
+    apply,
+    begin,
+    clear,
+    concerns_anyone,
+    give_back,
+    give_slot,
+    may_be_seen,
+    new_board,
+    worth_trying,
+)
 from checkers.kernels.configurations import (
-    CAPACITY_FIRST,
     FORGOTTEN,
     Configurations,
     Hands,
-    Words,
     insert,
     keep_best,
-    new_configurations,
-    new_hands,
     settle,
-    with_room,
+    size_bytes,
 )
-from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE, Int8, Int32, Int64, Operations
+from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
+from checkers.kernels.just_in_time import (
+    BEAMS,
+    LINEARIZABLE,
+    NO_ORDER,
+    NO_ROOM,
+    OUT_OF_BYTES,
+    OUT_OF_STEPS,
+    TRUNCATED,
+    Rooms,
+    any_of,
+    empty,
+    first_size_bytes,
+    forget_queue,
+    more_room,
+    new_rooms,
+    turned,
+    unknown_to_the_compiler,
+    with_room,
+    with_room_size_bytes,
+)
+from checkers.kernels.operations import CAS, MISMATCH, READ, WRITE, Int8, Int32, Int64, Operations
+from checkers.kernels.overwritten import certainly_overwritten
 from checkers.kernels.register import Key, key_of
 
-LINEARIZABLE = 0
-NO_ORDER = 1
-OUT_OF_STEPS = 2
-OUT_OF_BYTES = 3
+__all__ = [
+    "LINEARIZABLE",
+    "NO_ORDER",
+    "OUT_OF_BYTES",
+    "OUT_OF_STEPS",
+    "judge_key",
+    "judge_keys",
+    "judge_window",
+    "measure_key",
+]
 
-BEAMS = (16, 128, 0)
-"""How many configurations are kept, one attempt after another; 0 keeps all."""
+WINDOW_FIRST = 16
+"""Events in the first window that is tried; each following one is WINDOW_TIMES as long."""
 
-_TRUNCATED = 4  # no order among those that were kept
-_NO_ROOM = 5  # to be asked again with more room
+WINDOW_TIMES = 4
 
-
-class Board(NamedTuple):
-    """Which operations are open, and in which slots.  Masks are rows of words.
-
-    slot: int32 per operation.  holder: int32 per slot, the operation in it.
-    free, write, mismatch, crashed, observing: slots that are free, hold a write, a mismatch, something that never
-    returns, anything that observes.  reads, mismatches, writes, takers: per value, slots of open reads of it,
-    mismatches with it, writes of it, cas that expect it.
-    """
-
-    slot: Int32
-    holder: Int32
-    free: Words
-    write: Words
-    mismatch: Words
-    crashed: Words
-    observing: Words
-    reads: Words
-    mismatches: Words
-    writes: Words
-    takers: Words
+STEPS_OF_WINDOWS_LEAST = 4096
 
 
-@kernel
 def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
     """Judge the first `limit` positions of a key alone; what had not returned by then is open.
 
-    starts: values (NIL for nil) the object may hold at first.  Returns (code, position, steps): one of the constants
-    above; for NO_ORDER a position at which it was certain; steps taken.
+    starts: values (NIL for nil) the object may hold at first.  Returns (code, position, steps): LINEARIZABLE, NO_ORDER,
+    OUT_OF_STEPS or OUT_OF_BYTES; for NO_ORDER a position up to which there may be an order, but none that goes on from
+    there to the end; steps taken.
     """
+    code, position, steps, _ = measure_key(key, limit, starts, steps_max, bytes_max)
+    return code, position, steps
+
+
+@kernel
+def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int, int]:
+    """As `judge_key`, and how many bytes the search took at most (what the budget counts)."""
     problem = prepare(key, limit, starts)
-    steps = 0
+    words = max(1, (problem.slots + 63) // 64)
+    fixed = words * 8 * (4 * problem.values + 64) + first_size_bytes(words)
+    bytes_left = bytes_max - fixed
+    if bytes_left < 0:
+        return OUT_OF_BYTES, -1, 0, fixed
+    board = new_board(problem, words)
+    rooms = new_rooms(words, problem.values)
+    first, last = unknown_to_the_compiler(0), problem.event.shape[0] - 1
+    steps = most = 0
+    asked_overwritten = False
     for beam in BEAMS:
-        code, place, taken = _search(problem, beam, steps_max - steps, bytes_max)
+        code, place, taken, size = _search(problem, board, rooms, first, last, beam, steps_max - steps, bytes_left)
         steps += taken
-        if code != _TRUNCATED:
-            position = problem.position[place] if place >= 0 else -1
-            return code, position, steps
-    return OUT_OF_STEPS, -1, steps  # never reached: the last search drops nothing
+        most = max(most, size)
+        if code != TRUNCATED:
+            return code, problem.position[place] if place >= 0 else -1, steps, fixed + most
+        if not asked_overwritten:
+            asked_overwritten = True
+            steps += last + 1
+            if certainly_overwritten(problem) >= 0:
+                return NO_ORDER, problem.position[place], steps, fixed + most
+        allowed = min(steps_max - steps, max(STEPS_OF_WINDOWS_LEAST, taken))
+        refuted, taken, size = _refute(problem, board, rooms, place, allowed, bytes_left)
+        steps += taken
+        most = max(most, size)
+        if refuted:
+            return NO_ORDER, problem.position[place], steps, fixed + most
+    return OUT_OF_STEPS, -1, steps, fixed + most  # never reached: the last search drops nothing
 
 
 @kernel
@@ -124,169 +173,185 @@ def judge_keys(
     for i in range(chosen.shape[0]):
         k = chosen[i]
         key = key_of(ops, k)
-        limit = 0 + int(ops.positions[k])  # of the type `judge_key` is called with elsewhere, or it is compiled twice
-        code[i], position[i], steps[i] = judge_key(key, limit, starts, steps_each[i], bytes_max)
+        limit = 0 + int(ops.positions[k])  # of the type `measure_key` is called with elsewhere, or it is compiled twice
+        code[i], position[i], steps[i], _ = measure_key(key, limit, starts, steps_each[i], bytes_max)
     return code, position, steps
 
 
 @kernel
-def _search(problem: Problem, beam: int, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
-    """One search; returns (code, place of the event that decided it or -1, steps)."""
+def judge_window(
+    key: Key, limit: int, starts: Int64, first: int, last: int, steps_max: int, bytes_max: int
+) -> tuple[int, int]:
+    """Judge only the window from place `first` to place `last` of the events.  Returns (code, steps)."""
+    problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
-    bytes_left = bytes_max - words * 8 * (4 * problem.values + 64)
-    if 3 * antichains.size_bytes(CAPACITY_FIRST * words, words) > bytes_left:
-        return OUT_OF_BYTES, -1, 0
-    board = _new_board(problem, words)
-    now = new_configurations(CAPACITY_FIRST * words, words, problem.values)
-    following = new_configurations(CAPACITY_FIRST * words, words, problem.values)
-    queue = new_configurations(CAPACITY_FIRST * words, words, problem.values)
-    hands = new_hands(words)
-    now = with_room(now, 0, problem.starts)
-    count = 0
-    for start in range(problem.starts):
-        count = insert(now, count, start, hands.need, hands.avail)
-    count = settle(now, count)
-    events, kinds, slots = problem.event, problem.kind, board.slot
-    steps = 0
-    dropped = False
-    for place in range(events.shape[0]):
-        steps += count
-        if steps > steps_max:
-            return OUT_OF_STEPS, place, steps
-        event = events[place]
-        if event >= 0:
-            _call(problem, board, event, now, count)
-            continue
-        op = -1 - event
-        slot = slots[op]
-        if _concerns_anyone(problem, board, op, place, now, count):
-            reached, taken, left_out = -_NO_ROOM, 0, False
-            while reached == -_NO_ROOM:
-                reached, taken, left_out = _linearize_in_time(
-                    problem, board, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
-                )
-                steps += taken
-                if reached == -_NO_ROOM:
-                    room = 4 * max(count, following.state.shape[0])
-                    if 2 * antichains.size_bytes(room, words) > bytes_left:
-                        return OUT_OF_BYTES, place, steps
-                    following = new_configurations(room, words, problem.values)
-                    queue = new_configurations(room, words, problem.values)
-            dropped = dropped or left_out
-            if reached < 0:
-                return -reached, place, steps
-            count = settle(following, reached)
-            now, following = following, now
-            if count == 0:
-                return _TRUNCATED if dropped else NO_ORDER, place, steps
-        elif kinds[op] == WRITE or kinds[op] == CAS:
-            following = with_room(following, 0, count)
-            count = _without(now, count, slot, following, hands)
-            now, following = following, now
-        if beam > 0 and count > beam:
-            dropped = True
-            count = keep_best(now, count, beam)
-        _return(problem, board, op)
-    return LINEARIZABLE, -1, steps
+    board = new_board(problem, words)
+    rooms = new_rooms(words, problem.values)
+    keep_all = unknown_to_the_compiler(0)
+    code, _, steps, _ = _search(problem, board, rooms, first, last, keep_all, steps_max, bytes_max)
+    return code, steps
+
+
+@spliced_kernel
+def _refute(
+    problem: Problem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
+) -> tuple[bool, int, int]:
+    """Whether some window that ends with place `last` has no order, and the steps and bytes it took to ask."""
+    steps = most = 0
+    keep_all = unknown_to_the_compiler(0)
+    length = WINDOW_FIRST
+    while steps < steps_max:
+        first = max(0, last + 1 - length)
+        code, _, taken, size = _search(problem, board, rooms, first, last, keep_all, steps_max - steps, bytes_left)
+        steps += taken
+        most = max(most, size)
+        if code == NO_ORDER:
+            return True, steps, most
+        if code != LINEARIZABLE or first == 0:
+            break
+        length *= WINDOW_TIMES
+    return False, steps, most
 
 
 @kernel
-def _new_board(problem: Problem, words: int) -> Board:
-    free = np.full(words, ALL, np.uint64)
-    masks = np.zeros((4, words), np.uint64)
-    per_value = np.zeros((4, problem.values, words), np.uint64)
-    return Board(
-        np.full(problem.kind.shape[0], -1, np.int32),
-        np.full(words * 64, -1, np.int32),
-        free,
-        masks[0],
-        masks[1],
-        masks[2],
-        masks[3],
-        per_value[0],
-        per_value[1],
-        per_value[2],
-        per_value[3],
-    )
+def _search(
+    problem: Problem, board: Board, rooms: Rooms, first: int, last: int, beam: int, steps_max: int, bytes_left: int
+) -> tuple[int, int, int, int]:
+    """One search through places `first` to `last`.
+
+    Returns (code, place of the event that decided it or -1, steps, bytes beyond the first rooms).  The code may be
+    TRUNCATED.
+    """
+    size = 0
+    words = board.free.shape[0]
+    values = problem.starts if first == 0 else min(problem.values, 2 * (last + 1 - first + 64 * words) + 1)
+    if values > rooms.now.state.shape[0]:
+        size = 3 * size_bytes(values, words)
+        if size > bytes_left:
+            return OUT_OF_BYTES, first, 0, size
+        rooms = with_room(turned(with_room(rooms, values)), values)
+    empty(rooms)
+    clear(board)
+    count = _begin(problem, board, rooms, first, last)
+    place = first
+    steps = 0
+    dropped = False
+    while True:
+        code, place, count, taken, left_out, is_turned = _follow(
+            problem, board, rooms, count, place, last, beam, steps_max - steps
+        )
+        steps += taken
+        dropped = dropped or left_out
+        if is_turned:
+            rooms = turned(rooms)
+        if code != NO_ROOM:
+            break
+        room = more_room(rooms, count)
+        size = with_room_size_bytes(rooms, room)
+        if size > bytes_left:
+            return OUT_OF_BYTES, place, steps, size
+        rooms = with_room(rooms, room)
+    if code == NO_ORDER and dropped:
+        code = TRUNCATED
+    return code, place, steps, size
+
+
+@kernel
+def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) -> int:
+    """The configurations a window begins with, and slots for what was under way.  Returns how many there are."""
+    now, hands = rooms.now, rooms.hands
+    count = unknown_to_the_compiler(0)
+    if first == 0:
+        for start in range(problem.starts):
+            count = insert(now, count, start, hands.need, hands.avail)
+        return settle(now, count)
+    for place in range(first, last + 1):
+        if problem.event[place] < 0:
+            board.slot[-1 - problem.event[place]] = -1
+    for place in range(first):
+        op = problem.event[place]
+        if op >= 0 and problem.deadline[op] > first and problem.kind[op] in (WRITE, CAS):
+            slot = give_slot(problem, board, op, last)
+            hands.avail[slot >> 6] |= ONE << np.uint64(slot & 63)
+    for op in board.holder:
+        if op >= 0:
+            count = _begin_with(problem, now, count, hands, first, op)
+    for place in range(first, last + 1):
+        if problem.event[place] >= 0:
+            count = _begin_with(problem, now, count, hands, first, problem.event[place])
+    for value in range(problem.values):  # any other value: one stands for all
+        if now.head[value] < 0 and problem.first_made[value] < first:
+            count = insert(now, count, value, hands.need, hands.avail)
+            break
+    return settle(now, count)
 
 
 @inner_kernel
-def _call(problem: Problem, board: Board, op: int, now: Configurations, count: int) -> None:
-    """Give an operation a slot; what the state already explains is owed by nobody."""
-    w = 0
-    while board.free[w] == NONE:
-        w += 1
-    bit_number = trailing_zeros(board.free[w])
-    bit = ONE << np.uint64(bit_number)
-    slot = w * 64 + bit_number
-    board.free[w] &= ~bit
-    board.slot[op] = slot
-    board.holder[slot] = op
-    kind, value = problem.kind[op], problem.seen[op]
-    if kind == READ:
-        board.reads[value, w] |= bit
-    elif kind == MISMATCH:
-        board.mismatches[value, w] |= bit
-        board.mismatch[w] |= bit
-    elif kind == WRITE:
-        board.writes[value, w] |= bit
-        board.write[w] |= bit
-    else:
-        board.takers[value, w] |= bit
-    if kind != WRITE:
-        board.observing[w] |= bit
-    answered = problem.deadline[op] != OPEN
-    if not answered:
-        board.crashed[w] |= bit
-    for at in range(count):
-        holds = now.state[at] == value
-        if kind == WRITE or kind == CAS:
-            now.avail[at, w] |= bit
-        if answered and (kind == CAS or holds == (kind == MISMATCH)):
-            now.need[at, w] |= bit
+def _begin_with(problem: Problem, now: Configurations, count: int, hands: Hands, first: int, op: int) -> int:
+    """Let the window begin with each value an operation names, if it may have been produced by then."""
+    seen, made = problem.seen[op], problem.made[op]
+    if problem.first_made[seen] < first and now.head[seen] < 0:
+        count = insert(now, count, seen, hands.need, hands.avail)
+    if made >= 0 and problem.first_made[made] < first and now.head[made] < 0:
+        count = insert(now, count, made, hands.need, hands.avail)
+    return count
 
 
 @inner_kernel
-def _return(problem: Problem, board: Board, op: int) -> None:
-    """Free the slot of an operation."""
-    slot = board.slot[op]
-    w = slot >> 6
-    bit = ONE << np.uint64(slot & 63)
-    value = problem.seen[op]
-    board.free[w] |= bit
-    board.write[w] &= ~bit
-    board.mismatch[w] &= ~bit
-    board.observing[w] &= ~bit
-    board.reads[value, w] &= ~bit
-    board.mismatches[value, w] &= ~bit
-    board.writes[value, w] &= ~bit
-    board.takers[value, w] &= ~bit
+def _follow(
+    problem: Problem, board: Board, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
+) -> tuple[int, int, int, int, bool, bool]:
+    """Follow the events from a place on.
 
-
-@inner_kernel
-def _concerns_anyone(problem: Problem, board: Board, op: int, place: int, now: Configurations, count: int) -> bool:
-    """Whether some configuration owes the returning operation, or must be given its last chance to show it."""
-    slot = board.slot[op]
-    w = slot >> 6
-    bit = ONE << np.uint64(slot & 63)
-    showing = _may_be_seen(problem, board, op, place)
-    for at in range(count):
-        if now.need[at, w] & bit or (showing and now.avail[at, w] & bit):
-            return True
-    return False
-
-
-@inner_kernel
-def _may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
-    """Whether anybody open or still to come can observe what a write put there."""
-    if problem.kind[op] != WRITE:
-        return False
-    if problem.last_seen[problem.seen[op]] > place or problem.last_mismatch > place:
-        return True
-    for w in range(board.observing.shape[0]):
-        if board.observing[w] != NONE:
-            return True
-    return False
+    Returns (code, place of the event it came to, configurations there, steps, whether anything was dropped, whether
+    `now` and `following` have changed places).  Makes no array: NO_ROOM asks for more of it.
+    """
+    now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
+    is_turned = False
+    dropped = False
+    steps = 0
+    while place <= last:
+        steps += count
+        if steps > steps_max:
+            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
+        event = problem.event[place]
+        if event >= 0:
+            begin(problem, board, event, last, now, count)
+            place += 1
+            continue
+        op = -1 - event
+        slot = board.slot[op]
+        if slot < 0:  # an observer that was under way when the window began
+            place += 1
+            continue
+        if concerns_anyone(problem, board, op, place, now, count):
+            reached, taken, left_out = _linearize_in_time(
+                problem, board, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
+            )
+            steps += taken
+            dropped = dropped or left_out
+            if reached < 0:
+                return -reached, place, count, steps, dropped, is_turned
+            count = settle(following, reached)
+            now, following = following, now
+            is_turned = not is_turned
+            if count == 0:
+                return NO_ORDER, place, count, steps, dropped, is_turned
+        elif problem.kind[op] == WRITE or problem.kind[op] == CAS:
+            if count == 1:
+                now.avail[0, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
+            else:
+                if count > following.state.shape[0]:
+                    return NO_ROOM, place, count, steps, dropped, is_turned
+                count = _without(now, count, slot, following, hands)
+                now, following = following, now
+                is_turned = not is_turned
+        if beam > 0 and count > beam:
+            dropped = True
+            count = keep_best(now, count, beam, hands.tally)
+        give_back(problem, board, op)
+        place += 1
+    return LINEARIZABLE, -1, count, steps, dropped, is_turned
 
 
 @inner_kernel
@@ -326,11 +391,11 @@ def _linearize_in_time(
     slot = board.slot[op]
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     observer = problem.kind[op] == READ or problem.kind[op] == MISMATCH
-    showing = _may_be_seen(problem, board, op, place)
+    showing = may_be_seen(problem, board, op, place)
     need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
-        return -_NO_ROOM, 0, False
+        return -NO_ROOM, 0, False
     reached, waiting = 0, 0
     for at in range(count):
         for w in range(words):
@@ -346,7 +411,7 @@ def _linearize_in_time(
     at = 0
     while True:
         if at == waiting:
-            if not sparing or not _any(board.crashed):
+            if not sparing or not any_of(board.crashed):
                 sparing = False
                 break
             if reached > 0:
@@ -361,7 +426,7 @@ def _linearize_in_time(
         if steps > steps_max:
             return -OUT_OF_STEPS, steps, False
         if waiting > room or reached > room:
-            return -_NO_ROOM, steps, False
+            return -NO_ROOM, steps, False
         for w in range(words):
             need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
@@ -376,83 +441,13 @@ def _linearize_in_time(
                 number = trailing_zeros(candidates)
                 candidates &= candidates - ONE
                 step = w * 64 + number
-                if step != slot and not _worth_trying(problem, board, step, state, need, avail, leave):
+                if step != slot and not worth_trying(problem, board, step, state, need, avail, leave):
                     continue
-                state_after = _apply(problem, board, step, need, avail, next_need, next_avail)
+                state_after = apply(problem, board, step, need, avail, next_need, next_avail)
                 if step == slot or (observer and not next_need[word] & bit):
                     next_avail[word] &= ~bit
                     reached = insert(following, reached, state_after, next_need, next_avail)
                 else:
                     waiting = insert(queue, waiting, state_after, next_need, next_avail)
-    for each in range(waiting):
-        if queue.state[each] != FORGOTTEN:
-            queue.head[queue.state[each]] = -1
+    forget_queue(queue, waiting)
     return reached, steps, sparing
-
-
-@inner_kernel
-def _any(mask: Words) -> bool:
-    for word in mask:
-        if word != NONE:
-            return True
-    return False
-
-
-@inner_kernel
-def _worth_trying(
-    problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words, leave: bool
-) -> bool:
-    """Whether an available operation may be of use as a step on the way (see the theory).  leave: a mismatch waits."""
-    op = board.holder[step]
-    is_write = problem.kind[op] == WRITE
-    state_after = problem.seen[op] if is_write else problem.made[op]
-    word, bit = step >> 6, ONE << np.uint64(step & 63)
-    words = need.shape[0]
-    if is_write and state_after == state:
-        covers = False
-        for w in range(words):
-            owed = need[w] & board.write[w]
-            if w == word:
-                owed &= ~bit
-            covers = covers or owed != NONE
-        if not covers:
-            return False
-    for w in range(words):
-        alike = avail[w] & (board.writes[state_after, w] if is_write else board.takers[state, w])
-        while alike != NONE:
-            other = w * 64 + trailing_zeros(alike)
-            alike &= alike - ONE
-            rival = board.holder[other]
-            if other != step and (is_write or problem.made[rival] == state_after):
-                sooner = problem.deadline[rival] - problem.deadline[op]
-                if sooner < 0 or (sooner == 0 and other < step):
-                    return False
-    if leave or (not is_write and problem.deadline[op] != OPEN):
-        return True
-    for w in range(words):
-        takers = avail[w] & board.takers[state_after, w]
-        if w == word:
-            takers &= ~bit
-        if (need[w] & board.reads[state_after, w]) != NONE or takers != NONE:
-            return True
-    return False
-
-
-@inner_kernel
-def _apply(
-    problem: Problem, board: Board, step: int, need: Words, avail: Words, next_need: Words, next_avail: Words
-) -> int:
-    """Put an operation into the order, and with it all that its state explains.  Returns the state after it."""
-    op = board.holder[step]
-    is_write = problem.kind[op] == WRITE
-    state = int(problem.seen[op] if is_write else problem.made[op])
-    for w in range(need.shape[0]):
-        explained = board.reads[state, w] | board.writes[state, w] | (board.mismatch[w] & ~board.mismatches[state, w])
-        if is_write:
-            explained |= board.write[w]
-        next_need[w] = need[w] & ~explained
-        next_avail[w] = avail[w]
-    bit = ONE << np.uint64(step & 63)
-    next_need[step >> 6] &= ~bit
-    next_avail[step >> 6] &= ~bit
-    return state

@@ -26,6 +26,9 @@ class Problem(NamedTuple):
     made: int32, number of the value a cas put there.  deadline: int32, place of the return, OPEN if there is none.
     event: int32 per place: an operation at its call, -1 - operation at its return.
     position: int32 per place: where that event stood in the key.
+    called: int32 per operation, place of its call.
+    first_made: int32[values], place of the first call of what produces a value, -1 if the object may hold it at first,
+    OPEN if nothing does.
     last_seen: int32[values], place of the last call that observes a value, -1 if none does.
     stay_until: int32[values], place of the last call of a *mandatory* observer of a value made only once, else -1.
     last_mismatch: place of the last call of a MISMATCH, or -1.
@@ -39,6 +42,8 @@ class Problem(NamedTuple):
     deadline: Int32
     event: Int32
     position: Int32
+    called: Int32
+    first_made: Int32
     last_seen: Int32
     stay_until: Int32
     last_mismatch: int
@@ -55,9 +60,8 @@ def prepare(key: Key, limit: int, starts: Int64) -> Problem:
     """
     n = key.kind.shape[0]
     kind = np.empty(n, np.int8)
-    seen = np.empty(n, np.int32)
-    made = np.empty(n, np.int32)
-    source = np.empty(n, np.int32)
+    rows = np.empty((5, n), np.int32)
+    seen, made, source = rows[0], rows[1], rows[2]
     numbers, taken = _new_table(2 * n + starts.shape[0])
     values = 0
     for start in starts:
@@ -82,7 +86,18 @@ def prepare(key: Key, limit: int, starts: Int64) -> Problem:
         count += 1
     if not mismatches:
         count = _drop_unobserved(kind, seen, made, source, count, values, key, limit)
-    return _laid_out(key, limit, kind[:count], seen[:count], made[:count], source[:count], values, starts.shape[0])
+    return _laid_out(
+        key,
+        limit,
+        kind[:count],
+        seen[:count],
+        made[:count],
+        source[:count],
+        rows[3, :count],
+        rows[4, :count],
+        values,
+        starts.shape[0],
+    )
 
 
 @kernel
@@ -129,7 +144,16 @@ def _drop_unobserved(
 
 @kernel
 def _laid_out(
-    key: Key, limit: int, kind: Int8, seen: Int32, made: Int32, source: Int32, values: int, starts: int
+    key: Key,
+    limit: int,
+    kind: Int8,
+    seen: Int32,
+    made: Int32,
+    source: Int32,
+    deadline: Int32,
+    called: Int32,
+    values: int,
+    starts: int,
 ) -> Problem:
     """Events in a row, and what each value can expect of them."""
     count = kind.shape[0]
@@ -142,16 +166,17 @@ def _laid_out(
             events += 1
     event = np.empty(events, np.int32)
     position = np.empty(events, np.int32)
-    deadline = np.full(count, OPEN, np.int32)
-    producers = np.zeros(values, np.int32)
+    deadline[:] = OPEN
+    of_values = np.full((4, values), -1, np.int32)
+    first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]
+    first_made[starts:] = OPEN
     producers[:starts] = 1
+    producers[starts:] = 0
     for op in range(count):
         if kind[op] == WRITE:
             producers[seen[op]] += 1
         elif kind[op] == CAS:
             producers[made[op]] += 1
-    last_seen = np.full(values, -1, np.int32)
-    stay_until = np.full(values, -1, np.int32)
     last_mismatch = -1
     place = 0
     now_open = 0
@@ -168,8 +193,13 @@ def _laid_out(
         else:
             op = at_position[at] - 1
             event[place] = op
+            called[op] = place
             now_open += 1
             slots = max(slots, now_open)
+            if kind[op] == WRITE:
+                first_made[seen[op]] = min(first_made[seen[op]], place)
+            elif kind[op] == CAS:
+                first_made[made[op]] = min(first_made[made[op]], place)
             if kind[op] == MISMATCH:
                 last_mismatch = place
             elif kind[op] != WRITE:
@@ -178,5 +208,18 @@ def _laid_out(
                     stay_until[seen[op]] = place
         place += 1
     return Problem(
-        kind, seen, made, deadline, event, position, last_seen, stay_until, last_mismatch, values, starts, slots
+        kind,
+        seen,
+        made,
+        deadline,
+        event,
+        position,
+        called,
+        first_made,
+        last_seen,
+        stay_until,
+        last_mismatch,
+        values,
+        starts,
+        slots,
     )

@@ -50,12 +50,20 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for innermost functions, which make no array and return none.
+    """As `kernel`, for innermost functions, which make no array and return none; they become part of their callers.
 
     Their arguments outlive the call, so nothing need be counted; counting is atomic, and a function that reads ten
-    arrays out of tuples spends most of its time on it.
+    arrays out of tuples spends most of its time on it, or on handing a hundred numbers over on the stack.
     """
-    return _compiled(function, _nrt=False)
+    return _compiled(function, _nrt=False, forceinline=True)
+
+
+def spliced_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """As `kernel`, for what is called from one place and calls something large: never compiled on its own.
+
+    A kernel is compiled together with all that it calls, so every layer above a large one costs its time once more.
+    """
+    return _compiled(function, inline="always")
 
 
 def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:

@@ -18,31 +18,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.kernels import configurations as antichains
 from checkers.kernels.bits import ALL, NONE, ONE, trailing_zeros
-from checkers.kernels.configurations import (
-    CAPACITY_FIRST,
-    FORGOTTEN,
-    Configurations,
-    Hands,
-    Words,
-    insert,
-    keep_best,
-    new_configurations,
-    new_hands,
-    settle,
-)
+from checkers.kernels.configurations import FORGOTTEN, Configurations, Hands, Words, insert, keep_best, settle
 from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.just_in_time import (
+    BEAMS,
+    LINEARIZABLE,
+    NO_ORDER,
+    NO_ROOM,
+    OUT_OF_BYTES,
+    OUT_OF_STEPS,
+    TRUNCATED,
+    Rooms,
+    any_of,
+    first_size_bytes,
+    forget_queue,
+    more_room,
+    new_rooms,
+    take_slot,
+    turned,
+    with_room,
+    with_room_size_bytes,
+)
 from checkers.kernels.operations import OPEN, Int8, Int32
 
-LINEARIZABLE = 0
-NO_ORDER = 1
-OUT_OF_STEPS = 2
-OUT_OF_BYTES = 3
-
-BEAMS = (16, 128, 0)
-_TRUNCATED = 4
-_NO_ROOM = 5
+__all__ = ["LINEARIZABLE", "NO_ORDER", "OUT_OF_BYTES", "OUT_OF_STEPS", "Schedule", "Table", "judge"]
 
 
 class Table(NamedTuple):
@@ -84,7 +84,7 @@ def judge(table: Table, schedule: Schedule, steps_max: int, bytes_max: int) -> t
     for beam in BEAMS:
         code, place, taken = _search(table, schedule, hopeless_before, beam, steps_max - steps, bytes_max)
         steps += taken
-        if code != _TRUNCATED:
+        if code != TRUNCATED:
             return code, place, steps
     return OUT_OF_STEPS, -1, steps  # never reached: the last search drops nothing
 
@@ -129,14 +129,12 @@ def _hopeless_before(table: Table, schedule: Schedule) -> Int32:
 def _search(
     table: Table, schedule: Schedule, hopeless_before: Int32, beam: int, steps_max: int, bytes_max: int
 ) -> tuple[int, int, int]:
+    """One search; returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
     words = max(1, (schedule.slots + 63) // 64)
-    states = table.after.shape[1]
-    if 3 * antichains.size_bytes(CAPACITY_FIRST * words, words) > bytes_max:
+    bytes_left = bytes_max - first_size_bytes(words)
+    if bytes_left < 0:
         return OUT_OF_BYTES, -1, 0
-    now = new_configurations(CAPACITY_FIRST * words, words, states)
-    following = new_configurations(CAPACITY_FIRST * words, words, states)
-    queue = new_configurations(CAPACITY_FIRST * words, words, states)
-    hands = new_hands(words)
+    rooms = new_rooms(words, table.after.shape[1])
     open_ = _Open(
         np.full(schedule.class_of.shape[0], -1, np.int32),
         np.full(words * 64, -1, np.int32),
@@ -144,16 +142,53 @@ def _search(
         np.zeros(words, np.uint64),
         np.zeros(words, np.uint64),
     )
-    count = settle(now, insert(now, 0, 0, hands.need, hands.avail))
-    steps = 0
+    count = settle(rooms.now, insert(rooms.now, 0, 0, rooms.hands.need, rooms.hands.avail))
+    place = steps = 0
     dropped = False
-    for place in range(schedule.event.shape[0]):
+    while True:
+        code, place, count, taken, left_out, is_turned = _follow(
+            table, schedule, open_, hopeless_before, rooms, count, place, beam, steps_max - steps
+        )
+        steps += taken
+        dropped = dropped or left_out
+        if is_turned:
+            rooms = turned(rooms)
+        if code != NO_ROOM:
+            break
+        room = more_room(rooms, count)
+        if with_room_size_bytes(rooms, room) > bytes_left:
+            return OUT_OF_BYTES, place, steps
+        rooms = with_room(rooms, room)
+    if code == NO_ORDER and dropped:
+        code = TRUNCATED
+    return code, place, steps
+
+
+@inner_kernel
+def _follow(
+    table: Table,
+    schedule: Schedule,
+    open_: _Open,
+    hopeless_before: Int32,
+    rooms: Rooms,
+    count: int,
+    place: int,
+    beam: int,
+    steps_max: int,
+) -> tuple[int, int, int, int, bool, bool]:
+    """Follow the events from a place on; returns what `antichain.py`'s function of this name does."""
+    now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
+    is_turned = False
+    dropped = False
+    steps = 0
+    while place < schedule.event.shape[0]:
         steps += count
         if steps > steps_max:
-            return OUT_OF_STEPS, place, steps
+            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
         event = schedule.event[place]
         if event >= 0:
             _call(table, schedule, open_, event, now, count)
+            place += 1
             continue
         op = -1 - event
         slot = open_.slot[op]
@@ -162,56 +197,46 @@ def _search(
         for at in range(count):
             owed = owed or (now.need[at, word] & bit) != NONE
         if owed:
-            reached, taken, left_out = -_NO_ROOM, 0, False
-            while reached == -_NO_ROOM:
-                reached, taken, left_out = _linearize_in_time(
-                    table,
-                    schedule,
-                    open_,
-                    hopeless_before,
-                    op,
-                    place,
-                    now,
-                    count,
-                    following,
-                    queue,
-                    hands,
-                    beam > 0,
-                    steps_max - steps,
-                )
-                steps += taken
-                if reached == -_NO_ROOM:
-                    room = 4 * max(count, following.state.shape[0])
-                    if 2 * antichains.size_bytes(room, words) > bytes_max:
-                        return OUT_OF_BYTES, place, steps
-                    following = new_configurations(room, words, states)
-                    queue = new_configurations(room, words, states)
+            reached, taken, left_out = _linearize_in_time(
+                table,
+                schedule,
+                open_,
+                hopeless_before,
+                op,
+                place,
+                now,
+                count,
+                following,
+                queue,
+                hands,
+                beam > 0,
+                steps_max - steps,
+            )
+            steps += taken
             dropped = dropped or left_out
             if reached < 0:
-                return -reached, place, steps
+                return -reached, place, count, steps, dropped, is_turned
             count = settle(following, reached)
             now, following = following, now
+            is_turned = not is_turned
             if count == 0:
-                return _TRUNCATED if dropped else NO_ORDER, place, steps
+                return NO_ORDER, place, count, steps, dropped, is_turned
         if beam > 0 and count > beam:
             dropped = True
-            count = keep_best(now, count, beam)
+            count = keep_best(now, count, beam, hands.tally)
         open_.free[word] |= bit
         open_.observing[word] &= ~bit
-    return LINEARIZABLE, -1, steps
+        place += 1
+    return LINEARIZABLE, -1, count, steps, dropped, is_turned
 
 
 @inner_kernel
 def _call(table: Table, schedule: Schedule, open_: _Open, op: int, now: Configurations, count: int) -> None:
     """Give an operation a slot; what the state already explains is owed by nobody."""
-    w = 0
-    while open_.free[w] == NONE:
-        w += 1
-    number = trailing_zeros(open_.free[w])
-    bit = ONE << np.uint64(number)
-    open_.free[w] &= ~bit
-    open_.slot[op] = w * 64 + number
-    open_.holder[w * 64 + number] = op
+    slot = take_slot(open_.free)
+    w, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    open_.slot[op] = slot
+    open_.holder[slot] = op
     class_ = schedule.class_of[op]
     if table.observer[class_]:
         open_.observing[w] |= bit
@@ -250,7 +275,7 @@ def _linearize_in_time(
     need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
-        return -_NO_ROOM, 0, False
+        return -NO_ROOM, 0, False
     reached, waiting = 0, 0
     for at in range(count):
         for w in range(words):
@@ -259,10 +284,7 @@ def _linearize_in_time(
             waiting = insert(queue, waiting, now.state[at], need, avail)
         else:
             reached = insert(following, reached, now.state[at], need, avail)
-    any_crashed = False
-    for w in range(words):
-        any_crashed = any_crashed or open_.crashed[w] != NONE
-    sparing = sparing and any_crashed
+    sparing = sparing and any_of(open_.crashed)
     steps = 0
     at = 0
     while True:
@@ -279,7 +301,7 @@ def _linearize_in_time(
         if steps > steps_max:
             return -OUT_OF_STEPS, steps, False
         if waiting > room or reached > room:
-            return -_NO_ROOM, steps, False
+            return -NO_ROOM, steps, False
         for w in range(words):
             need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
@@ -303,9 +325,7 @@ def _linearize_in_time(
                     waiting = insert(queue, waiting, state_after, next_need, next_avail)
                 else:
                     reached = insert(following, reached, state_after, next_need, next_avail)
-    for each in range(waiting):
-        if queue.state[each] != FORGOTTEN:
-            queue.head[queue.state[each]] = -1
+    forget_queue(queue, waiting)
     return reached, steps, sparing
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from checkers.models.model import Operation, Rows, WrongOperation
+from checkers.models.model import Operation, Rows, WrongOperation, facts_of
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 from checkers.verdict import Witness
 
@@ -28,7 +28,9 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
         if _shown(read) != shown[: len(_shown(read))]:
             at = next(i for i, (a, b) in enumerate(zip(_shown(read), shown, strict=False)) if a != b)
             words = f"one read saw {_shown(read)[at]!r} at offset {at}, another {shown[at]!r}"
-            return [_witness("two values at one offset", words, [read, *([longest] if longest else [])], as_rows)]
+            right = f"the same value at offset {at} for every reader"
+            both = [read, *([longest] if longest else [])]
+            return [_witness("two values at one offset", words, both, as_rows, read, right)]
     holder: dict[int, Operation] = {}
     for append in appends:
         offset = _offset(append)
@@ -39,7 +41,8 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
             assert other is not None
             held = other.input if other.f == "append" else shown[offset]
             words = f"{append.input!r} was acknowledged at offset {offset}, where {held!r} stands"
-            return [_witness("two values at one offset", words, [append, other], as_rows)]
+            right = "an offset of its own"
+            return [_witness("two values at one offset", words, [append, other], as_rows, append, right)]
         holder[offset] = append
     return _ranked_check(appends, reads, shown, holder, as_rows)
 
@@ -61,7 +64,8 @@ def _ranked_check(
         if not unplaced.get(value):
             words = f"a read saw {value!r} at offset {offset}, and nobody appended it there"
             read = next(r for r in reads if len(_shown(r)) > offset)
-            return [_witness("value from nowhere", words, [read], as_rows)]
+            right = f"an answer without {value!r} there"
+            return [_witness("value from nowhere", words, [read], as_rows, read, right)]
         holder[offset] = unplaced[value].pop(0)
     ranked = [(Ranked(2 * offset, a.call, NEVER if a.ret is None else a.ret), a) for offset, a in holder.items()]
     end = 2 * len(shown)
@@ -74,27 +78,33 @@ def _ranked_check(
     if found is None:
         return []
     early, late = (ranked[at][1] for at in found)
-    kind, words = _told(early, late)
-    return [_witness(kind, words, [early, late], as_rows)]
+    kind, words, culprit, right = _told(early, late)
+    return [_witness(kind, words, [early, late], as_rows, culprit, right)]
 
 
-def _told(early: Operation, late: Operation) -> tuple[str, str]:
-    """early returned before late was called, and yet stands behind it in the log."""
+def _told(early: Operation, late: Operation) -> tuple[str, str, Operation, str]:
+    """(kind, words, which of them is wrong, what would have been right).
+
+    early returned before late was called, and yet stands behind it in the log.
+    """
     if late.f == "read" and early.f == "append":
-        return "stale read", f"{early.input!r} was acknowledged before a read was asked that did not show it"
+        words = f"{early.input!r} was acknowledged before a read was asked that did not show it"
+        return "stale read", words, late, f"an answer that shows {early.input!r}"
     if late.f == "read":
-        return "stale read", "a read showed less than one that had been answered before it was asked"
+        words = "a read showed less than one that had been answered before it was asked"
+        return "stale read", words, late, f"an answer of {len(_shown(early))} values or more"
     if early.f == "read":
-        return "value from nowhere", f"a read showed {late.input!r}, or what stands behind it, before it was appended"
+        words = f"a read showed {late.input!r}, or what stands behind it, before it was appended"
+        return "value from nowhere", words, early, f"an answer that ends before {late.input!r}"
     words = f"{early.input!r} was acknowledged before {late.input!r} was asked, and stands behind it in the log"
-    return "order cycle", words
+    return "order cycle", words, late, f"an offset behind that of {early.input!r}"
 
 
 def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
     for operation in operations:
         if operation.f not in ("append", "read"):
             raise WrongOperation(f"{operation.f} is not an operation of an append-only log (append, read)")
-        if operation.f == "read" and operation.returned and not isinstance(operation.output or (), tuple):
+        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
             raise WrongOperation(f"a read of a log answered {operation.output!r}, which is no list")
     appends = [o for o in operations if o.f == "append"]
     return appends, [o for o in operations if o.f == "read" and o.returned]
@@ -113,6 +123,8 @@ def _offset(append: Operation) -> int | None:
     return None
 
 
-def _witness(kind: str, summary: str, involved: Sequence[Operation], as_rows: Rows) -> Witness:
+def _witness(
+    kind: str, summary: str, involved: Sequence[Operation], as_rows: Rows, culprit: Operation, expected: str
+) -> Witness:
     in_order = sorted(involved, key=lambda o: o.call)
-    return Witness(kind, summary, as_rows(in_order), facts={"key": in_order[0].key})
+    return Witness(kind, summary, as_rows(in_order), facts=facts_of(in_order, culprit, expected))

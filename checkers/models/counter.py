@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation, facts_of
 from checkers.verdict import Witness
 
 
@@ -64,8 +64,14 @@ def bounds(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
             low, high = least_at_call[operation.call], greatest_at_call[operation.call]
             low, high = _widened(operations, operation, low, high)
             if not isinstance(operation.output, int) or not low <= operation.output <= high:
-                words = f"a read answered {operation.output!r}; between {low} and {high} would have been right"
-                return [Witness("impossible sum", words, as_rows([operation]), facts={"key": operation.key})]
+                right = f"between {low} and {high}" if low < high else f"{low}"
+                words = f"a read answered {operation.output!r}; {right} would have been right"
+                why = (
+                    f"All that had been answered before the read makes at least {low} of the sum, "
+                    f"and all that had been asked before its answer at most {high}"
+                )
+                facts = facts_of([operation], operation, f"an answer {'of ' * (low == high)}{right}", why)
+                return [Witness("impossible sum", words, as_rows([operation]), facts=facts)]
             continue
         change = amount(operation)
         if what == ("ret" if change > 0 else "call"):

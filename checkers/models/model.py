@@ -23,7 +23,7 @@ from typing import Any
 from checkers.history import CREATE, NEMESIS, Event, Type
 from checkers.search import REFUSED
 
-__all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
+__all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "facts_of", "operations_of"]
 
 State = Hashable
 
@@ -90,6 +90,25 @@ class Model:
     partition: Callable[[Operation], Hashable] = by_key
     describe: Callable[[Operation], str] = told
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
+
+
+def letter(place: int) -> str:
+    """A to Z, then AA, AB, ...: how the words of a witness name its operations."""
+    letters = ""
+    place += 1
+    while place:
+        place, digit = divmod(place - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters
+
+
+def facts_of(operations: Sequence[Operation], culprit: Operation, expected: str, why: str = "") -> dict[str, Any]:
+    """What a picture of these operations needs: a letter for each in order of call, which of them is wrong, what would
+    have been right (the end of a sentence), and why nothing else explains it."""
+    letters = {str(o.call): letter(place) for place, o in enumerate(sorted(operations, key=lambda o: o.call))}
+    facts: dict[str, Any] = {"key": culprit.key, "letters": letters, "culprit": letters[str(culprit.call)]}
+    facts |= {"why": [why]} if why else {}
+    return facts | {"expected": expected}
 
 
 def operations_of(events: Iterable[Event]) -> list[Operation]:

@@ -2,36 +2,135 @@
 
 The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `canonical` and
 `process_matters`; `checkers/models/model.py` says what each means.  The file is run: it is code, not data.
+
+Whatever goes wrong in it, when it is run or later inside one of its functions, is a `BadModel` that names its file and
+line: the user wrote the code, and needs no traceback of ours to mend it.
 """
 
 from __future__ import annotations
 
-import runpy
+import traceback
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Any
 
-from checkers.models.model import Model, by_key, told
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, told
 
 
 class BadModel(ValueError):
-    """A file that is no model; the message says why."""
+    """A file that is no model; the message says why, with the file and, where there is one, the line."""
 
 
 def load_model(path: Path) -> Model:
-    """Raises BadModel."""
+    """The model of a file.  Raises BadModel."""
     try:
-        found = runpy.run_path(str(path))
-    except Exception as problem:
-        raise BadModel(f"{path}: cannot be run as Python ({type(problem).__name__}: {problem})") from problem
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        words = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+        raise BadModel(f"{path}: {words}") from problem
+    return model_of(source, str(path))
+
+
+@lru_cache(maxsize=8)
+def model_of(source: str, file: str) -> Model:
+    """The model of a source text; file: where it stood, for complaints.  Raises BadModel."""
+    found: dict[str, Any] = {"__name__": "krucible_model", "__file__": file}
+    try:
+        exec(compile(source, file, "exec", dont_inherit=True), found)
+    except SyntaxError as problem:
+        raise BadModel(f"{file} line {problem.lineno}: {problem.msg}") from problem
+    except (Exception, SystemExit) as problem:
+        raise BadModel(_complaint(problem, file, "it cannot be run")) from problem
     for name in ("init", "step"):
         if not callable(found.get(name)):
-            raise BadModel(f"{path}: defines no function {name}; docs/models.md shows what a model needs")
-    return Model(
-        name=path.stem,
-        init=found["init"],
-        step=found["step"],
-        observers=frozenset(found.get("observers", ())),
+            raise BadModel(f"{file}: defines no function {name}; docs/models.md shows what a model needs")
+    for name in ("partition", "describe", "canonical"):
+        if found.get(name) is not None and not callable(found[name]):
+            raise BadModel(f"{file}: {name} must be a function; docs/models.md shows what it is for")
+    observers = found.get("observers", ())
+    if not isinstance(observers, set | frozenset | list | tuple) or not all(isinstance(f, str) for f in observers):
+        raise BadModel(f'{file}: observers must be a set of names, like {{"read"}}, not {observers!r:.40}')
+    model = Model(
+        name=Path(file).stem,
+        init=_states(found["init"], file, "init"),
+        step=_states(found["step"], file, "step"),
+        observers=frozenset(observers),
         process_matters=bool(found.get("process_matters", False)),
-        partition=found.get("partition", by_key),
-        describe=found.get("describe", told),
-        canonical=found.get("canonical"),
+        partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
+        describe=_words(found["describe"], file) if found.get("describe") else told,
+        canonical=_canonical(found["canonical"], file) if found.get("canonical") else None,
     )
+    model.init()
+    return model
+
+
+def _states(function: Callable[..., Any], file: str, name: str) -> Callable[..., Any]:
+    """The function, its complaints made readable, and its states proved hashable."""
+
+    @wraps(function)
+    def checked(*arguments: Any) -> Any:
+        try:
+            state = function(*arguments)
+        except WrongOperation:
+            raise
+        except Exception as problem:
+            raise BadModel(_complaint(problem, file, f"{name} failed{_of(arguments)}")) from problem
+        if state is not REFUSED:
+            try:
+                hash(state)
+            except TypeError as problem:
+                at = f"{file} line {function.__code__.co_firstlineno}" if hasattr(function, "__code__") else file
+                words = f"{name} gave the state {state!r:.60}{_of(arguments)}, and states must be hashable"
+                raise BadModel(f"{at}: {words}: tuples and frozensets are, lists, sets and dicts are not") from problem
+        return state
+
+    return checked
+
+
+def _named(function: Callable[[Operation], Any], file: str, name: str) -> Callable[[Operation], Any]:
+    @wraps(function)
+    def checked(operation: Operation) -> Any:
+        try:
+            found = function(operation)
+            hash(found)
+        except Exception as problem:
+            raise BadModel(_complaint(problem, file, f"{name} failed{_of((operation,))}")) from problem
+        return found
+
+    return checked
+
+
+def _words(function: Callable[[Operation], Any], file: str) -> Callable[[Operation], str]:
+    described = _named(function, file, "describe")
+    return lambda operation: str(described(operation))
+
+
+def _canonical(
+    function: Callable[[Sequence[Operation]], Any], file: str
+) -> Callable[[Sequence[Operation]], Callable[[State], State]]:
+    @wraps(function)
+    def checked(operations: Sequence[Operation]) -> Callable[[State], State]:
+        try:
+            one_of = function(operations)
+        except Exception as problem:
+            raise BadModel(_complaint(problem, file, "canonical failed")) from problem
+        if not callable(one_of):
+            raise BadModel(f"{file}: canonical must return a function from a state to a state, not {one_of!r:.40}")
+        return _states(one_of, file, "the function that canonical returned")
+
+    return checked
+
+
+def _of(arguments: Sequence[Any]) -> str:
+    """Which operation it was about, if it was about one."""
+    operation = next((a for a in arguments if isinstance(a, Operation)), None)
+    return "" if operation is None else f" on {told(operation)} (index {operation.call})"
+
+
+def _complaint(problem: BaseException, file: str, what: str) -> str:
+    """One sentence, with the last line of the user's own file that was being run."""
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
+    at = f"{file} line {lines[-1]}" if lines else file
+    first = (str(problem).splitlines() or [""])[0][:200]
+    return f"{at}: {what}: {type(problem).__name__}{f': {first}' if first else ''}"

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation, facts_of
 from checkers.verdict import Witness
+
+_RIGHT = "a value that had been put there and not yet been taken, or nil"
 
 PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
 
@@ -63,24 +65,33 @@ def conserved(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
             takes.setdefault(value, []).append(operation)
     found: dict[str, Witness] = {}
 
-    def report(kind: str, summary: str, involved: Sequence[Operation]) -> None:
-        found.setdefault(kind, Witness(kind, summary, as_rows(involved)))
+    def report(kind: str, summary: str, involved: Sequence[Operation], culprit: Operation, right: str) -> None:
+        facts = facts_of(involved, culprit, right)
+        found.setdefault(kind, Witness(kind, summary, as_rows(involved), facts=facts))
 
     for value, taken in takes.items():
         first = min(taken, key=lambda o: o.ret or 0)
         asked = [o for o in puts.get(value, ()) if o.call < (first.ret or 0)]
         if not asked:
-            report("value from nowhere", f"{value!r} was taken, and nobody had asked to put it there", [first])
+            report(
+                "value from nowhere",
+                f"{value!r} was taken, and nobody had asked to put it there",
+                [first],
+                first,
+                _RIGHT,
+            )
         elif len(taken) > len(puts[value]):
             times = f"{len(taken)} times, and put there {len(puts[value])} times at most"
-            report("duplicate", f"{value!r} was taken {times}", [*puts[value], *taken])
+            last = max(taken, key=lambda o: o.ret or 0)
+            report("duplicate", f"{value!r} was taken {times}", [*puts[value], *taken], last, _RIGHT)
     last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
     if last_drain is not None and all(o.returned for o in operations if o.f != PUT):
         for value, asked in puts.items():
             certain = [o for o in asked if o.ret is not None and o.ret < last_drain.call]
             if len(certain) > len(takes.get(value, ())):
                 words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
-                report("lost", words, [*certain, last_drain])
+                right = f"that {value!r} comes out of the queue once, at the latest in the last drain"
+                report("lost", words, [*certain, last_drain], last_drain, right)
     return list(found.values())
 
 

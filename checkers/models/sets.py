@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from checkers.models.model import Operation, Rows, WrongOperation
+from checkers.models.model import Operation, Rows, WrongOperation, facts_of
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 from checkers.verdict import Witness
 
@@ -28,13 +28,17 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> tuple[list[Witness]
         assert isinstance(read.output, tuple)
         if len(set(read.output)) < len(read.output):
             twice = next(x for x in read.output if read.output.count(x) > 1)
-            return [_witness("duplicate", f"one read saw {twice!r} twice", [read], as_rows)], {}
+            return [
+                _witness("duplicate", f"one read saw {twice!r} twice", [read], as_rows, read, "each element once")
+            ], {}
     chain, clash = _chain(reads)
     if clash:
         one, other = clash
         only, only_other = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
         words = f"one read saw {only!r} without {only_other!r}, another {only_other!r} without {only!r}"
-        return [_witness("order cycle", f"{words}: no order of the two adds explains both", clash, as_rows)], {}
+        words = f"{words}: no order of the two adds explains both"
+        right = f"an answer with {only!r} in it, for {only_other!r} was not there without it"
+        return [_witness("order cycle", words, clash, as_rows, other, right)], {}
     place_of: dict[Hashable, int] = {}
     for place, seen in enumerate(chain):
         for element in seen - (chain[place - 1] if place else frozenset()):
@@ -43,7 +47,7 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> tuple[list[Witness]
     if nowhere is not None:
         read = next(r for r in reads if nowhere in _seen(r))
         words = f"a read saw {nowhere!r}, which nobody ever asked to add"
-        return [_witness("value from nowhere", words, [read], as_rows)], {}
+        return [_witness("value from nowhere", words, [read], as_rows, read, f"an answer without {nowhere!r}")], {}
     counts = {
         "never_read": sum(1 for add in adds if add.returned and add.input not in place_of),
         "reads": len(reads),
@@ -60,7 +64,7 @@ def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Opera
     for operation in operations:
         if operation.f not in ("add", "read"):
             raise WrongOperation(f"{operation.f} is not an operation of a set that only grows (add, read)")
-        if operation.f == "read" and operation.returned and not isinstance(operation.output or (), tuple):
+        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
             raise WrongOperation(f"a read of a set answered {operation.output!r}, which is no list")
     adds = [o for o in operations if o.f == "add"]
     reads = [o for o in operations if o.f == "read" and o.returned]
@@ -117,22 +121,27 @@ def _told(early: Operation, late: Operation, reads: Sequence[Operation], as_rows
         later = [r for r in reads if r.call > (early.ret or 0)]
         missing = all(early.input not in _seen(r) for r in later)
         words = f"the add of {early.input!r} was acknowledged before a read was asked that did not see it"
-        return _witness("lost" if missing else "stale read", words, [early, late], as_rows)
+        kind, right = "lost" if missing else "stale read", f"an answer with {early.input!r} in it"
+        return _witness(kind, words, [early, late], as_rows, late, right)
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
         words = f"a read saw {gone!r}, and a read asked after its answer did not"
-        return _witness("stale read", words, [early, late], as_rows)
+        return _witness("stale read", words, [early, late], as_rows, late, f"an answer with {gone!r} in it")
     if early.f == "read":
         words = f"a read saw {late.input!r}, or what must have come after it, before it was asked to be added"
-        return _witness("value from nowhere", words, [early, late], as_rows)
+        right = f"an answer without {late.input!r}"
+        return _witness("value from nowhere", words, [early, late], as_rows, early, right)
     words = f"{late.input!r} was seen without {early.input!r}, whose add had returned before {late.input!r} was asked"
     between = [r for r in reads if late.input in _seen(r) and early.input not in _seen(r)]
-    return _witness("order cycle", words, [early, late, *between[:1]], as_rows)
+    right = f"an answer with both of them, or without {late.input!r}"
+    return _witness("order cycle", words, [early, late, *between[:1]], as_rows, (between or [late])[0], right)
 
 
-def _witness(kind: str, summary: str, involved: Iterable[Operation], as_rows: Rows) -> Witness:
+def _witness(
+    kind: str, summary: str, involved: Iterable[Operation], as_rows: Rows, culprit: Operation, expected: str
+) -> Witness:
     in_order = sorted(involved, key=lambda o: o.call)
-    return Witness(kind, summary, as_rows(in_order), facts={"key": in_order[0].key})
+    return Witness(kind, summary, as_rows(in_order), facts=facts_of(in_order, culprit, expected))
 
 
 def _any(elements: Iterable[Hashable]) -> Hashable | None:

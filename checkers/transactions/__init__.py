@@ -1,6 +1,7 @@
 """Transactional histories: which anomalies they show, and which consistency models they therefore rule out.
 
     judge_transactions(events, "list-append")        from events whose payloads are micro-operations (`read.py`)
+    checker.LIST_APPEND, checker.RW_REGISTER         from a run's history.parquet, in process or on Spark
     judge_columns(txns, "list-append", event_count)  from integer columns (`kernels/transactions.py`), for large ones
 
 Theory: Adya 1999; Alvaro & Kingsbury, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
@@ -30,14 +31,16 @@ from checkers.transactions.linearizable_keys import version_orders_in_time
 from checkers.transactions.read import Model, Transcript, read_transactions
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
-__all__ = ["judge_columns", "judge_transactions"]
+__all__ = ["judge_columns", "judge_transactions", "judge_transcript"]
 
-BYTES_PER_MICRO_OPERATION = 150
-"""Memory the kernels take for each micro-operation, with its share of edges and versions (measured, rounded up)."""
+BYTES_PER_ITEM = 40
+"""Memory the kernels take besides the columns, for each micro-operation and each version (measured, rounded up): 1.5 GB
+for ten million transactions with two and a half micro-operations each, which fit the default budget so."""
 
-BYTES_PER_LIST_ELEMENT = 4
-_STEPS_PER_ROW = 10
-_SEARCHES = 15  # classes times variants
+_STEPS_PER_ROW = 2
+_ELEMENTS_PER_STEP = 8
+"""A step is some 20 to 40 ns of work; of those ten million transactions, with 190 million list elements, 74 million.
+What is left of the budget is for the search for cycles, where a step is an edge looked at."""
 
 
 def judge_transactions(
@@ -55,7 +58,8 @@ def judge_transactions(
     `details`: {"anomalies": {name: how often}, "ruled_out": [...], "strongest_left": [...], "allowed": [...]}.
     Raises MalformedHistory where a payload holds no micro-operations of this model.
     """
-    return _judge(read_transactions(events, model), budget, consistency, linearizable_keys)
+    transcript = read_transactions(events, model)
+    return judge_transcript(transcript, budget, consistency=consistency, linearizable_keys=linearizable_keys)
 
 
 def judge_columns(
@@ -71,10 +75,17 @@ def judge_columns(
 ) -> Verdict:
     """Judge columns; event_count is above all positions.  keys, values: names for witnesses (numbers without them)."""
     transcript = Transcript(model, txns, keys, values, (), event_count)
-    return _judge(transcript, budget, consistency, linearizable_keys)
+    return judge_transcript(transcript, budget, consistency=consistency, linearizable_keys=linearizable_keys)
 
 
-def _judge(transcript: Transcript, budget: Budget, consistency: str, linearizable_keys: bool) -> Verdict:
+def judge_transcript(
+    transcript: Transcript,
+    budget: Budget = Budget(),  # noqa: B008 (frozen)
+    *,
+    consistency: str = anomalies.STRICT_SERIALIZABLE,
+    linearizable_keys: bool = False,
+) -> Verdict:
+    """As `judge_transactions`, of transactions that were read already."""
     if consistency not in anomalies.MODELS:
         raise ValueError(f"{consistency!r} is no consistency model; there are {', '.join(anomalies.MODELS)}")
     txns = transcript.txns
@@ -83,16 +94,14 @@ def _judge(transcript: Transcript, budget: Budget, consistency: str, linearizabl
     if not (txns.status == kinds.OK).any():
         return Verdict(Validity.NOT_APPLICABLE, looked_at, "no transaction committed")
     base = element_bases(txns, key_count)
-    needed_bytes = BYTES_PER_MICRO_OPERATION * (len(txns.kind) + int(base[-1])) + BYTES_PER_LIST_ELEMENT * len(
-        txns.lists
-    )
+    needed_bytes = BYTES_PER_ITEM * (len(txns.kind) + int(base[-1]))
     if needed_bytes > budget.size_bytes:
         return _too_much(looked_at, f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}")
-    needed_steps = _STEPS_PER_ROW * len(txns.kind) + 2 * len(txns.lists)
+    needed_steps = _STEPS_PER_ROW * len(txns.kind) + len(txns.lists) // _ELEMENTS_PER_STEP
     if needed_steps > budget.steps:
         return _too_much(looked_at, f"it would take {needed_steps} steps and the budget is {budget.steps}")
     found = new_findings()
-    search = _search(transcript, base, found, linearizable_keys, (budget.steps - needed_steps) // _SEARCHES)
+    search = _search(transcript, base, found, linearizable_keys, budget.steps - needed_steps)
     return _conclude(transcript, looked_at, found, search, consistency)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.kernels.transactions import NEVER, NIL_VALUE, READ, WRITE, Transactions
 
 Model = Literal["list-append", "rw-register"]
@@ -79,7 +79,7 @@ class Transcript:
 
 
 def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
-    """The transactions among the events (those of the nemesis are passed over).
+    """The transactions among the events (those of the nemesis and of set-up are passed over).
 
     Raises MalformedHistory where a payload is no list of micro-operations of this model.
     """
@@ -87,7 +87,7 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
     open_by: dict[int, int] = {}
     pairs: list[list[tuple[int, Event]]] = []
     for position, event in enumerate(events):
-        if event.process == NEMESIS:
+        if event.process == NEMESIS or event.f == CREATE:
             continue
         if event.type is Type.INVOKE:
             open_by[event.process] = len(pairs)

@@ -6,7 +6,7 @@ window of a few dozen operations finds how far an order can get, and which opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from checkers.history import Type
@@ -15,7 +15,7 @@ FOREVER = 1 << 62
 MOST_OPERATIONS = 48
 MOST_STEPS = 60_000
 
-State = int | None
+State = Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class WindowOp:
     """One operation of a witness.  invoke, complete: history indices; complete is FOREVER while it is open.
 
     asked, got: for a write `asked` is the value, for a cas (expected, new) are (asked, new); for a read `got`.
+    Lists are tuples.
     """
 
     invoke: int
@@ -53,7 +54,8 @@ class WindowOp:
 @dataclass(frozen=True, slots=True)
 class Order:
     """steps: indices into the operations, in a legal order.  states[i]: what the object holds after step i - 1,
-    states[0] before the first.  stuck: index of the operation that must come next and cannot; None if all fit."""
+    states[0] before the first; of objects that are no registers their words.  stuck: index of the operation that must
+    come next and cannot; None if all fit."""
 
     steps: tuple[int, ...]
     states: tuple[State, ...]

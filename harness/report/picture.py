@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.report.legal import FOREVER, Order, WindowOp
+from harness.report.window import say, value
 from harness.report.words import seconds, shorten
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
@@ -20,6 +21,7 @@ WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 
 _CHAR = 7.3  # width of a character of the labels' font
 _LANE = 50
+_LABEL_MOST = 28
 _MOST_STRETCH = 3.0  # two operations need not fill a whole page
 _TOP = 46
 
@@ -103,7 +105,7 @@ def draw(
 
     letters: index of an invoke (as text) -> the letter by which the words speak of that operation.
     """
-    labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {say(op)}".strip() for op in ops}
+    labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {shorten(say(op), _LABEL_MOST)}".strip() for op in ops}
     narrow = target < 500
     gutter = 12.0 if narrow else 132.0
     lane_of, lanes = _lanes(ops, narrow)
@@ -147,22 +149,14 @@ def draw(
     )
 
 
-def say(op: WindowOp) -> str:
-    """An operation with its answer, as short as a label must be."""
-    if op.f == "read":
-        return f"read {value(op.got)}" if op.happened else "read"
-    if op.f == "cas":
-        return f"cas {value(op.asked)} → {value(op.new)}"
-    return shorten(f"{op.f} {value(op.asked)}" if op.asked is not None else op.f, 24)
+def has_times(ops: Sequence[WindowOp]) -> bool:
+    """Whether the history kept times at all; some of others have none."""
+    return any(op.start_ns or op.end_ns for op in ops)
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
     """Digits of a second that tell the begin of these operations from their end."""
     return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
-
-
-def value(state: int | None) -> str:
-    return "nil" if state is None else str(state)
 
 
 def look(op: WindowOp) -> str:
@@ -267,12 +261,12 @@ def _path(
 
 
 def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:
-    digits = digits_of(ops)
+    digits, timed = digits_of(ops), has_times(ops)
     times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
     out: list[Tick] = []
     free = 0.0
     for row in sorted(times):
-        words = seconds(times[row], digits)
+        words = seconds(times[row], digits) if timed else f"row {row}"
         if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
             out.append(Tick(x_of[row], words))
             free = x_of[row] + len(words) * 6.4 + 14
@@ -298,7 +292,8 @@ def _bracket(
     after = seen.new if seen.f == "cas" else seen.asked
     x1, x2 = x_of[seen.complete], x_of[late.invoke]
     gap = _lasting(max(0, late.start_ns - seen.end_ns))
-    words = f"{value(after)} acknowledged {gap} {'earlier' if width < 500 else 'before the read began'}"
+    ago = f"{gap} " if has_times(ops) else ""
+    words = f"{value(after)} acknowledged {ago}{'earlier' if width < 500 else 'before the read began'}"
     middle, half = (x1 + x2) / 2, len(words) * 3.9
     text_x = min(max(middle, half + 4), width - half - 4)
     return Bracket(x1, x2, lane_of[seen.process], lane_of[late.process], words, "middle", text_x)

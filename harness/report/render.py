@@ -24,7 +24,17 @@ from harness.report.load import ReportData, load, mapping, number, sequence
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("base.css", "report.css")
-SCRIPTS = ("core.js", "lanes.js", "nodes.js", "operations.js", "controls.js", "details.js", "start.js")
+SCRIPTS = (
+    "page.js",
+    "core.js",
+    "lanes.js",
+    "nodes.js",
+    "operations.js",
+    "controls.js",
+    "details.js",
+    "proof.js",
+    "start.js",
+)
 RAW_FILES = (
     *("test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows"),
     *("trace", "nodes", "junit.xml"),
@@ -86,7 +96,7 @@ def _page(data: ReportData) -> str:
     figures = exercise.figures(data)
     drawn = plots.render(data, fault_views, [m.time_ns for m in moments], data.folder / "plots")
     verdict = str(data.results.get("verdict") or "unknown")
-    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in SCRIPTS) + "\n})();"
+    script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
@@ -100,6 +110,7 @@ def _page(data: ReportData) -> str:
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
         findings=found,
+        has_timeline=True,
         plots={name: Markup(svg) for name, svg in drawn.items()},
         faults=fault_views,
         faults_words=faults.summary(fault_views),
@@ -110,7 +121,7 @@ def _page(data: ReportData) -> str:
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
         here=_here(data.folder),
         where=f"{data.folder.parent.name}/{data.folder.name}",
-        style=Markup("\n".join(_read(name) for name in STYLES)),
+        style=Markup("\n".join(template_text(name) for name in STYLES)),
         script=Markup(script),
         script_hash=script_hash(script),
     )  # fmt: skip
@@ -148,7 +159,8 @@ def script_hash(script: str) -> str:
 
 
 @cache
-def _read(name: str) -> str:
+def template_text(name: str) -> str:
+    """A style sheet or script of the templates, as it stands."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 

@@ -14,20 +14,32 @@ from typing import Any
 from checkers.history import Type
 from harness.report import divergence, picture
 from harness.report.background import background
+from harness.report.cycle import Cycle, Transaction, cycle_of, transactions_of
 from harness.report.divergence import Ballots, LogTable
 from harness.report.faults import FaultView
-from harness.report.legal import FOREVER, Order, WindowOp, longest_order
+from harness.report.legal import FOREVER, Order, WindowOp
 from harness.report.load import ReportData, mapping, number, sequence
 from harness.report.picture import Picture
 from harness.report.roles import Segment, leaders
 from harness.report.timeline import Moment
+from harness.report.window import (
+    TRANSACTIONS,
+    culprit_of,
+    letters_of,
+    message_logs,
+    micro_operations,
+    operations_of,
+    order_of,
+    say,
+    value,
+)
 from harness.report.words import Finding, amount, findings, label, listed, seconds, sentence, shorten
 
 MOST_DRAWN = 60
 """Operations of one witness that are drawn and told; a minimised window holds a handful."""
-_TOLD_APART = {
+TOLD_APART = {
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
-    "copies", "votes", "excerpt", "time_ns",
+    "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
 }  # fmt: skip
 """Facts that the page tells in other ways than as a list.  `letters` name operations by the index of their invoke,
 `culprit` is the letter of the one no order explains."""
@@ -64,6 +76,9 @@ class FindingView:
     log_table: LogTable | None
     ballots: list[Ballots]
     trace_rows: list[Mapping[str, Any]]
+    other_rows: list[RowTable]
+    cycle: Cycle | None
+    transactions: list[Transaction]
     facts: list[tuple[str, str]]
     events: list[Mapping[str, Any]]
     plain: str
@@ -75,6 +90,16 @@ class FindingView:
         """Seconds of the timeline that show it well."""
         t = self.moment_ns / 1e9
         return max(0.0, t - 2.5), t + 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Rows of a table the page knows nothing of: every column in which any of them holds something."""
+
+    name: str
+    columns: list[str]
+    rows: list[list[str]]
+    left_out: int
 
 
 def views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[Segment]) -> list[FindingView]:
@@ -99,19 +124,20 @@ def _view(
     rows = [mapping(r) for r in sequence(witness.get("rows"))]
     ops = operations_of(events)
     one_key = len({op.key for op in ops}) == 1
-    states = [s if isinstance(s, int) else None for s in sequence(facts.get("states_before"))]
-    order = longest_order(ops, states) if ops and one_key and "states_before" in facts else None
-    letters = {str(k): shorten(str(v), 3) for k, v in mapping(facts.get("letters")).items()}
-    bad = _bad(ops, order, letters, str(facts.get("culprit") or ""))
     drawn = ops[:MOST_DRAWN]
-    pictures = [picture.draw(drawn, order, bad, letters, *size) for size in picture.WIDTHS] if drawn else []
+    order = order_of(ops, facts) if len(ops) == len(drawn) else None
+    letters = letters_of(ops, facts)
+    bad = culprit_of(drawn, order, letters, facts)
+    cycle, transactions = cycle_of(facts), transactions_of(facts)
+    with_bars = bool(drawn) and not transactions
+    pictures = [picture.draw(drawn, order, bad, letters, *size) for size in picture.WIDTHS] if with_bars else []
     log_rows = [r for r in rows if r.get("table") == "log"]
     trace_rows = [r for r in rows if r.get("table") == "trace"]
     kept_rows = [_kept(r) for r in rows if r.get("table") == "copies"]
-    story = _story(drawn, order, bad, letters, faults, roles)
+    story = _story(drawn if with_bars else [], order, bad, letters, faults, roles)
     told = tuple(f"{letter}: " for letter in letters.values())
     why = [str(w) for w in sequence(facts.get("why")) or _one(facts.get("why")) if not str(w).startswith(told)]
-    why = [shorten(sentence(w), 600) for w in why]
+    why = [shorten(sentence(w), 600) for w in why if not cycle]
     expected = [shorten(sentence(str(w)), 600) for w in sequence(facts.get("expected")) or _one(facts.get("expected"))]
     key = facts.get("key") if isinstance(facts.get("key"), str) else (ops[0].key if ops and one_key else None)
     return FindingView(
@@ -126,13 +152,17 @@ def _view(
         pictures=pictures,
         steps=_steps(drawn, order, bad),
         story=story,
-        window_words=_window_words(data, ops, key, order),
+        window_words=_window_words(data, ops if with_bars else [], key, order),
         why=why,
         expected=expected,
         log_table=divergence.log_table(data, log_rows),
         ballots=divergence.ballots(data, trace_rows),
         trace_rows=[*trace_rows, *kept_rows][:MOST_DRAWN],
-        facts=[(label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _TOLD_APART],
+        other_rows=_message_logs(drawn, letters)
+        + _other_rows([r for r in rows if r.get("table") not in ("log", "trace", "copies")]),
+        cycle=cycle,
+        transactions=transactions if not cycle else [],
+        facts=[(label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in TOLD_APART],
         events=events[: 2 * MOST_DRAWN],
         plain=_plain(data, finding, story, why, expected),
         background=background(ops[bad].node, ops[bad].end_ns, faults, roles)
@@ -142,68 +172,6 @@ def _view(
         if len(ops) > MOST_DRAWN
         else "",
     )
-
-
-def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
-    """Pair a witness' history rows into operations, in order of invocation."""
-    open_by_process: dict[int, Mapping[str, Any]] = {}
-    out: list[WindowOp] = []
-    for event in sorted(events, key=lambda e: number(e.get("index"), 0)):
-        process, kind = number(event.get("process"), -1), _type(event.get("type"))
-        if kind is None or process < 0:
-            continue
-        if kind is Type.INVOKE:
-            if process in open_by_process:
-                out.append(_op(open_by_process[process], None))
-            open_by_process[process] = event
-        elif process in open_by_process:
-            out.append(_op(open_by_process.pop(process), event))
-    out += [_op(event, None) for event in open_by_process.values()]
-    return sorted(out, key=lambda op: op.invoke)
-
-
-def _type(raw: Any) -> Type | None:
-    """Rows may carry the stored integer or the word."""
-    if isinstance(raw, str):
-        return Type.__members__.get(raw.upper())
-    return Type(raw) if isinstance(raw, int) and raw in list(Type) else None
-
-
-def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
-    kind = Type.INFO if done is None else _type(done.get("type")) or Type.INFO
-    start = number(invoke.get("time_ns"), 0)
-    f = shorten(str(invoke.get("f") or "?"), 40)
-    got = None if done is None else done.get("value")
-    error = None if done is None else done.get("error")
-    key = invoke.get("key")
-    unknown = done is None or kind is Type.INFO
-    return WindowOp(
-        invoke=number(invoke.get("index"), 0),
-        complete=FOREVER if unknown else number(done.get("index"), 0) if done else FOREVER,
-        process=number(invoke.get("process"), -1),
-        node=shorten(str((done or invoke).get("node") or ""), 24),
-        f=f,
-        key=None if key is None else str(key),
-        type=kind,
-        asked=_int(invoke.get("value")),
-        new=_int(invoke.get("value2")),
-        got=_int(got),
-        start_ns=start,
-        end_ns=start if done is None else number(done.get("time_ns"), start),
-        error=None if error is None else shorten(str(error), 120),
-    )
-
-
-def _int(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _bad(ops: Sequence[WindowOp], order: Order | None, letters: Mapping[str, str], culprit: str) -> int | None:
-    """Index of the operation that has no legal place: as the checker named it, else where the longest order stuck."""
-    for i, op in enumerate(ops[:MOST_DRAWN]):
-        if culprit and letters.get(str(op.invoke)) == culprit:
-            return i
-    return order.stuck if order and order.stuck is not None and order.stuck < MOST_DRAWN else None
 
 
 def _moment_ns(ops: Sequence[WindowOp], bad: int | None, timed: Sequence[Mapping[str, Any]]) -> int:
@@ -226,9 +194,9 @@ def _story(
     if not ops:
         return []
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
-    digits = picture.digits_of(ops)
+    digits, timed = picture.digits_of(ops), picture.has_times(ops)
     lines = [
-        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i), digits))
+        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i), digits, timed))
         for i, op in enumerate(ops)
     ]
     first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
@@ -251,27 +219,38 @@ def _story(
     return [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
-def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int) -> Line:
+def _asked(op: WindowOp) -> str:
+    if op.f in TRANSACTIONS and isinstance(op.asked, tuple):
+        return micro_operations(op.asked)
+    return op.f if op.asked is None else f"{op.f} {value(op.asked)}"
+
+
+def _answered(op: WindowOp) -> str:
+    return micro_operations(op.got) if op.f in TRANSACTIONS and isinstance(op.got, tuple) else value(op.got)
+
+
+def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> Line:
     where = f" at {op.node}" if op.node else ""
     asked = {
-        "read": "read",
-        "write": f"wrote {picture.value(op.asked)}",
-        "cas": f"changed {picture.value(op.asked)} to {picture.value(op.new)}",
-    }.get(op.f, f"asked {op.f}")
-    asked = {"read": "asked"}.get(op.f, asked)
-    start, end = seconds(op.start_ns, digits), seconds(op.end_ns, digits)
+        "read": "asked",
+        "write": f"wrote {value(op.asked)}",
+        "cas": f"changed {value(op.asked)} to {value(op.new)}",
+    }.get(op.f, f"asked for {_asked(op)}")
+    start, end = (f" at {seconds(ns, digits)}" if timed else "" for ns in (op.start_ns, op.end_ns))
     who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {asked}{where}"
     rows = f"{op.invoke:,}" + (f", {op.complete:,}" if op.complete < FOREVER else ", no answer")
     if op.f == "read" and op.happened:
-        words = f"{who} for the value at {start} and at {end} was told {picture.value(op.got)}."
+        words = f"{who} for the value{start} and{end} was told {value(op.got)}."
     elif op.f == "read":
-        words = f"{who} for the value at {start} and got no answer."
+        words = f"{who} for the value{start} and got no answer."
+    elif op.happened and op.f not in ("write", "cas") and op.got != op.asked:
+        words = f"{who}{start}: answered{end} with {_answered(op)}."
     elif op.happened:
-        words = f"{who} at {start}: acknowledged at {end}."
+        words = f"{who}{start}: acknowledged{end}."
     elif op.type is Type.FAIL:
-        words = f"{who} at {start}: it certainly did not happen ({op.error or 'refused'})."
+        words = f"{who}{start}: it certainly did not happen ({op.error or 'refused'})."
     else:
-        words = f"{who} at {start}: outcome unknown ({op.error or 'no answer'})."
+        words = f"{who}{start}: outcome unknown ({op.error or 'no answer'})."
     if bad:
         return Line(f"{words} Nothing legal is left for this.", "bad", rows, step)
     return Line(words, "op", rows, step)
@@ -284,12 +263,12 @@ def _steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None) -> lis
     out = []
     for k, i in enumerate(order.steps):
         op = ops[i]
-        holds = picture.value(order.states[k + 1])
+        holds = value(order.states[k + 1])
         legal = f"it holds {holds}, so this is legal" if op.f == "read" else f"from now on it holds {holds}"
-        out.append(f"Process {op.process}: {picture.say(op)}; {legal}.")
+        out.append(f"Process {op.process}: {say(op)}; {legal}.")
     if bad is not None:
-        op, holds = ops[bad], picture.value(order.states[-1])
-        out.append(f"Process {op.process}: {picture.say(op)}, but it holds {holds}. No legal place is left.")
+        op, holds = ops[bad], value(order.states[-1])
+        out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. No legal place is left.")
     return out
 
 
@@ -318,6 +297,27 @@ def _fact(name: Any, value: Any) -> str:
             ", ".join(f"{k}: {amount(v) if not isinstance(v, list | dict) else v}" for k, v in value.items()), 600
         )
     return amount(value, str(name)) if value is not None else "none"
+
+
+def _message_logs(ops: Sequence[WindowOp], letters: Mapping[str, str]) -> list[RowTable]:
+    """What sends and polls of Kafka say of each log."""
+    columns = ["offset", "value", "sent by", "polled by"]
+    return [
+        RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in message_logs(ops, letters).items()
+    ]
+
+
+def _other_rows(rows: Sequence[Mapping[str, Any]]) -> list[RowTable]:
+    out = []
+    for name in dict.fromkeys(str(row.get("table") or "rows") for row in rows):
+        some = [row for row in rows if str(row.get("table") or "rows") == name]
+        columns = [c for c in dict.fromkeys(c for row in some for c in row) if c != "table"]
+        columns = [c for c in columns if any(row.get(c) is not None for row in some)]
+        cells = [
+            ["" if row.get(c) is None else shorten(value(row[c]), 120) for c in columns] for row in some[:MOST_DRAWN]
+        ]
+        out.append(RowTable(label(name), [label(c) for c in columns], cells, max(0, len(some) - MOST_DRAWN)))
+    return out
 
 
 def _kept(row: Mapping[str, Any]) -> Mapping[str, Any]:

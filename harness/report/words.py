@@ -171,7 +171,7 @@ def shorten(text: str, most: int = LONGEST) -> str:
 def sentence(text: str) -> str:
     """Text that ends as a sentence does."""
     text = text.strip()
-    return text if text.endswith((".", "!", "?")) else text + "."
+    return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
 def lower_first(text: str) -> str:

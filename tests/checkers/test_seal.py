@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -154,3 +158,44 @@ def test_a_stream_that_is_none_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "history.arrows").write_bytes(b"not arrow at all")
     with pytest.raises(MalformedHistory, match="not an Arrow stream"):
         seal(tmp_path)
+
+
+SEALS = """
+import sys
+from pathlib import Path
+from checkers.seal import seal
+print("now", flush=True)
+seal(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_sealing_that_is_interrupted_leaves_every_file_whole_or_not_at_all(tmp_path: Path, how: signal.Signals) -> None:
+    events = list(by_construction(Random(9), 30_000, keys=50))
+    sound = tmp_path / "sound"
+    began = time.monotonic()
+    seal(write_stream(sound, events))
+    takes_s = time.monotonic() - began
+    for attempt in range(4):
+        folder = write_stream(tmp_path / str(attempt), events)
+        sealing = subprocess.Popen(
+            [sys.executable, "-c", SEALS, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert sealing.stdout is not None
+        assert sealing.stdout.readline() == b"now\n"
+        time.sleep(attempt / 4 * takes_s)
+        sealing.send_signal(how)
+        sealing.communicate(timeout=60)
+        if (folder / "history.parquet").exists():
+            assert read_history(folder).equals(events_to_table(events))
+        if (folder / "buckets").exists():
+            assert contents(folder / "buckets") == contents(sound / "buckets")
+        if not (folder / "history.arrows").exists():
+            assert (folder / "history.parquet").exists()
+            assert (folder / "buckets").exists()
+        seal(folder)
+        assert contents(folder) == contents(sound)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

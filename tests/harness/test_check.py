@@ -107,7 +107,7 @@ def test_a_model_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None
     for model, complaint in (
         ("stack", "there is no 'stack'"),
         (files["empty.py"], "defines no function init"),
-        (files["broken.py"], "cannot be run as Python (ZeroDivisionError"),
+        (files["broken.py"], "broken.py line 1: it cannot be run: ZeroDivisionError: division by zero"),
     ):
         result = check("--model", model, files["right"])
         assert result.exit_code != 0

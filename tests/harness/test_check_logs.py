@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli import cli
@@ -73,3 +75,37 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     result = check_logs(tmp_path)
     assert "error: holds neither a run" in result.stdout
     assert result.exit_code == 3
+
+
+def numbered(batches: int, seed: int = 0) -> bytes:
+    """A log of one write each, made at once: the CRC covers the record and not the offset, so one fits all."""
+    record = encode(ConfigRecord(TOPIC_RESOURCE, "k0", "retention.ms", str(seed)))
+    raw = np.tile(np.frombuffer(codec.encode_values(0, 1, [record], 1000), np.uint8), (batches, 1))
+    raw[:, :8] = np.arange(batches, dtype=">i8").view(np.uint8).reshape(batches, 8)
+    return raw.tobytes()
+
+
+def test_long_logs_over_many_row_groups_and_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes, 300,000 batches each, two segments; one entry differs far in."""
+    monkeypatch.setattr("harness.check_logs.PATIENCE_S", 0.0)
+    monkeypatch.setattr("harness.check_logs.QUIET_S", 0.0)
+    data, size = numbered(300_000), len(numbered(1))
+    for node in ("n1", "n2", "n3"):
+        data_directory(tmp_path / node, [data[: size * 200_000]])
+        (tmp_path / node / LOG_FOLDER / "00000000000000200000.log").write_bytes(data[size * 200_000 :])
+    result = check_logs("--json", tmp_path)
+    assert json.loads(result.stdout)["details"]["log-matching"]["looked_at"]["entries"] == 900_000
+    assert result.exit_code == 0
+    assert "read 3 of 3 copies" in result.stderr and "parts" in result.stderr
+    other = bytearray(data[size * 200_000 :])
+    other[size * 50_000 : size * 50_001] = numbered(1, seed=7)
+    other[size * 50_000 : size * 50_000 + 8] = (250_000).to_bytes(8, "big")
+    (tmp_path / "n2" / LOG_FOLDER / "00000000000000200000.log").write_bytes(bytes(other))
+    result = check_logs("--json", tmp_path)
+    assert result.exit_code == 1
+    assert {w["facts"]["offset"] for w in json.loads(result.stdout)["witness"]} == {250_000}
+
+
+def test_what_takes_no_time_is_done_in_silence(tmp_path: Path) -> None:
+    data_directory(tmp_path / "n1", log_of((1, 7)))
+    assert check_logs(tmp_path).stderr == ""

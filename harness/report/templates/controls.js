@@ -106,10 +106,3 @@ function onMini(event) {
   if (w >= END * .999) setSpan(t - END / 12, t + END / 12); else setSpan(t - w / 2, t + w / 2);
   changed();
 }
-
-function copy(button) {
-  const text = $(button.dataset.copy).textContent;
-  const done = word => { button.textContent = word; setTimeout(() => { button.textContent = 'Copy'; }, 1200); };
-  const byHand = () => { getSelection().selectAllChildren($(button.dataset.copy)); done('Selected'); };
-  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done('Copied'), byHand); else byHand();
-}

@@ -1,8 +1,4 @@
-// Data, small helpers, and the state of the view.  Values of a run go into text nodes only, never into markup.
-const root = document.documentElement;
-root.classList.remove('nojs');
-const DATA = JSON.parse(document.getElementById('data').textContent);
-const $ = id => document.getElementById(id);
+// Small helpers, and the state of the view.
 const END = DATA.end;
 const TYPES = ['', 'ok', 'fail', 'info'];
 
@@ -26,7 +22,6 @@ const OPS = (() => {
   return ops;
 })();
 
-const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
 const lower = (a, x) => { let lo = 0, hi = a.length; while (lo < hi) { const m = (lo + hi) >> 1; if (a[m] < x) lo = m + 1; else hi = m; } return lo; };
 const secs = (s, digits = 3) => s.toFixed(digits) + ' s';
 const lasting = s => s >= 1 ? s.toFixed(2) + ' s' : s >= .001 ? (s * 1e3).toFixed(s < .01 ? 1 : 0) + ' ms' : (s * 1e6).toFixed(0) + ' µs';

@@ -61,23 +61,3 @@ function showTip(x, y) {
   const left = clamp(x + 14, 4, W - tip.offsetWidth - 4), top = mini.offsetHeight + y + 18;
   tip.style.left = left + 'px'; tip.style.top = top + 'px';
 }
-
-// The stepper of a witness: hides what lies beyond the step; without script everything is shown.
-function stepper(drawing) {
-  const box = drawing.querySelector('.step');
-  if (!box) return;
-  const slider = box.querySelector('input'), told = box.querySelector('p'), n = drawing.dataset.finding;
-  const steps = DATA.steps[n] || [], last = +drawing.dataset.last, article = drawing.closest('article');
-  const show = () => {
-    const step = +slider.value;
-    for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
-    for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
-    told.textContent = step === 0 ? 'Before the first operation of this window.' : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
-    told.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
-  };
-  const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
-  slider.addEventListener('input', show);
-  box.querySelector('.back').addEventListener('click', () => move(-1));
-  box.querySelector('.on').addEventListener('click', () => move(1));
-  show();
-}

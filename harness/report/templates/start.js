@@ -30,8 +30,7 @@ main.addEventListener('pointerleave', () => { VIEW.hover = null; $('tip').hidden
 main.addEventListener('dblclick', event => zoom(.4, T(event.offsetX)));
 mini.addEventListener('pointerdown', event => { mini.setPointerCapture(event.pointerId); onMini(event); });
 mini.addEventListener('pointermove', onMini);
-for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', () => copy(button));
-for (const drawing of document.querySelectorAll('.drawing')) stepper(drawing);
+proofs();
 for (const media of ['(prefers-color-scheme: dark)', 'print']) matchMedia(media).addEventListener('change', () => { readColours(); draw(); });
 new ResizeObserver(() => draw()).observe(main.parentElement);
 draw();

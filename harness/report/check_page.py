@@ -1,0 +1,125 @@
+"""The page of `check --report`: files judged by hand, and every witness drawn as a run's report draws it.
+
+There is no run behind it, so there is no timeline and no fault to show; the findings are the report's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from checkers.verdict import Validity, combine
+from harness.judged_file import Judged
+from harness.report import operations, witness, words
+from harness.report.load import ReportData
+from harness.report.render import STYLES, environment, json_block, script_hash, template_text
+
+_SCRIPTS = ("page.js", "proof.js", "check.js")
+
+FINDINGS_MOST = 60
+"""Witnesses that are drawn; beyond them only the first of each file, up to as many again."""
+
+_QUESTIONS = {
+    "list-append": "Could transactions have given these answers and have been as isolated as was asked for?",
+    "rw-register": "Could transactions have given these answers and have been as isolated as was asked for?",
+    "kafka": "Did every log keep what was sent to it, in one order, and show it so to whoever polled?",
+    "unique-ids": "Was no id handed out twice?",
+    "logs": "Do the logs of the nodes agree wherever they share an epoch?",
+}
+_QUESTION = "Is there one order of all operations that respects real time and explains every answer?"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    name: str
+    verdict: str
+    mark: str
+    words: str
+    looked_at: str
+    anchors: list[str]
+
+
+def render_check(judged: Sequence[Judged], model: str, out: Path) -> Path:
+    """Write the page of these files to `out` and return it.  Raises OSError."""
+    found, left_out = _findings(judged)
+    title, below = _head(judged)
+    overall = combine(j.verdict.validity for j in judged)
+    script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in _SCRIPTS) + "\n})();"
+    page = environment().get_template("check.html.j2").render(
+        title=title,
+        below=below,
+        mark=_mark(overall),
+        model=words.shorten(model, 80),
+        question=_QUESTIONS.get(model, _QUESTION),
+        files=[_row(j, str(i), found) for i, j in enumerate(judged)],
+        findings=found,
+        left_out=left_out,
+        has_timeline=False,
+        payload=json_block({"steps": {f.number: f.steps for f in found}}),
+        style=Markup("\n".join(template_text(name) for name in STYLES)),
+        script=Markup(script),
+        script_hash=script_hash(script),
+    )  # fmt: skip
+    out.write_text(page, encoding="utf-8", errors="replace")
+    return out
+
+
+def _findings(judged: Sequence[Judged]) -> tuple[list[witness.FindingView], int]:
+    """(the witnesses to draw, how many are left out).  The name of their checker is the place of their file."""
+    every = sum(len(j.verdict.witnesses) for j in judged)
+    most = 10**9 if every <= FINDINGS_MOST else 1
+    checkers: dict[str, dict[str, Any]] = {}
+    for place, each in list(enumerate(judged)):
+        if each.verdict.validity is Validity.INVALID and len(checkers) < FINDINGS_MOST:
+            entry = each.verdict.to_json()
+            checkers[str(place)] = {**entry, "title": each.file, "witness": entry["witness"][:most]}
+    data = ReportData(
+        folder=Path(), test={}, results={"checkers": checkers}, outcome={}, faults=[], operations=operations.none(),
+        traces={}, copies=[], event_count=0,
+    )  # fmt: skip
+    found = witness.views(data, [], [])
+    return found, every - len(found)
+
+
+def _head(judged: Sequence[Judged]) -> tuple[str, list[str]]:
+    """The verdict over all files in one sentence, and what else must be said."""
+    counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
+    total = words.plural(len(judged), "history").replace("historys", "histories")
+    bad, unknown = counts[Validity.INVALID], counts[Validity.UNKNOWN]
+    below = []
+    broken = sum(bool(j.error) for j in judged)
+    if broken:
+        below.append(f"{words.plural(broken, 'file')} could not be read: that is no verdict on the system.")
+    if bad:
+        first = next(j for j in judged if j.verdict.validity is Validity.INVALID)
+        below.insert(0, words.sentence(words.shorten(first.verdict.witnesses[0].summary)))
+        title = f"Invalid: {bad} of {total}" if len(judged) > 1 else f"Invalid: {Path(first.file).name}"
+        return words.sentence(words.shorten(title, 120)), below
+    if unknown:
+        title = f"Unknown: of {unknown} of {total} nothing certain can be said." if len(judged) > 1 else "Unknown."
+        first = next(j for j in judged if j.verdict.validity is Validity.UNKNOWN)
+        return title, [words.sentence(words.shorten(first.verdict.reason)), *below]
+    return f"Valid: {total}, and nothing wrong with {'any' if len(judged) > 1 else 'it'}.", below
+
+
+def _row(judged: Judged, place: str, found: Sequence[witness.FindingView]) -> FileRow:
+    verdict = judged.verdict
+    told = f"error: {judged.error}" if judged.error else verdict.reason
+    if verdict.witnesses:
+        told = verdict.witnesses[0].summary
+    return FileRow(
+        name=words.shorten(judged.file, 200),
+        verdict=str(verdict.validity),
+        mark=_mark(verdict.validity),
+        words=words.sentence(words.shorten(told, 400)) if told else "",
+        looked_at=words.looked_at(verdict.looked_at),
+        anchors=[f.anchor for f in found if f.checker == place],
+    )
+
+
+def _mark(validity: Validity) -> str:
+    return str(validity) if validity in (Validity.VALID, Validity.INVALID) else "unknown"

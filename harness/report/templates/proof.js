@@ -1,0 +1,31 @@
+// The stepper of a witness: hides what lies beyond the step; without script everything is shown.
+function stepper(drawing) {
+  const box = drawing.querySelector('.step');
+  if (!box) return;
+  const slider = box.querySelector('input'), told = box.querySelector('p'), n = drawing.dataset.finding;
+  const steps = DATA.steps[n] || [], last = +drawing.dataset.last, article = drawing.closest('article');
+  const show = () => {
+    const step = +slider.value;
+    for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
+    for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
+    told.textContent = step === 0 ? 'Before the first operation of this window.' : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
+    told.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
+  };
+  const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
+  slider.addEventListener('input', show);
+  box.querySelector('.back').addEventListener('click', () => move(-1));
+  box.querySelector('.on').addEventListener('click', () => move(1));
+  show();
+}
+
+function copy(button) {
+  const text = $(button.dataset.copy).textContent;
+  const done = word => { button.textContent = word; setTimeout(() => { button.textContent = 'Copy'; }, 1200); };
+  const byHand = () => { getSelection().selectAllChildren($(button.dataset.copy)); done('Selected'); };
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done('Copied'), byHand); else byHand();
+}
+
+function proofs() {
+  for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', () => copy(button));
+  for (const drawing of document.querySelectorAll('.drawing')) stepper(drawing);
+}

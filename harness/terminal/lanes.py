@@ -1,0 +1,121 @@
+"""Operations as bars, one lane per process, left to right in the order of the history:
+
+    index    0     4           7    9
+    p0       ├─A write 1─┤
+    p1             ├─B write 2──────────▸
+    p2                         ╞═C read 7═╡ ✗
+
+Only order is drawn, never time: an event stands right of all that came before it, and a bar is as long as its label
+needs.  Where the labels do not fit into the width the bars carry their letters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from checkers.history import Type
+from harness.report.legal import FOREVER, WindowOp
+from harness.report.window import say
+
+_STRETCH_MOST = 2.0
+_INDENT = "  "
+_LABEL_SHORT = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """lines: the drawing.  labelled: whether the bars carry more than letters."""
+
+    lines: list[Text]
+    labelled: bool
+
+
+def draw_lanes(ops: Sequence[WindowOp], letters: Mapping[str, str], bad: int | None, width: int) -> Lanes | None:
+    """None where so many operations do not fit, not even with letters alone.  ops: in order of invocation."""
+    processes = list(dict.fromkeys(op.process for op in ops))
+    gutter = len(_INDENT) + max(len("index"), *(len(f"p{p}") for p in processes)) + 2
+    room = width - gutter - 3  # a mark may stand behind the last bar
+    short = [letters.get(str(op.invoke), "") for op in ops]
+    full = [f"{a} {say(op)}".strip() for a, op in zip(short, ops, strict=True)]
+    cut = [text if len(text) <= _LABEL_SHORT else text[: _LABEL_SHORT - 1] + "…" for text in full]
+    for labels in (full, cut, short):
+        columns = _columns(ops, labels, room)
+        if columns is not None:
+            break
+    else:
+        return None
+    lines = [_ruler(ops, columns, gutter)]
+    for process in processes:
+        line = Text(f"{_INDENT}{f'p{process}':<{gutter - len(_INDENT)}}")
+        for i, op in enumerate(ops):
+            if op.process == process:
+                _bar(line, op, labels[i], columns, gutter, room, i == bad)
+        lines.append(line)
+    return Lanes(lines, labels is not short)
+
+
+def legend(ops: Sequence[WindowOp], bad: int | None) -> str:
+    """What the shapes mean, of those that were drawn."""
+    shapes = []
+    if any(op.happened for i, op in enumerate(ops) if i != bad):
+        shapes.append("├──┤ answered")
+    if any(op.complete >= FOREVER for op in ops):
+        shapes.append("├──▸ outcome unknown")
+    if any(op.type is Type.FAIL for op in ops):
+        shapes.append("├┄┄┤ did not happen")
+    if bad is not None:
+        shapes.append("╞══╡ ✗ nothing legal is left for this")
+    return "   ".join(shapes)
+
+
+def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[int, int] | None:
+    """Column of every event by its history index, each right of those before it; None if the room does not do."""
+    events = sorted({op.invoke: (i, True) for i, op in enumerate(ops)} | _completions(ops), key=lambda e: e)
+    by_index = {op.invoke: (i, True) for i, op in enumerate(ops)} | _completions(ops)
+    column: dict[int, int] = {}
+    free: dict[int, int] = {}
+    at = -1
+    for index in events:
+        i, begins = by_index[index]
+        op = ops[i]
+        least = free.get(op.process, 0) if begins else column[op.invoke] + len(labels[i]) + 3
+        at = max(at + 1, least)
+        column[index] = at
+        if not begins:
+            free[op.process] = at + 3
+    ends = [column[op.invoke] + len(labels[i]) + 5 for i, op in enumerate(ops) if op.complete >= FOREVER]
+    needed = max([at + 1, *ends])
+    if needed > room:
+        return None
+    stretch = min(_STRETCH_MOST, (room - (needed - at)) / at) if at > 0 else 1.0
+    return {index: round(x * max(1.0, stretch)) for index, x in column.items()}
+
+
+def _completions(ops: Sequence[WindowOp]) -> dict[int, tuple[int, bool]]:
+    return {op.complete: (i, False) for i, op in enumerate(ops) if op.complete < FOREVER}
+
+
+def _ruler(ops: Sequence[WindowOp], columns: Mapping[int, int], gutter: int) -> Text:
+    """The indices of the history above the events, as many as have room."""
+    line = f"{_INDENT}{'index':<{gutter - len(_INDENT)}}"
+    for index in sorted(columns):
+        at = gutter + columns[index]
+        if at >= len(line) + (1 if line[-1] != " " else 0):
+            line = f"{line:<{at}}{index}"
+    return Text(line, style="dim")
+
+
+def _bar(line: Text, op: WindowOp, label: str, columns: Mapping[int, int], gutter: int, room: int, bad: bool) -> None:
+    """Append one bar to its lane."""
+    start = gutter + columns[op.invoke]
+    open_end = op.complete >= FOREVER
+    end = gutter + (room - 1 if open_end else columns[op.complete])
+    line.append(" " * (start - len(line)))
+    fill = "═" if bad else "┄" if op.type is Type.FAIL else "─"
+    inner = f"{fill}{label}".ljust(end - start - 1, fill)
+    style = "bold red" if bad else "magenta" if open_end else "yellow" if op.type is Type.FAIL else "cyan"
+    left, right = ("╞", "╡ ✗") if bad else ("├", "▸" if open_end else "┤")
+    line.append(f"{left}{inner}{right}", style=style)

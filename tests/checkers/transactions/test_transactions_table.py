@@ -1,0 +1,187 @@
+"""Histories of transactions as files: the quick reader against the slow one; verdicts in process and on Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_transactions import Tape, at_once, one_after_another, simulate
+
+from checkers.catalog import BY_MODEL
+from checkers.checker import Budget, Part, RunFiles
+from checkers.columns import events_to_table
+from checkers.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.pipeline import judge_run, results_json
+from checkers.seal import seal
+from checkers.spark.session import SparkJudge
+from checkers.transactions import judge_transactions, judge_transcript
+from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, judge
+from checkers.transactions.read import Model, Transcript, read_transactions
+from checkers.transactions.table import read_file
+from checkers.verdict import Validity
+
+
+def a_file(folder: Path, events: Sequence[Event], rows_per_group: int = 100) -> str:
+    path = folder / "history.parquet"
+    pq.write_table(events_to_table(events), path, row_group_size=rows_per_group)
+    return str(path)
+
+
+def told(transcript: Transcript) -> list[object]:
+    """What a transcript says, in the names of the history."""
+    txns = transcript.txns
+    return [
+        (
+            [transcript.micro_operation(row) for row in range(int(txns.first[t]), int(txns.first[t + 1]))],
+            int(txns.process[t]),
+            int(txns.status[t]),
+            int(txns.invoked[t]),
+            int(txns.completed[t]),
+            transcript.rows(t),
+        )
+        for t in range(len(txns.status))
+    ]
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+@pytest.mark.parametrize("isolation", ["strict-serializable", "read-committed"])
+def test_a_file_is_read_as_its_events_are(tmp_path: Path, model: Model, isolation: str) -> None:
+    events = simulate(Random(f"{model} {isolation}"), model, isolation, transactions=300, processes=7)
+    path = a_file(tmp_path, events)
+    quick = read_file(path, model)
+    assert not isinstance(quick.events, list)
+    assert told(quick) == told(read_transactions(events, model))
+    one, other = judge_transcript(quick), judge_transactions(events, model)
+    assert one.validity is other.validity
+    assert set(one.details["anomalies"]) == set(other.details["anomalies"])
+
+
+SMALL: dict[str, tuple[Model, list[list[object]]]] = {
+    "keys of both kinds": ("list-append", [["append", "1", 1], ["append", 1, 2], ["append", -7, 3], ["r", "é", []]]),
+    "values far apart": ("list-append", [["append", "x", 2_000_000_000], ["r", "x", [2_000_000_000]]]),
+    "a value nobody wrote": ("list-append", [["r", "x", [900_000_000]], ["append", "x", 1_900_000_000]]),
+    "nothing": ("list-append", []),
+    "nil and a value": ("rw-register", [["r", "x", None], ["w", "x", 1_500_000_000], ["r", "y", 3]]),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("spaced", [True, False])
+def test_whatever_micro_operations_there_are(tmp_path: Path, name: str, spaced: bool) -> None:
+    model, done = SMALL[name]
+    asked = [[f, k, None if f == "r" else v] for f, k, v in done]
+    events = [
+        Event(0, 0, 3, Type.INVOKE, "txn", payload=json.dumps(asked, ensure_ascii=False)),
+        Event(1, 1, 3, Type.OK, "txn", payload=json.dumps(done, ensure_ascii=False, indent=1 if spaced else None)),
+    ]
+    quick = read_file(a_file(tmp_path, events), model)
+    assert not isinstance(quick.events, list)
+    assert told(quick) == told(read_transactions(events, model))
+
+
+def test_the_same_value_nobody_wrote_is_one_value(tmp_path: Path) -> None:
+    events = one_after_another("ax1", "rx19", "rx19")
+    far = [replace(e, payload=(e.payload or "").replace("9", "1999999999")) for e in events]
+    verdict = judge_transcript(read_file(a_file(tmp_path, far), "list-append"))
+    assert list(verdict.details["anomalies"]) == ["unwritten-read"]
+    assert "1999999999" in verdict.witnesses[0].summary
+
+
+STRANGE = ('[["append", "x", "text"]]', '[["append", "x\\u0041", 1]]', '[["append", "x", -1]]', '[["append",[1],1]]')
+
+
+@pytest.mark.parametrize("payload", STRANGE)
+def test_what_kernels_do_not_read_is_read_all_the_same(tmp_path: Path, payload: str) -> None:
+    events = [Event(0, 0, 0, Type.INVOKE, "txn", payload=payload), Event(1, 1, 0, Type.OK, "txn", payload=payload)]
+    slow = read_file(a_file(tmp_path, events), "list-append")
+    assert isinstance(slow.events, list)
+    assert told(slow) == told(read_transactions(events, "list-append"))
+
+
+DAMAGED = ("[", "[]]", '[["r","x"]]', '[["r","x",[1,]]]', '[["r","x",[1]]', '[["q","x",1]]', '[["r","x",1]]', "7", None)
+
+
+@pytest.mark.parametrize("payload", DAMAGED)
+def test_a_payload_that_is_no_transaction_is_refused_with_its_event(tmp_path: Path, payload: str | None) -> None:
+    events = [replace(e, payload=payload) if e.type is Type.OK else e for e in one_after_another("rx")]
+    with pytest.raises(MalformedHistory, match="event 1"):
+        read_file(a_file(tmp_path, events), "list-append")
+
+
+def test_many_keys_in_many_row_groups(tmp_path: Path) -> None:
+    tape = Tape()
+    for i in range(3000):
+        tape.record(0, Type.INVOKE, [["append", f"key-{i}", 0], ["r", i, None]])
+        tape.record(0, Type.OK, [["append", f"key-{i}", 0], ["r", i, []]])
+    assert told(read_file(a_file(tmp_path, tape.events), "list-append")) == told(
+        read_transactions(tape.events, "list-append")
+    )
+
+
+def test_the_nemesis_and_set_up_are_no_transactions(tmp_path: Path) -> None:
+    events = at_once("ax1", "rx1")
+    others = [
+        Event(0, 0, NEMESIS, Type.INFO, "cut", payload="{}"),
+        Event(0, 0, 9, Type.INVOKE, CREATE, key="x"),
+        Event(0, 0, 9, Type.OK, CREATE, key="x"),
+    ]
+    mixed = [replace(e, index=i, time_ns=i) for i, e in enumerate([*others, *events])]
+    assert len(read_file(a_file(tmp_path, mixed), "list-append").txns.status) == 2
+    assert len(read_transactions(mixed, "list-append").txns.status) == 2
+
+
+# As checkers of a run
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkJudge]:
+    judge = SparkJudge("local[2,4]")
+    judge.start_in_background()
+    yield judge
+    judge.stop()
+
+
+def a_run(folder: Path, events: Sequence[Event]) -> RunFiles:
+    folder.mkdir()
+    with pa.ipc.new_stream(folder / "history.arrows", events_to_table([]).schema) as stream:
+        stream.write_table(events_to_table(events))
+    seal(folder)
+    return RunFiles(folder)
+
+
+def as_written(results: dict[str, object]) -> str:
+    """Results without what the clock and the place say."""
+    text: dict[str, object] = json.loads(json.dumps(results))
+    del text["judged_by"]
+    for entry in text["checkers"].values():  # type: ignore[attr-defined]
+        del entry["seconds"]
+    return json.dumps(text, sort_keys=True)
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model, spark: SparkJudge) -> None:
+    weak = simulate(Random(7), model, "read-committed", transactions=2000, processes=9)
+    valid = simulate(Random(8), model, "strict-serializable", transactions=500, processes=9)
+    for name, events, expected in (("weak", weak, Validity.INVALID), ("valid", valid, Validity.VALID)):
+        run = a_run(tmp_path / name, events)
+        here = judge_run(run, [BY_MODEL[model]])
+        there = judge_run(run, [BY_MODEL[model]], spark)
+        assert "Spark" in there.judged_by
+        assert here[model].validity is expected
+        assert as_written(results_json(here)) == as_written(results_json(there))
+
+
+def test_a_run_without_transactions_and_one_too_large(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", at_once("ax1", "rx1"))
+    (part,) = LIST_APPEND.split(run)
+    assert judge(part, Budget()).validity is Validity.VALID
+    assert judge(part, Budget(size_bytes=10)).validity is Validity.UNKNOWN
+    assert judge(Part(part.paths, {**part.params, "consistency": "serializable"}), Budget()).validity is Validity.VALID
+    others = a_run(tmp_path / "others", [Event(0, 0, NEMESIS, Type.INFO, "cut", payload="{}")])
+    assert judge_run(others, [RW_REGISTER])["rw-register"].validity is Validity.NOT_APPLICABLE
