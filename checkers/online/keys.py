@@ -1,0 +1,222 @@
+"""Linearizability of a growing history, key by key.
+
+A prefix of a history is a history: what had not returned by its end is open.  If no order explains the prefix, none
+explains the whole, for an order of the whole, cut after the last operation that the prefix needs, would explain it.  So
+whatever is found in a prefix is final, and a run may be stopped for it.
+
+Every key that got a completion is judged again, but not from its beginning: `kernels/register_prefix.py` tells what can
+never matter again, and that is forgotten.  What stays of a key is bounded by what is under way, so a second of the run
+costs the same whether it is the first or the last; a key nobody asks any more keeps a handful of rows and costs
+nothing.  What was given up and never observed (an info write) is set aside by its value until somebody observes it.
+
+Where values repeat, forgetting is not exact: such a key is judged whole, each time it has grown by a quarter (and every
+time while it is small), which is linear in the run too.  `Alarm`s are no verdict yet: who feeds this core judges the
+whole prefix of the key with `checkers.linearizability`, as it lies on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers.history import CREATE, Type
+from checkers.kernels import register
+from checkers.kernels.operations import CAS, KINDS, NIL, OTHER, READ, Events, pair_events
+from checkers.kernels.register_prefix import FORGET, UNSEEN, judge_and_forget
+from checkers.seal import dictionary_codes
+
+WHOLE_ALWAYS_BELOW = 2_000
+"""Events of a key whose values repeat up to which it is judged whole every time; beyond, each time it has grown by
+GROWTH."""
+GROWTH = 1.25
+
+_ROW = np.dtype(
+    [
+        *(("index", np.int64), ("process", np.int32), ("type", np.int8), ("kind", np.int8)),
+        *(("value", np.int64), ("value2", np.int64), ("out_of_range", np.int8)),
+    ]
+)
+Rows = npt.NDArray[np.void]
+
+Why = Literal["not linearizable", "values repeat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A key whose whole prefix should be judged now.  why: the kernel found it wrong, or it cannot be judged here."""
+
+    key: str
+    why: Why
+
+
+@dataclass(slots=True)
+class _Key:
+    """window: what is kept of its events, in index order.  shelf: value -> rows of what was given up unseen.
+    whole: values repeat; judged_at: its events when it was last judged whole.  over: nothing is judged any more."""
+
+    window: Rows = field(default_factory=lambda: np.empty(0, _ROW))
+    shelf: dict[int, Rows] = field(default_factory=dict)
+    events: int = 0
+    whole: bool = False
+    judged_at: int = 0
+    over: bool = False
+
+
+class OnlineKeys:
+    """Fed with the events of one run in index order, as they are recorded.
+
+    judged: completions judged so far.  kept: events in memory now.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, _Key] = {}
+        self.judged = 0
+
+    @property
+    def keys(self) -> int:
+        return len(self._keys)
+
+    @property
+    def kept(self) -> int:
+        return sum(len(k.window) + sum(map(len, k.shelf.values())) for k in self._keys.values())
+
+    @property
+    def cannot_tell(self) -> int:
+        """Keys that only the sealed run will be judged on: something else than a register was asked of them."""
+        return sum(k.over for k in self._keys.values())
+
+    def take(self, events: pa.Table) -> list[Alarm]:
+        """More events, with the columns of HISTORY; the alarms they raise, in order of key."""
+        touched = {}
+        for name, rows in _by_key(events).items():
+            key = self._keys.setdefault(name, _Key())
+            key.events += len(rows)
+            if not key.over:
+                touched[name] = (key, rows)
+                self._add(key, rows)
+        completed = {n: k for n, (k, rows) in touched.items() if not k.whole and (rows["type"] != Type.INVOKE).any()}
+        self.judged += sum(int((rows["type"] != Type.INVOKE).sum()) for _, rows in touched.values())
+        alarms = self._judge(completed)
+        alarms += [Alarm(name, "values repeat") for name, (key, _) in touched.items() if _due(key)]
+        return sorted(alarms, key=lambda alarm: alarm.key)
+
+    def close(self, key: str) -> None:
+        """Judge this key no more: a violation was found, and one is enough."""
+        self._keys[key] = _Key(over=True)
+
+    def _add(self, key: _Key, rows: Rows) -> None:
+        if key.whole:
+            return
+        pulled = [some for value in _named(rows) for some in _take_down(key.shelf, value)] if key.shelf else []
+        key.window = np.concatenate([_with(key.window, pulled), rows])
+
+    def _judge(self, keys: dict[str, _Key]) -> list[Alarm]:
+        if not keys:
+            return []
+        names, states = list(keys), list(keys.values())
+        rows = np.concatenate([k.window for k in states])
+        bounds = np.cumsum([0, *(len(k.window) for k in states)])
+        number = np.repeat(np.arange(len(states), dtype=np.int32), np.diff(bounds))
+        processes, process = np.unique(rows["process"], return_inverse=True)
+        under_way = _under_way(rows, process)
+        horizons = np.full(len(states), len(rows), np.int64)
+        np.minimum.at(horizons, number[under_way], np.flatnonzero(under_way))
+        operations = pair_events(_as_events(rows, number, process), len(states), len(processes))
+        code, fate = judge_and_forget(operations, horizons)
+        keep = under_way.copy()
+        aside = np.zeros(len(rows), np.bool_)
+        completed = operations.completed >= 0
+        for mask, wanted in ((keep, (fate != FORGET) & (fate != UNSEEN)), (aside, fate == UNSEEN)):
+            mask[operations.invoked[wanted]] = True
+            mask[operations.completed[wanted & completed]] = True
+        alarms = []
+        for k, (name, key) in enumerate(zip(names, states, strict=True)):
+            here = slice(int(bounds[k]), int(bounds[k + 1]))
+            if code[k] == register.LINEARIZABLE:
+                _tidy(key, rows[here], keep[here], aside[here])
+            elif code[k] >= register.FIRST_INVALID:
+                alarms.append(Alarm(name, "not linearizable"))
+            elif code[k] == register.UNFIT:
+                self.close(name)
+            else:
+                key.whole, key.window, key.shelf = True, key.window[:0], {}
+        return alarms
+
+
+def _due(key: _Key) -> bool:
+    """Whether a key in which values repeat is to be judged whole now; notes that it is."""
+    if not key.whole or key.over or (key.events > WHOLE_ALWAYS_BELOW and key.events < GROWTH * key.judged_at):
+        return False
+    key.judged_at = key.events
+    return True
+
+
+def _tidy(key: _Key, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
+    """Forget what is not kept, and set aside what was given up unseen, unless a cas that stays expects its value."""
+    for i in np.flatnonzero(aside & (rows["type"] == Type.INVOKE)).tolist():
+        value = int(rows["value2" if rows["kind"][i] == CAS else "value"][i])
+        key.shelf[value] = rows[aside & (rows["process"] == rows["process"][i])]
+    key.window = rows[keep]
+    expected = np.unique(key.window["value"][key.window["kind"] == CAS]) if key.shelf else ()
+    key.window = _with(key.window, [some for value in expected for some in _take_down(key.shelf, int(value))])
+
+
+def _with(rows: Rows, more: list[Rows]) -> Rows:
+    return np.sort(np.concatenate([rows, *more]), order="index") if more else rows
+
+
+def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
+    """What produces a value, and what a cas among it expects in turn."""
+    found = []
+    while value is not None and (rows := shelf.pop(value, None)) is not None:
+        found.append(rows)
+        value = int(rows["value"][0]) if rows["kind"][0] == CAS else None
+    return found
+
+
+def _named(rows: Rows) -> list[int]:
+    """Every value that some events see, expect or put there."""
+    kind = rows["kind"]
+    first = (kind != READ) | (rows["type"] == Type.OK)
+    return np.unique(np.concatenate([rows["value"][first], rows["value2"][kind == CAS]])).tolist()  # type: ignore[no-any-return]
+
+
+def _under_way(rows: Rows, process: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Invokes without a completion: the last of their process.  rows: every key's in index order."""
+    last = np.full(int(process.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last, process, rows["index"])
+    return np.asarray((rows["type"] == Type.INVOKE) & (rows["index"] == last[process]))
+
+
+def _as_events(rows: Rows, number: npt.NDArray[np.int32], process: npt.NDArray[np.intp]) -> Events:
+    columns = (np.ascontiguousarray(rows[name]) for name in ("type", "kind", "value", "value2", "out_of_range"))
+    return Events(number, process.astype(np.int32), *columns)
+
+
+def _by_key(events: pa.Table) -> dict[str, Rows]:
+    """The client events that have a key, those of set-up left out, in index order."""
+    codes, names = dictionary_codes(events.column("key"))
+    functions, function_names = dictionary_codes(events.column("f"))
+    kind_of = np.array([KINDS.get(name, OTHER) for name in function_names], np.int8)
+    set_up = np.array([name == CREATE for name in function_names], np.bool_)
+    process = np.asarray(events.column("process").combine_chunks())
+    mine = np.flatnonzero((codes >= 0) & (process >= 0) & ~set_up[functions])
+    order = mine[np.argsort(codes[mine], kind="stable")]
+    rows = np.empty(len(order), _ROW)
+    rows["index"] = np.asarray(events.column("index").combine_chunks())[order]
+    rows["process"], rows["kind"] = process[order], kind_of[functions[order]]
+    rows["type"] = np.asarray(events.column("type").combine_chunks())[order]
+    wrong = np.zeros(len(events), np.bool_)
+    for name in ("value", "value2"):
+        column = events.column(name).combine_chunks()
+        values = np.asarray(column.fill_null(NIL))
+        wrong |= ~np.asarray(column.is_null()) & (values == NIL)
+        rows[name] = values[order]
+    rows["out_of_range"] = wrong[order]
+    bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
+    return {names[codes[order[low]]]: rows[low:high] for low, high in pairwise(bounds)}
