@@ -70,7 +70,7 @@ from checkers.raft_traces import Row, pairs
 from checkers.verdict import Verdict, Witness
 from checkers.writes import join, read_writes
 
-_HELD = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
+HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
 """Trace events that say what a node's log holds, as `keeps` numbers them."""
 
 ROW_SIZE_BYTES = 100
@@ -165,7 +165,7 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     own = None
     if params["trace"]:
         own, found = _walk(params["trace"], marks, budget)
-        witnesses += found + _refused(params["trace"])
+        witnesses += found + refused(read_trace(params["trace"], ("fatal",)))
     if params["log"] is None:
         return NodeFinding(tuple(witnesses), marks=len(said))
     lost: list[Lost] = []
@@ -231,26 +231,32 @@ class _Own:
 
 def _walk(path: str, marks: Marks, budget: Budget) -> tuple[_Own, list[Witness]]:
     """Follow one node's trace: what it owes after each row, and what it removed though it owed it."""
-    rows = read_trace(path, _HELD, ("epoch", "offset"))
+    rows = read_trace(path, HELD_EVENTS, ("epoch", "offset"))
     if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
         raise BeyondBudget(f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
-    events = coded(rows, "event", _HELD)
-    seq, offsets, epochs = (numbers(rows, name) for name in ("seq", "offset", "epoch"))
+    owed, removed, flushed = follow(rows, marks)
+    seq = numbers(rows, "seq")
+    own = _Own(path, seq, owed, flushed, seq[coded(rows, "event", HELD_EVENTS) == START])
+    lost_at = np.flatnonzero(removed != NOWHERE).tolist()
+    return own, [evidence_of.removed(own.row(int(removed[at])), own.row(at)) for at in lost_at]
+
+
+def follow(rows: pa.Table, marks: Marks) -> tuple[Int64, Int64, Int64]:
+    """`keeps` of one node's HELD_EVENTS, in seq order: what it owes, what it removed and what it had flushed."""
+    events = coded(rows, "event", HELD_EVENTS)
+    offsets, epochs = numbers(rows, "offset"), numbers(rows, "epoch")
     radix = int(max(epochs.max(initial=0), marks.epoch.max(initial=0))) + 1
     names = np.sort(marks.offset * radix + marks.epoch, kind="stable")
     ends = offsets * radix + epochs
     place = np.minimum(np.searchsorted(names, ends), max(len(names) - 1, 0))
     ends_at_mark = names[place] == ends if len(names) else np.zeros(len(ends), np.bool_)
     holds_mark = (events == MARK) | ((events == APPEND) & ends_at_mark)
-    owed, removed, flushed = keeps(events, offsets, holds_mark)
-    own = _Own(path, seq, owed, flushed, seq[events == START])
-    lost_at = np.flatnonzero(removed != NOWHERE).tolist()
-    return own, [evidence_of.removed(own.row(int(removed[at])), own.row(at)) for at in lost_at]
+    return keeps(events, offsets, holds_mark)
 
 
-def _refused(trace: str) -> list[Witness]:
+def refused(fatal: pa.Table) -> list[Witness]:
     """A node that would rather die than truncate below its mark had been told to by its leader."""
-    rows = read_trace(trace, ("fatal",)).to_pylist()
+    rows = fatal.to_pylist()
     return [evidence_of.refused({"table": "trace", **r}) for r in rows if _TRUNCATION.search(r["detail"] or "")]
 
 

@@ -232,6 +232,13 @@ def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: in
     return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
 
+def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
+    """Of a table of one node's trace, the rows of some events, in seq order."""
+    wanted = pa.array(list(events), pa.string())
+    table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
+    return table.sort_by("seq")
+
+
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
     """An integer column as int64, `null` where it is null."""
     return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)

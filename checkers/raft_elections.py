@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import by_number, not_judged, numbers, over_budget, read_trace, row, words
@@ -24,22 +25,30 @@ from checkers.kernels.raft import disagreements
 from checkers.raft_traces import Row, TraceFinding, conclude_traces, copy_row, pairs, part_per_node, rows_of
 from checkers.verdict import Verdict, Witness
 
+CLAIM_EVENTS = ("role", "vote")
+
 
 def _judge_leaders(part: Part, budget: Budget) -> TraceFinding:
-    """Of this node: the first row of each epoch it led (per life of its process), the first that names another leader,
-    and every vote."""
+    """What this node claims: see `claims`."""
     if excess := over_budget(part, budget):
         return TraceFinding(unknown=excess)
+    rows = claims(read_trace(part.paths[0], CLAIM_EVENTS))
+    led = sum(said["role"] == "leader" for said in rows)
+    return TraceFinding(counts={"times a node became leader": led}, rows=tuple(rows))
+
+
+def claims(said: pa.Table) -> list[Row]:
+    """Of one node's rows (CLAIM_EVENTS, in seq order), the first of each kind that says something of an epoch's leader:
+    of each epoch it led, per life of its process; of each other leader it names; of each vote."""
     rows: dict[tuple[int, str, str], Row] = {}
-    for said in rows_of(read_trace(part.paths[0], ("role", "vote"))):
-        if said["event"] == "vote":
-            rows.setdefault((said["epoch"], "votes for", str(said["peer"])), said)
-        elif said["role"] == "leader":
-            rows.setdefault((said["epoch"], "leads", str(said["incarnation"])), said)
-        elif said["peer"] is not None:
-            rows.setdefault((said["epoch"], "follows", said["peer"]), said)
-    led = sum(what == "leads" for _, what, _ in rows)
-    return TraceFinding(counts={"times a node became leader": led}, rows=tuple(rows.values()))
+    for claim in rows_of(said):
+        if claim["event"] == "vote":
+            rows.setdefault((claim["epoch"], "votes for", str(claim["peer"])), claim)
+        elif claim["role"] == "leader":
+            rows.setdefault((claim["epoch"], "leads", str(claim["incarnation"])), claim)
+        elif claim["peer"] is not None:
+            rows.setdefault((claim["epoch"], "follows", claim["peer"]), claim)
+    return list(rows.values())
 
 
 def _combine_leaders(run: RunFiles, findings: Sequence[TraceFinding]) -> Verdict:
@@ -48,13 +57,13 @@ def _combine_leaders(run: RunFiles, findings: Sequence[TraceFinding]) -> Verdict
     by_epoch: dict[int, list[Row]] = defaultdict(list)
     for said in (r for f in findings for r in f.rows):
         by_epoch[said["epoch"]].append(said)
-    witnesses = [w for epoch in sorted(by_epoch) for w in _judge_epoch(epoch, by_epoch[epoch])]
+    witnesses = [w for epoch in sorted(by_epoch) for w in judge_epoch(epoch, by_epoch[epoch])]
     led = sum(any(r["role"] == "leader" for r in rows) for rows in by_epoch.values())
     return conclude_traces(run, findings, witnesses, {"epochs with a leader": led})
 
 
-def _judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
-    """rows: what all nodes said of one epoch."""
+def judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
+    """rows: what all nodes claim of one epoch (`claims`)."""
     own = [r for r in rows if r["role"] == "leader"]
     said: dict[str, Row] = {}
     for claim in [*own, *(r for r in rows if r["event"] == "role" and r["role"] != "leader")]:
@@ -116,9 +125,7 @@ def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
         return TraceFinding(unknown=excess)
     votes = read_trace(part.paths[0], ("vote",))
     epochs, seqs, peers = numbers(votes, "epoch"), numbers(votes, "seq"), words(votes, "peer")
-    number = {name: i for i, name in enumerate(dict.fromkeys(peers))}
-    twice = disagreements(epochs, np.array([number[name] for name in peers], np.int64))
-    witnesses = [_voted_twice(row(votes, a, "trace"), row(votes, b, "trace")) for a, b in pairs(twice)]
+    witnesses = voted_twice(votes)
     copied: list[Row] = part.params["copies"]
     for copy in copied:
         given = np.flatnonzero((epochs == copy["quorum_epoch"]) & (seqs <= copy["trace_seq"]))
@@ -128,6 +135,14 @@ def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
     witnesses += _copies_disagree(copied)
     counts = {"votes": len(votes), "quorum-state files": sum(c["quorum_epoch"] >= 0 for c in copied)}
     return TraceFinding(tuple(witnesses), counts)
+
+
+def voted_twice(votes: pa.Table) -> list[Witness]:
+    """One witness for each epoch in which one node voted for two candidates.  votes: its rows, in seq order."""
+    peers = words(votes, "peer")
+    number = {name: i for i, name in enumerate(dict.fromkeys(peers))}
+    twice = disagreements(numbers(votes, "epoch"), np.array([number[name] for name in peers], np.int64))
+    return [_voted_twice(row(votes, a, "trace"), row(votes, b, "trace")) for a, b in pairs(twice)]
 
 
 def _voted_twice(one: Row, two: Row) -> Witness:

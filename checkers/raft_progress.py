@@ -35,6 +35,8 @@ from checkers.kernels.raft import beyond, disagreements, falls
 from checkers.raft_traces import Row, TraceFinding, conclude_traces, copy_row, pairs, part_per_node
 from checkers.verdict import Verdict, Witness
 
+APPLIED_EVENTS = ("high-watermark", "applied")
+
 
 def _split_monotonicity(run: RunFiles) -> list[Part]:
     logs = node_files(run.log)
@@ -47,12 +49,9 @@ def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
     if excess := over_budget(part, budget, ("event", "epoch", "offset", "seq", "incarnation", "copy")):
         return TraceFinding(unknown=excess)
     said = read_trace(part.paths[0], CURRENT_EPOCH_EVENTS)
-    marks = _with_offset(read_trace(part.paths[0], ("high-watermark",)))
+    marks = with_offset(read_trace(part.paths[0], ("high-watermark",)))
     copied: list[Row] = part.params["copies"]
-    epochs = falls(numbers(said, "epoch"), np.zeros(len(said), np.int64))
-    offsets = falls(numbers(marks, "offset"), numbers(marks, "incarnation"))
-    witnesses = [_fell(row(said, top, "trace"), row(said, low, "trace"), "epoch") for low, top in pairs(epochs)]
-    witnesses += [_fell(row(marks, top, "trace"), row(marks, low, "trace"), "offset") for low, top in pairs(offsets)]
+    witnesses = epochs_fell(said) + marks_fell(marks)
     witnesses += [w for copy in copied for w in _quorum_state_behind_trace(said, copy)][:1]
     if copied and len(part.paths) > 1:
         witnesses += _quorum_state_behind_log(part.paths[1], copied[-1])
@@ -60,7 +59,20 @@ def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
     return TraceFinding(tuple(witnesses), counts)
 
 
-def _with_offset(table: pa.Table) -> pa.Table:
+def epochs_fell(said: pa.Table) -> list[Witness]:
+    """said: one node's rows of CURRENT_EPOCH_EVENTS, in seq order."""
+    fell = falls(numbers(said, "epoch"), np.zeros(len(said), np.int64))
+    return [_fell(row(said, top, "trace"), row(said, low, "trace"), "epoch") for low, top in pairs(fell)]
+
+
+def marks_fell(marks: pa.Table) -> list[Witness]:
+    """marks: one node's high watermarks, in seq order, none of them null."""
+    fell = falls(numbers(marks, "offset"), numbers(marks, "incarnation"))
+    return [_fell(row(marks, top, "trace"), row(marks, low, "trace"), "offset") for low, top in pairs(fell)]
+
+
+def with_offset(table: pa.Table) -> pa.Table:
+    """The rows that name an offset."""
     return table.filter(pa.array(present(table, "offset")))
 
 
@@ -139,15 +151,18 @@ def _judge_applied(part: Part, budget: Budget) -> TraceFinding:
 
 
 def _judge_across(part: Part) -> TraceFinding:
-    tables = [_with_offset(read_trace(path, ("applied",))) for path in part.paths]
+    tables = [with_offset(read_trace(path, ("applied",))) for path in part.paths]
     applied = pa.concat_tables(tables, promote_options="default")
     applied = applied.filter(pa.array(present(applied, "hash")))
-    offsets = numbers(applied, "offset")
-    found = disagreements(offsets, numbers(applied, "hash"))
-    witnesses = [_states_differ(row(applied, a, "trace"), row(applied, b, "trace")) for a, b in pairs(found)]
-    _, nodes_there = np.unique(offsets, return_counts=True)
+    _, nodes_there = np.unique(numbers(applied, "offset"), return_counts=True)
     counts = {"applied states": len(applied), "offsets compared": int(np.count_nonzero(nodes_there > 1))}
-    return TraceFinding(tuple(witnesses), counts)
+    return TraceFinding(tuple(states_differ(applied)), counts)
+
+
+def states_differ(applied: pa.Table) -> list[Witness]:
+    """One witness for each offset at which two rows name different states.  applied: rows with offset and hash."""
+    found = disagreements(numbers(applied, "offset"), numbers(applied, "hash"))
+    return [_states_differ(row(applied, a, "trace"), row(applied, b, "trace")) for a, b in pairs(found)]
 
 
 def _states_differ(one: Row, two: Row) -> Witness:
@@ -171,7 +186,11 @@ def _states_differ(one: Row, two: Row) -> Witness:
 
 
 def _judge_own(part: Part) -> TraceFinding:
-    rows = _with_offset(read_trace(part.paths[0], ("high-watermark", "applied")))
+    return TraceFinding(tuple(applied_wrongly(with_offset(read_trace(part.paths[0], APPLIED_EVENTS)))))
+
+
+def applied_wrongly(rows: pa.Table) -> list[Witness]:
+    """What one node applied beyond its mark, or backwards.  rows: its APPLIED_EVENTS with an offset, in seq order."""
     is_mark = np.array([event == "high-watermark" for event in words(rows, "event")], np.bool_)
     incarnations = numbers(rows, "incarnation")
     witnesses = []
@@ -181,7 +200,7 @@ def _judge_own(part: Part) -> TraceFinding:
     applied = rows.filter(pc.invert(pa.array(is_mark)))
     for low, top in pairs(falls(numbers(applied, "offset"), numbers(applied, "incarnation"))):
         witnesses.append(_applied_back(row(applied, top, "trace"), row(applied, low, "trace")))
-    return TraceFinding(tuple(witnesses))
+    return witnesses
 
 
 def _applied_beyond(applied: Row, mark: list[Row]) -> Witness:

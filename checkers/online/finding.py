@@ -1,0 +1,24 @@
+"""What an online check has found: a violation, and the checker that will find it again in the sealed run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.verdict import Witness
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """checker: name of the checker whose rule it is, as in results.json."""
+
+    checker: str
+    witness: Witness
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry in outcome.json; the evidence itself comes from the sealed run."""
+        facts = {name: self.witness.facts[name] for name in ("key", "nodes", "epoch", "offset") if self.about(name)}
+        return {"checker": self.checker, "kind": self.witness.kind, "summary": self.witness.summary} | facts
+
+    def about(self, name: str) -> bool:
+        return self.witness.facts.get(name) is not None

@@ -1,0 +1,231 @@
+"""What nodes say of themselves, judged as they say it: elections, votes, marks, applied states.
+
+A trace only grows, and each of these rules forbids two rows that exist: whatever is found in a prefix is in the whole.
+The rules are those of the sealed judgement, the same functions over the same tables; only the rows are fewer.  Of what
+a node said before, each rule carries along the rows that a later one can still contradict (its highest epoch, its
+highest mark in this life of its process, the votes it gave, ...), so that a row is looked at once and not every second.
+
+Where nodes meet at equal offsets, the first who named the hash there stands for all that agreed: a prefix hash or a
+state hash that differs from it is the violation, whoever says it and however late.  That takes some 40 bytes for every
+offset at which anything was said, and nothing more.
+
+Not judged here, because it cannot be while things go on: that nothing was *lost* (a node may still be about to hear of
+it), that logs hold what the history says, that the cluster recovers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers import committed, committed_evidence, raft_elections, raft_progress
+from checkers.columns import TRACE
+from checkers.evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
+from checkers.kernels.raft import NOWHERE, Int64, Marks, disagreements
+from checkers.online.finding import Finding
+from checkers.raft_traces import Row, pairs
+from checkers.verdict import Witness
+
+_NONE = np.empty(0, np.int64)
+_NO_MARKS = Marks(_NONE, _NONE, np.empty(0, np.bool_), _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule over the rows of one node.  judge: of rows in seq order.  carry: positions of those still needed."""
+
+    checker: str
+    events: Sequence[str]
+    judge: Callable[[pa.Table], list[Witness]]
+    carry: Callable[[pa.Table], Sequence[int]]
+    needs_offset: bool = False
+
+
+class OnlineTraces:
+    """Fed with whole rows of each node's trace, in seq order.  rows: how many so far.
+
+    Every violation is told once: the same rule broken again by the same nodes is not.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._carried: dict[tuple[str, int], pa.Table] = {}
+        self._claims: dict[int, dict[tuple[Any, ...], Row]] = defaultdict(dict)
+        self._marks = _FirstSaid("high-watermark")
+        self._states = _FirstSaid("applied")
+        self._told: set[tuple[str, str, tuple[str, ...]]] = set()
+
+    def take(self, more: Sequence[pa.Table]) -> list[Finding]:
+        """More rows, one table of schema TRACE per node that said something; what they violate, if anything."""
+        found = [finding for rows in more if len(rows) for finding in self._take(rows)]
+        return [finding for finding in found if self._is_new(finding)]
+
+    def _take(self, rows: pa.Table) -> list[Finding]:
+        self.rows += len(rows)
+        node = str(rows["node"][0])
+        found = [finding for number, rule in enumerate(_RULES) for finding in self._follow(node, number, rule, rows)]
+        found += [Finding("election-safety", w) for w in self._elected(node, rows)]
+        marks = raft_progress.with_offset(of_events(rows, ("high-watermark",)))
+        found += [Finding("committed-never-lost", w) for w in _prefixes_differ(self._marks.beside(marks))]
+        applied = raft_progress.with_offset(of_events(rows, ("applied",)))
+        found += [Finding("state-machine-safety", w) for w in raft_progress.states_differ(self._states.beside(applied))]
+        return found
+
+    def _follow(self, node: str, number: int, rule: _Rule, rows: pa.Table) -> list[Finding]:
+        fresh = of_events(rows, rule.events)
+        if rule.needs_offset:
+            fresh = raft_progress.with_offset(fresh)
+        if not len(fresh):
+            return []
+        before = self._carried.get((node, number))
+        table = fresh if before is None else pa.concat_tables([before, fresh])
+        found = [Finding(rule.checker, witness) for witness in rule.judge(table)]
+        self._carried[node, number] = table.take(pa.array(sorted(set(rule.carry(table))), pa.int64())).combine_chunks()
+        return found
+
+    def _elected(self, node: str, rows: pa.Table) -> list[Witness]:
+        epochs = set()
+        for claim in raft_elections.claims(of_events(rows, raft_elections.CLAIM_EVENTS)):
+            name = (node, claim["event"], claim["role"], claim["peer"], claim["incarnation"])
+            if name not in self._claims[claim["epoch"]]:
+                self._claims[claim["epoch"]][name] = claim
+                epochs.add(claim["epoch"])
+        return [w for e in sorted(epochs) for w in raft_elections.judge_epoch(e, list(self._claims[e].values()))]
+
+    def _is_new(self, finding: Finding) -> bool:
+        name = (finding.checker, finding.witness.kind, tuple(finding.witness.facts.get("nodes", ())))
+        new = name not in self._told
+        self._told.add(name)
+        return new
+
+
+_SAID = np.dtype(
+    [
+        *(("node", np.int16), ("incarnation", np.int32), ("seq", np.int64), ("time_ns", np.int64)),
+        *(("epoch", np.int32), ("hash", np.int64)),
+    ]
+)
+_NOBODY = -1
+
+
+class _FirstSaid:
+    """Per offset, the first row of some event that named a hash there."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._nodes: list[str] = []
+        self._said = np.empty(0, _SAID)
+
+    def beside(self, rows: pa.Table) -> pa.Table:
+        """These rows (with an offset), and before them the first ones at the same offsets; those new here are kept."""
+        rows = rows.filter(pa.array(present(rows, "hash")))
+        rows = rows.filter(pa.array(numbers(rows, "offset") > 0))
+        if not len(rows):
+            return rows
+        offsets = numbers(rows, "offset")
+        self._make_room(int(offsets.max()) + 1)
+        there = np.unique(offsets)
+        known = self._rows(there[self._said["node"][there] != _NOBODY])
+        fresh = np.flatnonzero(self._said["node"][offsets] == _NOBODY)[::-1]  # of several the first stays
+        said = self._said
+        said["node"][offsets[fresh]] = self._number(str(rows["node"][0]))
+        for name in ("incarnation", "seq", "time_ns", "epoch", "hash"):
+            said[name][offsets[fresh]] = numbers(rows, name)[fresh]
+        return pa.concat_tables([known, rows])
+
+    def _make_room(self, size: int) -> None:
+        if size > len(self._said):
+            more = np.empty(max(size, 2 * len(self._said)) - len(self._said), _SAID)
+            more["node"] = _NOBODY
+            self._said = np.concatenate([self._said, more])
+
+    def _number(self, node: str) -> int:
+        if node not in self._nodes:
+            self._nodes.append(node)
+        return self._nodes.index(node)
+
+    def _rows(self, offsets: Int64) -> pa.Table:
+        said = self._said[offsets]
+        columns: dict[str, npt.NDArray[Any] | list[str | None]] = {name: said[name] for name in _SAID.names or ()}
+        columns |= {"node": [self._nodes[i] for i in said["node"]], "offset": offsets}
+        columns |= {"event": [self._event] * len(said)}
+        nothing = [None] * len(said)
+        return pa.Table.from_arrays([pa.array(columns.get(f.name, nothing), f.type) for f in TRACE], schema=TRACE)
+
+
+def _all(rows: pa.Table) -> Sequence[int]:
+    return range(len(rows))
+
+
+def _none(rows: pa.Table) -> Sequence[int]:
+    return ()
+
+
+def _highest_epoch(rows: pa.Table) -> Sequence[int]:
+    return (int(np.argmax(numbers(rows, "epoch"))),)
+
+
+def _highest_mark(rows: pa.Table) -> Sequence[int]:
+    """Of this life of the process, the first row with the largest offset."""
+    begin = int(np.argmax(numbers(rows, "incarnation") == numbers(rows, "incarnation")[-1]))
+    return (begin + int(np.argmax(numbers(rows, "offset")[begin:])),)
+
+
+def _highest_applied(rows: pa.Table) -> Sequence[int]:
+    """Of this life of the process, the highest mark, the highest applied offset, and the mark that allowed that one."""
+    begin = int(np.argmax(numbers(rows, "incarnation") == numbers(rows, "incarnation")[-1]))
+    offsets = numbers(rows, "offset")[begin:]
+    is_mark = np.array([event == "high-watermark" for event in words(rows, "event")[begin:]], np.bool_)
+    marks, applied = np.flatnonzero(is_mark), np.flatnonzero(~is_mark)
+    kept = [int(marks[np.argmax(offsets[marks])])] if len(marks) else []
+    if len(applied):
+        highest = int(applied[np.argmax(offsets[applied])])
+        before = marks[marks < highest]
+        kept += [highest, *([int(before[np.argmax(offsets[before])])] if len(before) else [])]
+    return [begin + i for i in kept]
+
+
+def _owed(rows: pa.Table) -> Sequence[int]:
+    """What decides which truncation or restart removes too much: the largest mark owed, the last flush, and the lowest
+    end of the log since."""
+    owed, _, _ = committed.follow(rows, _NO_MARKS)
+    events, offsets = np.array(words(rows, "event")), numbers(rows, "offset")
+    kept = [int(owed[-1])] if owed[-1] != NOWHERE else []
+    flushes = np.flatnonzero(events == "flush")
+    since = int(flushes[-1]) if len(flushes) else 0
+    kept += [since] if len(flushes) else []
+    cuts = since + np.flatnonzero(np.isin(events[since:], ("truncate", "start")))
+    return kept + ([int(cuts[np.argmin(offsets[cuts])])] if len(cuts) else [])
+
+
+def _removed(rows: pa.Table) -> list[Witness]:
+    _, removed, _ = committed.follow(rows, _NO_MARKS)
+    pairs = [(int(removed[at]), at) for at in np.flatnonzero(removed != NOWHERE).tolist()]
+    return [committed_evidence.removed(row(rows, mark, "trace"), row(rows, cut, "trace")) for mark, cut in pairs]
+
+
+def _prefixes_differ(marks: pa.Table) -> list[Witness]:
+    found = disagreements(numbers(marks, "offset"), numbers(marks, "hash"))
+    return [committed_evidence.prefixes_differ(row(marks, a, "trace"), row(marks, b, "trace")) for a, b in pairs(found)]
+
+
+_RULES = (
+    _Rule("vote-once", ("vote",), raft_elections.voted_twice, _all),
+    _Rule("monotonicity", CURRENT_EPOCH_EVENTS, raft_progress.epochs_fell, _highest_epoch),
+    _Rule("monotonicity", ("high-watermark",), raft_progress.marks_fell, _highest_mark, needs_offset=True),
+    _Rule(
+        "state-machine-safety",
+        raft_progress.APPLIED_EVENTS,
+        raft_progress.applied_wrongly,
+        _highest_applied,
+        needs_offset=True,
+    ),
+    _Rule("committed-never-lost", tuple(committed.HELD_EVENTS), _removed, _owed),
+    _Rule("committed-never-lost", ("fatal",), committed.refused, _none),
+)
