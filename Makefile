@@ -1,7 +1,7 @@
 # `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
 #
 #   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
-#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=…
+#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=… STOP_ON_VIOLATION=1
 #
 # make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
 
@@ -19,7 +19,8 @@ SUBJECT ?= kraft
 BACKEND ?= auto
 OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
 	--workload $(WORKLOAD) --subject $(SUBJECT) --backend $(BACKEND) \
-	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE))
+	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
+	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
 SEEDS ?= 2
 
@@ -48,7 +49,7 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/lint-imports
 
 nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
-	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND)
+	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 	@$(PY) -m pytest -m nightly
 
 list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted bug

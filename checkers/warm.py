@@ -25,6 +25,8 @@ from checkers.kafka_log import judge_kafka_log
 from checkers.kernels.record_batch import chain, find_configs, gather, scan
 from checkers.linearizability import DID_NOT_HAPPEN, OBSERVED
 from checkers.models.registers import CAS_REGISTER
+from checkers.online.keys import OnlineKeys
+from checkers.online.traces import OnlineTraces
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
 from checkers.transactions import judge_transactions
@@ -79,7 +81,14 @@ def load_kernels() -> Verdicts:
             pq.write_table(pa.Table.from_pylist(_trace_rows(node), TRACE), files.trace / f"{node}.parquet")
         pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies)
         files.outcome.write_text(json.dumps({"declares": _DECLARES}))
+        load_online_kernels()
         return judge_run(files, list(CATALOG.values()))
+
+
+def load_online_kernels() -> None:
+    """What judges a run while it goes on: loaded before it begins, for loading holds up everything else."""
+    OnlineKeys().take(events_to_table(_STALE_READ))
+    OnlineTraces().take([pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES])
 
 
 def load_reading_kernels() -> None:

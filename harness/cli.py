@@ -66,6 +66,10 @@ def cli() -> None:
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option(
+    "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
+)
+@click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
 @click.option("--spark-master", default=None, help="Judge on this Spark master instead of inside the process.")
 def run(
     time_limit: float, rate: float, seed: int | None, results: Path, spark_master: str | None, **options: Any
@@ -177,15 +181,23 @@ def setup(backend: str, subject: str) -> None:
 )
 @click.option("--backend", default=_DEFAULT.backend, show_default=True)
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
+@click.option("--stop-on-violation", is_flag=True, help="End each run early when an online check finds a violation.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results/nightly"), show_default=True)
 def nightly(
-    seeds: int, first_seed: int | None, parts: tuple[str, ...], backend: str, time_limit: float, results: Path
+    seeds: int,
+    first_seed: int | None,
+    parts: tuple[str, ...],
+    backend: str,
+    time_limit: float,
+    stop_on_violation: bool,
+    results: Path,
 ) -> None:
     """Run every test and every planted bug over several seeds; exit 0 if all ended as expected, else 1."""
     from harness.nightly import campaign
 
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     options = ["--time-limit", str(time_limit)] + (["--backend", backend] if backend != "auto" else [])
+    options += ["--stop-on-violation"] if stop_on_violation else []
     chosen = parts or ("canary", "clean", "peer", "bugs")
     console = Console(soft_wrap=True)
     raise click.exceptions.Exit(campaign(range(first, first + seeds), chosen, results, options, console))

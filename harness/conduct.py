@@ -17,10 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from checkers.history import Type
+from checkers.online.finding import Finding
+from checkers.warm import load_online_kernels
 from harness.backends.backend import Backend, ClusterSpec
 from harness.collect import Copies
 from harness.interpreter import Interpreter
+from harness.judging import checkers_for
+from harness.online import Online
 from harness.outcome import Outcome, deaths
 from harness.progress import Progress
 from harness.rates import achieved_rate_hz
@@ -55,7 +61,9 @@ class Conductor:
         run_id = run.run_id
         servers = spec.servers if self.subject.declares.nodes else ()
         self.backend: Backend = load_backend(backend_name, ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed))
-        self.recorder = Recorder(run.root / "history.arrows")
+        self.online: Online | None = None
+        self.ended = asyncio.Event()
+        self.recorder = Recorder(run.root / "history.arrows", self._hand_over)
         self.test = describe_test(spec, run_id, backend_name, self.recorder.started_monotonic_ns)
         self.test["backend_notes"] = list(self.backend.notes)
         run.write_json("test.json", self.test)
@@ -66,6 +74,10 @@ class Conductor:
         self.outcome.leaders, self.outcome.loop_stalls = self.watch.leaders, self.watch.stalls
         hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
         self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
+        if spec.online:
+            names = [checker.name for checker in checkers_for(spec, self.subject.declares)]
+            self.online = Online(run.root / "history.arrows", names, self.recorder.now_ns, self._violated)
+            self.outcome.online = self.online.told
 
     async def run(self) -> None:
         """Raises BackendUnavailable; SetUpFailed is noted in `outcome` instead.  Cancelled (Ctrl-C): cleans up, keeps
@@ -75,7 +87,9 @@ class Conductor:
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(self._destroy)
                 await self._create()
-                await _beside(self._test(), (watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()))
+                duties = [watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()]
+                duties += [self.online.watch()] if self.online is not None else []
+                await _beside(self._test(), duties)
                 self.outcome.health = await self.backend.health()
         except asyncio.CancelledError:
             self.outcome.interrupted = True
@@ -107,7 +121,8 @@ class Conductor:
     async def _create(self) -> None:
         """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
         self.progress.phase("create")
-        await self.backend.create(self.progress.detail)
+        ready = asyncio.to_thread(load_online_kernels) if self.online is not None else asyncio.sleep(0)
+        await asyncio.gather(self.backend.create(self.progress.detail), ready)
         self.nodes.extend(self.backend.node(name) for name in self.backend.servers)
         self.test["started_monotonic_ns"] = self.recorder.begin()
         self.run_folder.write_json("test.json", self.test)
@@ -116,6 +131,8 @@ class Conductor:
         subject, spec = self.subject, self.spec
         await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
         await asyncio.gather(*(subject.start(node) for node in self.nodes))
+        if self.online is not None and subject.declares.traces:
+            self.online.follow([subject.live(node, self.recorder.started_monotonic_ns) for node in self.nodes])
         await self._wait_for_leader()
         peers = {node.name: f"{node.address}:{subject.port}" for node in self.nodes}
         config = subject.client_config(seed=spec.seed, bug=spec.bug)
@@ -169,7 +186,23 @@ class Conductor:
     async def _break_things(self, schedule: Sequence[Card], replay: Mapping[int, Fault], began_ns: int) -> None:
         hooks = Hooks(note=self.recorder.note, record=self._fault_changed, before_heal=self._before_heal)
         clock, rng = self.recorder.now_ns, self.spec.rng("nemesis")
-        await play(schedule, self.backend, self.watch.ask, clock, began_ns, rng, hooks, replay)
+        await play(schedule, self.backend, self.watch.ask, clock, began_ns, rng, hooks, replay, self.ended)
+
+    def _hand_over(self, batch: pa.RecordBatch) -> None:
+        if self.online is not None:
+            self.online.hand_over(batch)
+
+    def _violated(self, finding: Finding, time_ns: int) -> None:
+        """An online check found something: tell it, and end the main phase if that was asked for."""
+        self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
+        if not self.spec.stop_on_violation or self.ended.is_set() or self.outcome.phases[-1]["name"] != "main":
+            return
+        self.outcome.stopped = {"time_ns": time_ns, "checker": finding.checker, "summary": finding.witness.summary}
+        self.test["stopped"] = self.outcome.stopped
+        self.run_folder.write_json("test.json", self.test)
+        self.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
+        self.ended.set()
+        self.interpreter.end()
 
     async def _before_heal(self, record: FaultRecord) -> None:
         if self.subject.declares.logs:

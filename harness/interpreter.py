@@ -47,6 +47,14 @@ class Interpreter:
         self._recorder = recorder
         self._timeout_s = timeout_s
         self._process = {p.thread: p.thread for p in placements}
+        self._ended = False
+        self._pausing: set[asyncio.Future[None]] = set()
+
+    def end(self) -> None:
+        """No thread asks anything more in `run`; operations under way go on to their outcome."""
+        self._ended = True
+        for pause in self._pausing:
+            _wake(pause)
 
     async def ask(self, placement: Placement, request: Request) -> Outcome:
         """One operation of one thread, recorded; retires the process if the outcome is unknown."""
@@ -68,7 +76,7 @@ class Interpreter:
         until: float,
     ) -> None:
         """Every thread asks what its generator says until `until` (time.monotonic()), at rate_hz over all threads
-        (exponential gaps; 0 = without a pause).  Returns when the last operation has its outcome."""
+        (exponential gaps; 0 = without a pause) or until `end`.  Returns when the last operation has its outcome."""
         async with asyncio.TaskGroup() as group:
             for placement in self._placements:
                 group.create_task(self._thread(placement, generator_of(placement), rng_of(placement), rate_hz, until))
@@ -104,9 +112,28 @@ class Interpreter:
         due = monotonic() + rng.random() * mean_gap_s
         while due < until:
             wait = due - monotonic()
-            if wait > 0:
-                await asyncio.sleep(wait)
+            if wait > 0 and not self._ended:
+                await self._pause(wait)
+            if self._ended:
+                return
             await self.ask(placement, generator.next())
             now = monotonic()
             gap_s = rng.expovariate(1 / mean_gap_s) if mean_gap_s else 0.0
             due = max(due + gap_s, now - BACKLOG_S) if mean_gap_s else now
+
+    async def _pause(self, seconds: float) -> None:
+        """A sleep that `end` cuts short."""
+        loop = asyncio.get_running_loop()
+        pause: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _wake, pause)
+        self._pausing.add(pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pausing.discard(pause)
+
+
+def _wake(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from checkers.mutation import Mutant, mutants
 from checkers.pipeline import judge_run, write_results
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
+from checkers.verdict import HARNESS_FAILED, Validity
 from harness.collect import copies_of
+from harness.online import contradictions
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec
 from system_under_test.subject import Declares
@@ -62,6 +64,10 @@ def judge(
         subject.tables(root, copies_of(root), test["started_monotonic_ns"])
     verdicts = judge_run(RunFiles(root), checkers_for(spec, subject.declares), spark, progress)
     results = write_results(root, verdicts)
+    outcome = json.loads((root / "outcome.json").read_text()) if (root / "outcome.json").exists() else {}
+    if contradicted := contradictions(outcome.get("online") or {}, results["checkers"]):
+        _shout(results, contradicted)
+        (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     judged = time.monotonic()
     if report:
         from harness.report import render, verdict_in_words
@@ -73,6 +79,14 @@ def judge(
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
     return results
+
+
+def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:
+    """Online checks found what the sealed run does not confirm: a failure of the harness, whatever else was found."""
+    if results["verdict"] == Validity.VALID:
+        results["verdict"] = str(Validity.UNKNOWN)
+    words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
+    results |= {"exit_code": HARNESS_FAILED, "contradiction": words, "summary": words}
 
 
 def falsify(root: Path) -> Iterator[Mutant]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.backends.backend import Exit, HostHealth
+from harness.online import Told
 from system_under_test.subject import Complaint, Declares
 
 
@@ -27,6 +28,8 @@ class Outcome:
     leaders: list[dict[str, object]] = field(default_factory=list)
     set_up_failure: str = ""
     interrupted: bool = False
+    stopped: dict[str, Any] = field(default_factory=dict)
+    online: Told | None = None
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 QUIET_S = 10.0
@@ -39,6 +40,10 @@ class Progress:
         if words and words != self._fault:
             self._console.print(f"  fault: {words}", highlight=False, markup=False)
         self._fault = words
+
+    def violation(self, words: str) -> None:
+        """What an online check has just found."""
+        self._console.print(f"  [bold red]violated[/] {escape(words)}", highlight=False)
 
     def running(self, rate_hz: float, unknown: int, leader: str) -> None:
         elapsed = time.monotonic() - self._began

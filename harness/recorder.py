@@ -7,6 +7,7 @@ each event would be the slowest part of the harness.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ from system_under_test.client import Outcome, Request
 class Recorder:
     """Appends to `history.arrows`.  Not thread-safe: one event loop records.
 
-    started_monotonic_ns: the zero of `time_ns`, when the test began.
+    started_monotonic_ns: the zero of `time_ns`, when the test began.  on_flush: handed every batch once it is on disk;
+    nobody changes it any more, so it may go to another thread.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None) -> None:
         self.started_monotonic_ns = time.monotonic_ns()
         self.count = 0
+        self._on_flush = on_flush
         self._rows: list[tuple[object, ...]] = []
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_stream(self._sink, HISTORY)
@@ -73,8 +76,10 @@ class Recorder:
         if rows:
             columns = zip(*rows, strict=True)
             arrays = [pa.array(column, type=field.type) for column, field in zip(columns, HISTORY, strict=True)]
-            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=HISTORY))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=HISTORY)
+            self._writer.write_batch(batch)
             self._sink.flush()
+            self._on_flush(batch)
         return len(rows)
 
     def close(self) -> None:

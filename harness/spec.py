@@ -42,11 +42,17 @@ class Spec:
     recovery_limit_s: float = 60.0
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
+    online: bool = True
+    """Judge while the run goes on, and tell what is found."""
+    stop_on_violation: bool = False
+    """End the main phase as soon as something is found."""
 
     def __post_init__(self) -> None:
         for name, least in (("nodes", 1), ("keys", 1), ("rate_hz", 0), ("time_limit_s", 1), ("op_timeout_s", 0.01)):
             if getattr(self, name) < least:
                 raise WrongSpec(f"{_option(name)} must be at least {least}, not {getattr(self, name)}")
+        if self.stop_on_violation and not self.online:
+            raise WrongSpec("--stop-on-violation needs online checks: it cannot go with --no-online")
         if self.nodes > 9:
             raise WrongSpec(f"{_option('nodes')} must be at most 9, not {self.nodes}")
         least_processes = 4 * len(CLIENT_NODES)
@@ -88,12 +94,14 @@ class Spec:
     def rerun(self) -> str:
         """The shell command that runs this very test again."""
         changed = {n: _plain(getattr(self, n)) for n in _VARIABLES if getattr(self, n) != _DEFAULTS[n]}
-        if self.nemesis in MADE:
+        if self.nemesis in MADE and self.online:
             return shlex.join(
                 ["make", self.test, f"SEED={self.seed}", *(f"{_VARIABLES[n]}={v}" for n, v in changed.items())]
             )
         words = ["python", "-m", "harness", "run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
-        return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v))])
+        flags = ["--stop-on-violation"] if changed.pop("stop_on_violation", "") else []
+        flags += [] if self.online else ["--no-online"]
+        return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v)), *flags])
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,11 +124,14 @@ _VARIABLES = {
     "backend": "BACKEND",
     "bug": "BUG",
     "schedule": "SCHEDULE",
+    "stop_on_violation": "STOP_ON_VIOLATION",
 }
 _DEFAULTS = {f.name: f.default for f in fields(Spec)}
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -14,6 +14,7 @@ Time comes in as `clock` and passes in `asyncio.sleep`, so that the same code ru
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -60,19 +61,23 @@ async def play(
     rng: Random,
     hooks: Hooks,
     replay: Mapping[int, Fault] | None = None,
+    ended: asyncio.Event | None = None,
 ) -> list[FaultRecord]:
     """Play every card; the records in the order of the schedule.
 
     clock: ns since the test began; main_began_ns: what it showed when the main phase began (cards count from there).
     rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
     replay: resolved faults by card number (`resolve.resolved_faults`), carried out in place of resolving anew.
+    ended: once set, the fault in force is healed now, copied and measured as ever, and no further card is played.
     Raises what a hook raises, and CancelledError, after everything has been healed.
     """
-    player = _Player(cluster, statuses, clock, main_began_ns, hooks, dict(replay or {}))
+    player = _Player(cluster, statuses, clock, main_began_ns, hooks, dict(replay or {}), ended or asyncio.Event())
     seeds = [rng.getrandbits(64) for _ in schedule]
     try:
         for card, seed in zip(schedule, seeds, strict=True):
             await player.play_card(card, Random(seed))
+            if player.ended.is_set():
+                break
     except BaseException:
         await _to_the_end(player.abandon())
         raise
@@ -103,6 +108,7 @@ class _Player:
         main_began_ns: int,
         hooks: Hooks,
         replay: dict[int, Fault],
+        ended: asyncio.Event,
     ) -> None:
         self.cluster = cluster
         self.statuses = statuses
@@ -110,11 +116,14 @@ class _Player:
         self.main_began_ns = main_began_ns
         self.hooks = hooks
         self.replay = replay
+        self.ended = ended
         self.records: list[FaultRecord] = []
         self.active: Fault | None = None
 
     async def play_card(self, card: Card, rng: Random) -> None:
         await self._sleep_until(card.at_s)
+        if self.ended.is_set():
+            return
         if self._main_s() >= card.heal_s:
             self._skip(card, "its time had passed before the fault before it was healed")
             return
@@ -164,6 +173,8 @@ class _Player:
             resolved = resolve(card, self.cluster.servers, self.cluster.clients, running, leader, rng)
             if resolved is not None:
                 return resolved, ""
+            if self.ended.is_set():
+                return None, "the test ended before anybody led"
             if not names_leader(card):
                 return None, f"only {len(running)} of {len(self.cluster.servers)} server processes were running"
             if self._main_s() - began_s >= LEADER_WAIT_S:
@@ -252,9 +263,11 @@ class _Player:
         return (self.clock() - self.main_began_ns) / 1e9
 
     async def _sleep_until(self, at_s: float) -> None:
+        """Until this time of the main phase, or until the test ends."""
         left_s = at_s - self._main_s()
-        while left_s > 0:
-            await asyncio.sleep(left_s)
+        while left_s > 0 and not self.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), left_s)
             left_s = at_s - self._main_s()
 
 

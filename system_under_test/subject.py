@@ -132,6 +132,22 @@ class Complaint:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Live(Protocol):
+    """Reads what one node adds to its trace while it runs; it neither stops nor disturbs the node.
+
+    `fetch` and `table` are called in turn, never at once.
+    """
+
+    async def fetch(self) -> None:
+        """Bring what is new to the harness' machine.  Raises OSError where the node's agent does not answer."""
+        ...
+
+    def table(self) -> Any:
+        """What the last `fetch` brought, as rows of schema `checkers.columns.TRACE` in seq order (a pyarrow.Table).
+        Called in another thread.  Raises ValueError for what is no trace."""
+        ...
+
+
 class Subject(Protocol):
     name: str
     summary: str
@@ -157,6 +173,10 @@ class Subject(Protocol):
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         """None once every live node has all that was committed when this was called; else why not, in words."""
+        ...
+
+    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+        """Follow this node while it runs.  Asked only of subjects that declare traces."""
         ...
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]: ...

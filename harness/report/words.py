@@ -29,6 +29,8 @@ def verdict_in_words(results: Mapping[str, Any], test: Mapping[str, Any]) -> str
 
 def headline(results: Mapping[str, Any]) -> str:
     """The verdict as one sentence."""
+    if results.get("contradiction"):
+        return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
     checkers = {str(k): mapping(v) for k, v in mapping(results.get("checkers")).items()}
     verdict = results.get("verdict")
     if verdict == "invalid":
@@ -191,6 +193,16 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
         out.append(f"Set-up failed: {sentence(shorten(str(outcome['set_up_failure'])))}")
     if outcome.get("interrupted"):
         out.append("The run was interrupted: it is judged as far as it went.")
+    if stopped := mapping(outcome.get("stopped")):
+        what = sentence(shorten(str(stopped.get("summary"))))
+        at = seconds(number(stopped.get("time_ns"), 0), 1)
+        out.append(
+            f"The run was stopped early, {at} after it began, by an online check of {stopped.get('checker')}: {what}"
+        )
+    if failure := mapping(outcome.get("online")).get("failure"):
+        out.append(
+            f"Online checks failed and were given up ({shorten(str(failure))}); the sealed run was judged in full."
+        )
     wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
     if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} asked for.")

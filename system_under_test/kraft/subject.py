@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,9 @@ class Kraft:
             return f"{', '.join(sorted(silent))}: says nothing"
         return _behind(said, max(heard.largest_mark for heard in self._heard.values()))
 
+    def live(self, node: Node, started_monotonic_ns: int) -> LiveNode:
+        return LiveNode(node, self._hear, started_monotonic_ns)
+
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         return {}
 
@@ -131,9 +134,35 @@ class Kraft:
         return heard
 
 
+class LiveNode:
+    """The rows a node adds to its trace, as `status` reads them anyway; of a dead or paused node too."""
+
+    def __init__(self, node: Node, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int) -> None:
+        self._node = node
+        self._hear = hear
+        self._started_monotonic_ns = started_monotonic_ns
+        self._rows = b""
+        self._missed_bytes = 0  # read before anybody followed
+
+    async def fetch(self) -> None:
+        heard = await self._hear(self._node)
+        if heard.unread is None:
+            heard.unread, self._missed_bytes = bytearray(), heard.read_bytes
+        missed = await self._node.read(_trace_path(self._node), 0, self._missed_bytes) if self._missed_bytes else b""
+        self._missed_bytes = 0
+        self._rows, heard.unread = missed + heard.unread, bytearray()
+
+    def table(self) -> Any:
+        # Only here, so that listing subjects costs no Arrow.
+        from system_under_test.kraft.trace_files import table_of
+
+        return table_of(self._node.name, self._rows, self._started_monotonic_ns)
+
+
 @dataclass(slots=True)
 class Hearsay:
-    """What a node's trace has told so far.  largest_mark: over all its incarnations."""
+    """What a node's trace has told so far.  largest_mark: over all its incarnations.  unread: rows that whoever follows
+    the node has not taken yet; None while nobody follows."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -143,11 +172,14 @@ class Hearsay:
     high_watermark: int | None = None
     log_end: int = 0
     largest_mark: int = -1
+    unread: bytearray | None = None
 
     def take(self, data: bytes) -> None:
         """More of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
         whole = data.rfind(b"\n") + 1
         self.read_bytes += whole
+        if self.unread is not None:
+            self.unread += data[:whole]
         for line in data[:whole].splitlines():
             self._row(json.loads(line))
 

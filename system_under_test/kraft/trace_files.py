@@ -84,6 +84,15 @@ def read_trace(path: Path, started_monotonic_ns: int) -> pa.Table:
     )
 
 
+def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
+    """Some successive rows of a trace, whole lines.  Raises UnreadableFile, as `write_trace`."""
+    if not lines:
+        return TRACE.empty_table()
+    path = Path(f"{node}.jsonl")
+    rows = _at_once(lines, lines.count(b"\n"), -1)
+    return _as_trace(_line_by_line(path.name, lines, 1, -1) if rows is None else rows, path, started_monotonic_ns)
+
+
 def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
     """As `write_trace` returns, of the rows before the first line that is none; nothing where there is no trace."""
     ends, seqs, end = [], [], 0

@@ -1,0 +1,35 @@
+"""The keys of an unsealed run judged whole, by the very function that judges the sealed one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.checker import Budget, RunFiles
+from checkers.columns import read_stream
+from checkers.linearizability import LINEARIZABILITY
+from checkers.seal import write_buckets
+from checkers.verdict import Verdict
+
+BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
+"""Of one look: a key that needs more is left to the sealed run."""
+
+
+def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
+    """Linearizability of some keys by all that an Arrow stream (`history.arrows`) holds so far.
+
+    Raises MalformedHistory where there is no such stream.
+    """
+    history = read_stream(stream)
+    wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
+    with tempfile.TemporaryDirectory(prefix="krucible-online-") as name:
+        files = RunFiles(Path(name))
+        pq.write_table(wanted, files.history)
+        write_buckets(wanted, files.buckets)
+        findings = [LINEARIZABILITY.judge(part, BUDGET) for part in LINEARIZABILITY.split(files)]
+        return LINEARIZABILITY.combine(files, findings)
