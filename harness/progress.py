@@ -11,6 +11,8 @@ from rich.status import Status
 QUIET_S = 10.0
 """Where there is no terminal, a running phase tells of itself this often."""
 
+VIOLATIONS_TOLD = 3
+
 
 class Progress:
     """phase() begins a phase; detail(), running() and fault() say what it is doing."""
@@ -21,6 +23,7 @@ class Progress:
         self._phase = ""
         self._began = self._told = time.monotonic()
         self._running = self._fault = ""
+        self._violations = 0
         if self._status:
             self._status.start()
 
@@ -42,8 +45,10 @@ class Progress:
         self._fault = words
 
     def violation(self, words: str) -> None:
-        """What an online check has just found."""
-        self._console.print(f"  [bold red]violated[/] {escape(words)}", highlight=False)
+        """What an online check has just found; the first few of a run, for where one is many follow."""
+        self._violations += 1
+        if self._violations <= VIOLATIONS_TOLD:
+            self._console.print(f"  [bold red]violated[/] {escape(words)}", highlight=False)
 
     def running(self, rate_hz: float, unknown: int, leader: str) -> None:
         elapsed = time.monotonic() - self._began
