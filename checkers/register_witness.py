@@ -25,6 +25,7 @@ from checkers.verdict import Witness
 __all__ = ["UNEXPLAINED", "Disagreement", "Story", "explain", "told_by"]
 
 UNEXPLAINED = ", which no order of the operations around it explains"
+NEVER_SEEN = ", and nobody ever saw it"
 
 
 def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
@@ -152,7 +153,7 @@ class Story:
         row = self.answer(newest)
         before = _span(asked["time_ns"] - row["time_ns"])
         told = "seen" if self.key.kind[newest] == READ else "acknowledged"
-        never = ", and nobody ever saw it" if kind == "lost write" else ""
+        never = NEVER_SEEN if kind == "lost write" else ""
         value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
         return f"{start} although {value} was {told} {before} before it was asked{never}"
 

@@ -14,7 +14,6 @@ Time comes in as `clock` and passes in `asyncio.sleep`, so that the same code ru
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -266,8 +265,7 @@ class _Player:
         """Until this time of the main phase, or until the test ends."""
         left_s = at_s - self._main_s()
         while left_s > 0 and not self.ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), left_s)
+            await asyncio.sleep(min(left_s, _POLL_S))
             left_s = at_s - self._main_s()
 
 

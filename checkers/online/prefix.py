@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pyarrow.parquet as pq
 from checkers.checker import Budget, RunFiles
 from checkers.columns import read_stream
 from checkers.linearizability import LINEARIZABILITY
+from checkers.register_witness import NEVER_SEEN
 from checkers.seal import write_buckets
-from checkers.verdict import Verdict
+from checkers.verdict import Verdict, Witness
 
 BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
 """Of one look: a key that needs more is left to the sealed run."""
@@ -32,4 +34,12 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
         pq.write_table(wanted, files.history)
         write_buckets(wanted, files.buckets)
         findings = [LINEARIZABILITY.judge(part, BUDGET) for part in LINEARIZABILITY.split(files)]
-        return LINEARIZABILITY.combine(files, findings)
+        verdict = LINEARIZABILITY.combine(files, findings)
+        return replace(verdict, witnesses=tuple(_so_far(witness) for witness in verdict.witnesses))
+
+
+def _so_far(witness: Witness) -> Witness:
+    """Without what only the whole history can tell: that a value was *never* seen."""
+    if witness.kind != "lost write":
+        return witness
+    return replace(witness, kind="stale read", summary=witness.summary.removesuffix(NEVER_SEEN))

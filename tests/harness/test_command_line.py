@@ -37,6 +37,7 @@ def newest(results: Path) -> Path:
         (["run", "--backend", "cloud"], "unknown backend 'cloud'"),
         (["run", "--bug", "off-by-one"], "subject kraft has no planted bug 'off-by-one'; it knows: stale-read"),
         (["run", "--nodes", "0"], "--nodes must be at least 1, not 0"),
+        (["run", "--no-online", "--stop-on-violation"], "--stop-on-violation needs online checks"),
         (["run", "--time-limit", "soon"], "'soon' is not a valid"),
         (["analyze", "results"], "is not a run folder"),
         (["analyze", "/nowhere"], "does not exist"),

@@ -39,6 +39,10 @@ def results_of(results: Path) -> dict:
     return json.loads((results / "latest" / "results.json").read_text())
 
 
+def outcome_of(results: Path) -> dict:
+    return json.loads((results / "latest" / "outcome.json").read_text())
+
+
 def containers_of(run_id: str) -> list[str]:
     listing = subprocess.run(
         ["docker", "ps", "--all", "--quiet", "--filter", f"label=krucible.run={run_id}"],
@@ -67,6 +71,10 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     faults = json.loads((tmp_path / "latest" / "faults.json").read_text())
     assert [fault["achieved"] for fault in faults] == ["installed"]
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
+    online = outcome_of(tmp_path)["online"]
+    assert (online["findings"], online["failure"]) == ([], "")
+    assert online["looks"] >= 15 and online["completions"] > 500
+    assert (online["trace_rows"] > 1000) == (subject == "kraft")
     falsified = ended([sys.executable, "-m", "harness", "mutate", str(tmp_path / "latest")])
     assert falsified.returncode == 0, falsified.stdout + falsified.stderr
     assert len(falsified.stdout.splitlines()) >= mutations
@@ -79,6 +87,34 @@ def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path
     done = ended(command(tmp_path, backend, 7, "--bug", "minority-commit"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert found(load_subject("kraft").bugs["minority-commit"], results_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("subject", "bug", "time_limit_s"),
+    [
+        pytest.param("canary", "stale", 60),
+        pytest.param("kraft", "stale-read", 45, marks=on_docker),
+        pytest.param("kraft", "lone-vote", 45, marks=(*on_docker, pytest.mark.nightly)),
+        pytest.param("kraft", "minority-commit", 45, marks=(*on_docker, pytest.mark.nightly)),
+    ],
+)
+def test_a_run_stops_on_a_violation_long_before_its_time_and_spark_finds_it_too(
+    tmp_path: Path, subject: str, bug: str, time_limit_s: int
+) -> None:
+    where = ("--subject", subject, "--nemesis", "none" if subject == "canary" else "partition")
+    words = command(tmp_path, "auto", 7, *where, "--bug", bug, "--time-limit", str(time_limit_s), "--nodes", "5")
+    done = ended([*words, "--stop-on-violation"])
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "violated at" in done.stdout and "stopping" in done.stdout
+    outcome, results = outcome_of(tmp_path), results_of(tmp_path)
+    main = next(phase for phase in outcome["phases"] if phase["name"] == "main")
+    assert main["end_ns"] - main["start_ns"] < 0.7e9 * time_limit_s
+    assert main["start_ns"] < outcome["stopped"]["time_ns"] < main["end_ns"]
+    assert results["judged_by"].startswith("Spark")
+    for finding in outcome["online"]["findings"]:
+        assert results["checkers"][finding["checker"]]["verdict"] == "invalid"
+    assert {phase["name"] for phase in outcome["phases"]} >= {"recovery", "final reads", "collection"}
+    assert "stopped early" in (tmp_path / "latest" / "report.html").read_text()
 
 
 @pytest.mark.docker

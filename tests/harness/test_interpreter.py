@@ -90,6 +90,20 @@ async def test_the_rate_asked_for_is_the_rate_achieved_though_answers_take_time(
     assert 450 <= interpreter.tally.invoked <= 750
 
 
+@pytest.mark.parametrize("rate_hz", [0.2, 0.0])
+async def test_a_run_that_is_ended_asks_nothing_more_and_waits_for_what_is_under_way(
+    tmp_path: Path, rate_hz: float
+) -> None:
+    interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK), 0.05), rate_hz=rate_hz)
+    asyncio.get_running_loop().call_later(0.12, interpreter.end)
+    began = time.monotonic()
+    await drive(interpreter, spec, 60.0)
+    assert time.monotonic() - began < 2.0
+    recorder.close()
+    rows = read_history(tmp_path).to_pylist()
+    assert sum(r["type"] == Type.INVOKE for r in rows) == sum(r["type"] == Type.OK for r in rows)
+
+
 async def test_readers_only_read_and_values_are_unique_per_key(tmp_path: Path) -> None:
     interpreter, recorder, spec = build(tmp_path, FakeHost(lambda *_: Outcome(Type.OK)), rate_hz=0.0)
     await drive(interpreter, spec, 0.2)

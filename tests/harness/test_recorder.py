@@ -29,6 +29,19 @@ def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: 
     assert invoke["time_ns"] <= answer["time_ns"] <= note["time_ns"]
 
 
+def test_each_batch_is_handed_over_once_it_is_on_disk(tmp_path: Path) -> None:
+    handed: list[tuple[int, int]] = []
+    path = tmp_path / "history.arrows"
+    r = Recorder(path, lambda batch: handed.append((batch.num_rows, len(read_stream(path)))))
+    for process in range(3):
+        r.invoke(process, Request("read", "k1"))
+    r.flush()
+    r.flush()
+    r.complete(0, Request("read", "k1"), Outcome(Type.OK))
+    r.close()
+    assert handed == [(3, 3), (1, 4)]
+
+
 @pytest.mark.parametrize("type_", [Type.FAIL, Type.INFO])
 def test_without_an_answer_the_row_keeps_what_was_asked(tmp_path: Path, type_: Type) -> None:
     r = recorder(tmp_path)

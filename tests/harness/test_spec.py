@@ -30,6 +30,7 @@ def test_every_client_node_has_readers_and_writers_that_follow_and_that_stay(con
         ({"rate_hz": -1}, "--rate"),
         ({"time_limit_s": 0}, "--time-limit"),
         ({"concurrency": 7}, "--concurrency"),
+        ({"stop_on_violation": True, "online": False}, "--stop-on-violation"),
     ],
 )
 def test_an_impossible_number_is_refused_by_its_option_s_name(wrong: dict[str, int], word: str) -> None:
@@ -64,6 +65,18 @@ def test_without_a_make_target_the_command_line_itself_is_told_and_it_is_underst
     assert words[:4] == ["python", "-m", "harness", "run"]
     known = {option for parameter in run.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_whether_a_run_stops_on_a_violation_and_is_judged_online_is_part_of_the_rerun_command() -> None:
+    assert shlex.split(Spec(stop_on_violation=True).rerun())[-1] == "STOP_ON_VIOLATION=1"
+    assert shlex.split(Spec(nemesis="none", keys=3, stop_on_violation=True).rerun())[-3:] == [
+        "--keys",
+        "3",
+        "--stop-on-violation",
+    ]
+    assert shlex.split(Spec(online=False).rerun())[-1] == "--no-online"
+    known = {option for parameter in run.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {"--stop-on-violation", "--no-online"} <= known
 
 
 def test_a_spec_survives_json() -> None:

@@ -265,6 +265,22 @@ def test_a_cancelled_fault_has_its_record_closed():
     assert seen[-1].heal_proof.verdict == "as ordered"
 
 
+def test_a_test_that_ends_early_heals_the_fault_in_force_as_ever_and_plays_no_further_card():
+    async def ended_after(seconds, *cards):
+        ended = asyncio.Event()
+        asyncio.get_running_loop().call_later(seconds, ended.set)
+        return await played(cluster, *cards, ended=ended)
+
+    cluster = FakeCluster()
+    (record,), witness = in_no_time(ended_after(5.0, card(), card(number=2, at_s=20.0)))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    assert record.heal_ordered_ns == pytest.approx(5e9, abs=0.3e9)
+    assert record.heal_proof.links["n1>n2"] == (150, 150)
+    assert witness.in_force_before_heal == [True], "copies are taken before it heals"
+    assert cluster.whole
+    assert in_no_time(ended_after(1.0, card()))[0] == []
+
+
 def test_a_card_whose_time_has_passed_is_skipped():
     cluster = FakeCluster()
 
