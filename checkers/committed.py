@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from checkers import committed_evidence as evidence_of
 from checkers.checker import Budget, Checker, Part, RunFiles
