@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from checkers.columns import events_to_table
 from checkers.history import Event, Type
+from checkers.judge_file import NAMES
+from harness.check import MODELS
 from harness.cli import cli
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +114,170 @@ def test_a_model_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None
         result = check("--model", model, files["right"])
         assert result.exit_code != 0
         assert complaint in result.output
+
+
+def test_the_names_in_the_help_are_the_models_there_are() -> None:
+    assert sorted(MODELS) == sorted(NAMES)
+
+
+def test_explain_draws_the_witness_below_the_line_and_nothing_else_changes(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, wrong=WRONG)
+    plain = check("--model", "register", *files.values()).stdout.splitlines()
+    drawn = check("--model", "register", "--explain", *files.values()).stdout.splitlines()
+    assert drawn[:2] == plain
+    assert any("read 2" in line and line.endswith("╡ ✗") for line in drawn[2:])
+    assert "  Right would have been: an answer of 1." in drawn
+
+
+def test_a_page_shows_every_file_and_draws_the_witness(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, wrong=WRONG, cut=RIGHT[:-20])
+    page = tmp_path / "page.html"
+    result = check("--model", "register", "--report", page, *files.values())
+    assert result.stdout.splitlines()[-1] == f"report: {page}"
+    text = page.read_text()
+    for part in ("Invalid: 1 of 3 histories", "1 file could not be read", 'id="finding-1"', "read 2", "line 4"):
+        assert part in text
+    assert "http://" not in text and "https://" not in text
+    assert check("--model", "register", "--report", tmp_path / "no" / "page", files["right"]).exit_code != 0
+
+
+def test_a_page_of_valid_files_and_one_of_unreadable_ones_say_so(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, cut=RIGHT[:-20])
+    page = tmp_path / "page.html"
+    check("--model", "register", "--report", page, files["right"])
+    assert "Valid: 1 history, and nothing wrong with it." in page.read_text()
+    check("--model", "register", "--report", page, files["cut"])
+    assert "Unknown." in page.read_text()
+
+
+KAFKA = """{:process 0, :type :invoke, :f :send, :value [[:send 0 1]]}
+{:process 0, :type :ok, :f :send, :value [[:send 0 [5 1]]]}
+{:process 0, :type :invoke, :f :send, :value [[:send 0 2]]}
+{:process 0, :type :ok, :f :send, :value [[:send 0 [6 2]]]}
+{:process 0, :type :invoke, :f :txn, :value [[:send 0 3] [:poll]]}
+{:process 0, :type :ok, :f :txn, :value [[:send 0 [7 3]] [:poll {}]]}
+{:process 1, :type :invoke, :f :assign, :value [0]}
+{:process 1, :type :ok, :f :assign, :value [0]}
+{:process 1, :type :invoke, :f :poll, :value [[:poll]]}
+{:process 1, :type :ok, :f :poll, :value [[:poll {0 [[5 1] [6 2] [7 3]]}]]}
+{:process 2, :type :invoke, :f :crash, :value nil}
+{:process 2, :type :info, :f :crash, :value nil}
+"""
+
+
+def test_histories_of_kafka_and_what_is_allowed(tmp_path: Path) -> None:
+    skipped = KAFKA.replace("{0 [[5 1] [6 2] [7 3]]}", "{0 [[5 1] [7 3]]}")
+    files = written(tmp_path, right=KAFKA, skipped=skipped, subscribed=skipped.replace("assign", "subscribe"))
+    assert check("--model", "kafka", files["right"]).exit_code == 0
+    result = check("--model", "kafka", "--explain", files["skipped"])
+    assert result.stdout.startswith(f"invalid  {files['skipped']}  lost-write: 2 was sent to 0 at offset 6")
+    allowed = ("--allow", "lost-write", "--allow", "int-poll-skip")
+    assert check("--model", "kafka", *allowed, files["skipped"]).exit_code == 0
+    assert check("--model", "kafka", *allowed[:2], files["skipped"]).exit_code == 1
+    assert "did you mean lost-write?" in check("--model", "kafka", "--allow", "lost-writes", files["right"]).output
+    assert "only kafka" in check("--model", "register", *allowed, files["right"]).output
+
+
+def test_what_transactions_must_be_is_chosen(tmp_path: Path) -> None:
+    skew = """{:process 0, :type :invoke, :f :txn, :value [[:append "x" 1] [:r "y" nil]]}
+{:process 1, :type :invoke, :f :txn, :value [[:append "y" 1] [:r "x" nil]]}
+{:process 0, :type :ok, :f :txn, :value [[:append "x" 1] [:r "y" []]]}
+{:process 1, :type :ok, :f :txn, :value [[:append "y" 1] [:r "x" []]]}
+{:process 2, :type :invoke, :f :txn, :value [[:r "x" nil] [:r "y" nil]]}
+{:process 2, :type :ok, :f :txn, :value [[:r "x" [1]] [:r "y" [1]]]}
+"""
+    files = written(tmp_path, skew=skew)
+    assert check("--model", "list-append", files["skew"]).exit_code == 1
+    assert check("--model", "list-append", "--consistency", "snapshot-isolation", files["skew"]).exit_code == 0
+    wrong = check("--model", "list-append", "--consistency", "serialisable", files["skew"])
+    assert "did you mean serializable?" in wrong.output
+
+
+def test_a_folder_and_an_unreadable_file_are_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = written(tmp_path, right=RIGHT, secret=RIGHT)
+    read = Path.read_bytes
+
+    def guarded(path: Path) -> bytes:
+        if path.name == "secret":  # whoever runs the tests may be allowed to read anything
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", guarded)
+    result = check("--model", "register", tmp_path, files["secret"], files["right"])
+    assert [line.rpartition("  ")[2] for line in result.stdout.splitlines()[:2]] == [
+        "error: Is a directory",
+        "error: Permission denied",
+    ]
+    assert result.stdout.splitlines()[2].startswith("valid")
+    assert result.exit_code == 3
+
+
+def test_hostile_values_stay_on_their_line(tmp_path: Path) -> None:
+    hostile = "evil\\n\\u001b[31mvalid    other.edn\\u202e"
+    text = RIGHT.replace(":f :write, :value 1", f':f :add, :value "{hostile}"').replace(":value nil", ":value nil")
+    files = written(tmp_path, evil=text.replace(":f :read, :value 1", ":f :read, :value []"))
+    result = check("--model", "set", files["evil"])
+    assert len(result.stdout.splitlines()) == 1
+    assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
+    drawn = check("--model", "set", "--explain", files["evil"]).stdout
+    assert "\x1b" not in drawn and "\u202e" not in drawn and "\nvalid" not in drawn
+
+
+STEP = """
+def init():
+    return 0
+
+def step(state, operation):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def init(:\n    return 0\n", "own.py line 1: invalid syntax"),
+        ("x = 1\n\nraise SystemExit(4)", "own.py line 3: it cannot be run: SystemExit: 4"),
+        ("def step(s, o):\n    return s\n", "own.py: defines no function init"),
+        ("def init():\n    return [1]\n\ndef step(s, o):\n    return s\n", "own.py line 1: init gave the state [1]"),
+        ("def init():\n    return nothing\n\ndef step(s, o):\n    return s\n", "own.py line 2: init failed: NameError"),
+        ('observers = "read"\n' + STEP.format(body="return state"), "own.py: observers must be a set of names"),
+        ("describe = 7\n" + STEP.format(body="return state"), "own.py: describe must be a function"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, source: str, complaint: str) -> None:
+    files = written(tmp_path, right=RIGHT, **{"own.py": source})
+    result = check("--model", files["own.py"], files["right"])
+    assert complaint in result.output
+    assert "Traceback" not in result.output
+    assert result.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("return None + 1 if operation.f == 'read' else state", "own.py line 6: step failed on read() -> 1 (index 2)"),
+        ("return [state]", "own.py line 5: step gave the state [0] on write(1) (index 0), and states must be hashable"),
+        ("return 1 // (operation.f == 'write')", "own.py line 6: step failed on read() -> 1 (index 2): ZeroDivision"),
+        ("return step(state, operation)", "own.py line 6: step failed on write(1) (index 0): RecursionError"),
+    ],
+)  # fmt: skip
+def test_a_step_that_fails_is_told_with_its_line_and_the_operation(tmp_path: Path, body: str, complaint: str) -> None:
+    files = written(tmp_path, right=RIGHT, again=RIGHT, **{"own.py": STEP.format(body=body)})
+    result = check("--model", files["own.py"], files["right"], files["again"])
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("unknown") and complaint in line for line in lines)
+    assert result.exit_code == 3
+
+
+def test_a_model_with_ever_more_states_ends_within_its_budget(tmp_path: Path) -> None:
+    body = "return (*((0,) if state == 0 else state), operation.call)"
+    lines = "".join(f"{{:process {p}, :type :invoke, :f :w, :value {p}}}\n" for p in range(14))
+    lines += "".join(f"{{:process {p}, :type :ok, :f :w, :value {p}}}\n" for p in range(14))
+    files = written(tmp_path, many=lines, **{"own.py": STEP.format(body=body)})
+    result = check("--model", files["own.py"], "--steps", 20_000_000, files["many"])
+    assert result.stdout.startswith(f"unknown  {files['many']}  the budget of")
+    assert result.exit_code == 2
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
