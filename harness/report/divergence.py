@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from harness.report.load import ReportData, mapping, natural, number
-from harness.report.words import shorten
+from harness.report.words import checksum_words, shorten
 
 AROUND = 3
 """Equal offsets shown before and after a difference."""
@@ -155,7 +157,7 @@ def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool])
             continue
         epoch, checksum = number(cell.get("epoch"), -1), cell.get("checksum")
         wrote = f"{shorten(str(cell['key']), 24)} = {cell.get('value')}" if cell.get("key") is not None else ""
-        short = f"{checksum & 0xFFFFFFFF:08x}"[:6] if isinstance(checksum, int) else shorten(str(checksum), 6)
+        short = checksum_words(checksum)
         out.append(Entry(epoch, short, wrote, (tied and len(same) > 1) or (epoch, checksum) != usual))
     return out
 
@@ -166,7 +168,7 @@ def _of_epoch(data: ReportData, epoch: int) -> list[Mapping[str, Any]]:
         at = [i for i, e in enumerate(table["epoch"].to_pylist()) if e == epoch]
         found += [
             r
-            for r in table.take(at).to_pylist()
+            for r in table.take(pa.array(at, pa.int64())).to_pylist()
             if r["event"] == "vote" or (r["event"] == "role" and r["role"] == "leader")
         ]
     return found

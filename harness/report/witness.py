@@ -35,6 +35,9 @@ from harness.report.window import (
 )
 from harness.report.words import Finding, amount, findings, label, listed, seconds, sentence, shorten
 
+MOST_OPEN = 10
+"""Findings whose evidence is shown without asking."""
+
 MOST_DRAWN = 60
 """Operations of one witness that are drawn and told; a minimised window holds a handful."""
 TOLD_APART = {
@@ -84,6 +87,12 @@ class FindingView:
     plain: str
     background: str
     left_out: str
+    folded: bool
+
+    @property
+    def hashes(self) -> bool:
+        """Whether it is about hashes: of prefixes of logs, or of applied states."""
+        return any(isinstance(r.get("hash"), int) for r in self.trace_rows)
 
     @property
     def span(self) -> tuple[float, float]:
@@ -103,8 +112,15 @@ class RowTable:
 
 
 def views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[Segment]) -> list[FindingView]:
-    """Every violation of the run, the first the one the head of the page speaks of."""
-    return [_view(data, finding, i + 1, faults, roles) for i, finding in enumerate(findings(data.results))]
+    """Every violation of the run, the first the one the head of the page speaks of.  The first of each kind is shown
+    open, the others fold their evidence away."""
+    seen: set[tuple[str, str]] = set()
+    out = []
+    for place, finding in enumerate(findings(data.results), 1):
+        folded = (finding.checker, finding.kind) in seen or len(seen) >= MOST_OPEN
+        seen.add((finding.checker, finding.kind))
+        out.append(_view(data, finding, place, faults, roles, folded))
+    return out
 
 
 def moments(found: Sequence[FindingView]) -> list[Moment]:
@@ -117,7 +133,12 @@ def moments(found: Sequence[FindingView]) -> list[Moment]:
 
 
 def _view(
-    data: ReportData, finding: Finding, place: int, faults: Sequence[FaultView], roles: Sequence[Segment]
+    data: ReportData,
+    finding: Finding,
+    place: int,
+    faults: Sequence[FaultView],
+    roles: Sequence[Segment],
+    folded: bool,
 ) -> FindingView:
     witness, facts = finding.witness, mapping(finding.witness.get("facts"))
     events = [mapping(e) for e in sequence(witness.get("events"))]
@@ -171,6 +192,7 @@ def _view(
         left_out=f"{len(ops) - MOST_DRAWN} more operations of this witness are in results.json."
         if len(ops) > MOST_DRAWN
         else "",
+        folded=folded,
     )
 
 

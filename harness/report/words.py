@@ -170,6 +170,13 @@ def shorten(text: str, most: int = LONGEST) -> str:
     return flat if len(flat) <= most and len(text) <= most * 4 else flat[: most - 1] + "…"
 
 
+def checksum_words(checksum: Any) -> str:
+    """The checksum of a record (schema LOG) as one compares it: the CRC of its batch, without the place in it."""
+    if not isinstance(checksum, int):
+        return shorten(str(checksum), 8)
+    return f"{(checksum >> 31 or checksum) & 0xFFFFFFFF:08x}"
+
+
 def sentence(text: str) -> str:
     """Text that ends as a sentence does."""
     text = text.strip()

@@ -32,7 +32,7 @@ from harness.report.window import (
     value,
 )
 from harness.report.witness import TOLD_APART
-from harness.report.words import amount, label, listed, sentence, shorten
+from harness.report.words import amount, checksum_words, label, listed, sentence, shorten
 from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend
 
@@ -184,8 +184,7 @@ def _entries(rows: Sequence[Mapping[str, Any]], plain: bool) -> Table:
 def _entry(row: Mapping[str, Any] | None, differs: bool) -> Text:
     if row is None:
         return Text("–", style="dim")
-    checksum = row.get("checksum")
-    short = f"{checksum & 0xFFFFFFFF:08x}"[:6] if isinstance(checksum, int) else "?"
+    short = checksum_words(row.get("checksum"))
     wrote = f"  {shorten(str(row['key']), 20)} = {value(row.get('value'))}" if row.get("key") is not None else ""
     return Text(
         f"{'≠ ' if differs else ''}epoch {row.get('epoch')} · {short}{wrote}", style="bold red" if differs else ""

@@ -1,0 +1,190 @@
+"""The page of judged files: every kind of witness drawn, in a real browser, at any width and in both themes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.checker import Budget
+from checkers.history import Event, Type
+from checkers.judge_file import Ask, judge_as
+from checkers.verdict import Validity, Verdict, Witness
+from harness.judged_file import Judged
+from harness.report.check_page import FINDINGS_MOST, render_check
+from harness.report.cycle import KEY_SHOWN_MOST, cycle_of
+
+CHROMIUM = shutil.which("chromium")
+CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
+NASTY = "</script><img src=x onerror=alert(1)>\"'`\u2028\u202e ünïcode " + "x" * 400
+
+Line = tuple[int, Type, str, Any]
+INVOKE, OK, FAIL = Type.INVOKE, Type.OK, Type.FAIL
+
+
+def history(*lines: Line) -> list[Event]:
+    events = []
+    for index, (process, kind, f, given) in enumerate(lines):
+        plain = given is None or isinstance(given, int)
+        payload = None if plain else json.dumps(given)
+        events.append(Event(index, 0, process, kind, f, None, given if plain else None, None, payload))
+    return events
+
+
+def skew(keys: list[Any]) -> list[Event]:
+    """Transactions that each write one key and miss the write of the next: a cycle of rw edges through all of them."""
+    lines: list[Line] = []
+    for n in range(len(keys)):
+        lines.append((n, INVOKE, "txn", [["append", keys[n], 1], ["r", keys[n - 1], None]]))
+    for n in range(len(keys)):
+        lines.append((n, OK, "txn", [["append", keys[n], 1], ["r", keys[n - 1], []]]))
+    lines.append((99, INVOKE, "txn", [["r", key, None] for key in keys]))
+    lines.append((99, OK, "txn", [["r", key, [1]] for key in keys]))
+    return history(*lines)
+
+
+def cases(nasty: str) -> dict[str, tuple[str, list[Event]]]:
+    return {
+        "stale": (
+            "register",
+            history((0, INVOKE, "write", 1), (0, OK, "write", 1), (1, INVOKE, "write", 2), (1, OK, "write", 2),
+                    (2, INVOKE, "read", None), (2, OK, "read", 1)),
+        ),
+        "queue": (
+            "queue",
+            history((0, INVOKE, "enqueue", nasty), (0, OK, "enqueue", nasty), (1, INVOKE, "enqueue", 2),
+                    (1, OK, "enqueue", 2), (2, INVOKE, "dequeue", None), (3, INVOKE, "enqueue", 3),
+                    (2, OK, "dequeue", 2)),
+        ),
+        "mutex": (
+            "mutex",
+            history((0, INVOKE, "acquire", None), (0, OK, "acquire", None), (1, INVOKE, "acquire", None),
+                    (1, OK, "acquire", None), (0, INVOKE, "release", None), (0, OK, "release", None)),
+        ),
+        "set": ("set", history((0, INVOKE, "add", nasty), (0, OK, "add", nasty), (1, INVOKE, "read", None),
+                               (1, OK, "read", []))),
+        "two in a cycle": ("list-append", skew(["x", "y"])),
+        "six in a cycle": ("list-append", skew([nasty, "b", "account-number-7", 4, "e", "f"])),
+        "aborted": (
+            "list-append",
+            history((0, INVOKE, "txn", [["append", "x", 1]]), (0, FAIL, "txn", [["append", "x", 1]]),
+                    (1, INVOKE, "txn", [["r", "x", None]]), (1, OK, "txn", [["r", "x", [1]]])),
+        ),
+        "kafka": (
+            "kafka",
+            history((0, INVOKE, "send", [["send", nasty, 1]]), (0, OK, "send", [["send", nasty, [5, 1]]]),
+                    (0, INVOKE, "send", [["send", nasty, 2]]), (0, OK, "send", [["send", nasty, [6, 2]]]),
+                    (0, INVOKE, "send", [["send", nasty, 3]]), (0, OK, "send", [["send", nasty, [7, 3]]]),
+                    (1, INVOKE, "poll", [["poll"]]), (1, OK, "poll", [["poll", {nasty: [[5, 1], [7, 3]]}]])),
+        ),
+    }  # fmt: skip
+
+
+def judged(nasty: str = "v") -> list[Judged]:
+    out = []
+    for name, (model, events) in cases(nasty).items():
+        verdict = judge_as(events, Ask(model), Budget())
+        assert verdict.validity is Validity.INVALID, name
+        out.append(Judged(f"{name}.edn", verdict))
+    row = {"table": "something new", "who": nasty, "how_much": 4}
+    unknown_kind = Witness(
+        "a kind nobody has drawn yet", nasty, rows=(row,), facts={"held_by": ["n1", "n2"], "why": [nasty]}
+    )
+    out.append(Judged("new kind", Verdict(Validity.INVALID, witnesses=(unknown_kind,))))
+    out.append(Judged("cut.edn", Verdict(Validity.UNKNOWN, reason="line 4"), "line 4: '{' is never closed"))
+    out.append(Judged("right.edn", Verdict(Validity.VALID, {"operations": 4})))
+    return out
+
+
+def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
+    files = judged()
+    html = render_check(files, "register", tmp_path / "page.html").read_text()
+    witnesses = sum(len(each.verdict.witnesses) for each in files)
+    assert html.count('class="finding"') == witnesses
+    assert html.count('class="cyclering"') == 2
+    assert html.count('class="witness"') == 3 * (4 + 2), "three widths each; of Kafka two anomalies"
+    for part in (
+        "Log of v",
+        "nobody",
+        "Something new",
+        "how much",
+        "n1 and n2",
+        "rw account-n…",
+        "back to where it began",
+    ):
+        assert part in html
+    assert "An answer of &#39;v&#39;" in html
+
+
+def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path) -> None:
+    bad = judged()[0].verdict.witnesses[0]
+    many = [Judged(f"{n}", Verdict(Validity.INVALID, witnesses=(bad,) * 3)) for n in range(FINDINGS_MOST)]
+    html = render_check(many, "register", tmp_path / "page.html").read_text()
+    assert html.count('class="finding"') == FINDINGS_MOST
+    assert f"Of {2 * FINDINGS_MOST} more violations" in html
+
+
+def test_an_edge_says_its_key_and_a_cycle_that_is_too_long_is_no_ring() -> None:
+    def edge(n: int, count: int) -> dict[str, Any]:
+        return {"from": f"T{n}", "to": f"T{n % count + 1}", "edge": "rw", "key": "k" * 40, "why": "because"}
+
+    small = cycle_of({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 3})
+    assert small is not None and small.ring is not None
+    assert [e.short for e in small.edges] == ["rw " + "k" * (KEY_SHOWN_MOST - 1) + "…"] * 3
+    assert all(0 <= arrow.x <= small.ring.width for arrow in small.ring.arrows)
+    cut_off = cycle_of({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 30})
+    assert cut_off is not None and cut_off.ring is None and cut_off.left_out == 27
+    assert cycle_of({"why": ["no cycle"]}) is None
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        sandbox = [] if os.geteuid() else ["--no-sandbox"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*sandbox, "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_hostile_values_do_nothing(chromium: Any, tmp_path: Path, scheme: str) -> None:
+    page_path = render_check(judged(NASTY), "register", tmp_path / "page.html")
+    for width in (390, 820, 1440):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page, said = context.new_page(), []
+        page.on("console", lambda m, said=said: said.append(m.text))
+        page.on("pageerror", lambda e, said=said: said.append(str(e)))
+        page.on("dialog", lambda d, said=said: (said.append(d.message), d.dismiss()))
+        page.goto(page_path.as_uri())
+        page.wait_for_function("document.documentElement.dataset.ready === 'yes'")
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+        assert page.evaluate(f"{CHECKS}.outside()") == [], f"at {width} pixels"
+        assert page.evaluate(f"{CHECKS}.faint()") == [], f"too little contrast, {scheme}"
+        assert page.locator("img").count() == 0
+        assert said == []
+        context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
+def test_the_legal_order_can_be_stepped_through_without_a_run(chromium: Any, tmp_path: Path) -> None:
+    page = chromium.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(render_check(judged(), "register", tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.documentElement.dataset.ready === 'yes'")
+    step = page.locator("#finding-1 .step")
+    assert "No legal place is left" in step.inner_text()
+    step.locator(".back").click()
+    assert "No legal place is left" not in step.inner_text()
+    page.close()
