@@ -75,13 +75,12 @@ def verify(history: pa.Table, named: str = "history") -> None:
 
 
 def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> None:
-    """Write the buckets of a history that keeps the grammar; its indices may have gaps, and rows are what counts.
+    """Write the buckets of a history whose indices may have gaps: rows are what counts.
 
-    count: how many buckets at most; None for as many as its size asks for.
+    count: how many buckets at most; None for as many as its size asks for.  Raises MalformedHistory as `verify`.
     """
     columns = _Columns.of(history)
-    mate = np.empty(len(history), np.int32)
-    grammar.first_fault(np.arange(len(history)), *columns.as_judged(), mate)
+    mate = _mates(history, columns, np.arange(len(history)), "history")
     _write_buckets(history, columns, mate, folder, count)
 
 
@@ -130,8 +129,9 @@ def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], li
     column = column.unify_dictionaries()
     if column.num_chunks == 0:
         return np.empty(0, np.int32), []
-    codes = [np.asarray(chunk.indices.fill_null(-1)).astype(np.int32, copy=False) for chunk in column.chunks]
-    return np.concatenate(codes), column.chunk(0).dictionary.to_pylist()
+    indices = [chunk.indices if not chunk.null_count else chunk.indices.fill_null(-1) for chunk in column.chunks]
+    codes = np.concatenate([np.asarray(each) for each in indices]).astype(np.int32, copy=False)
+    return codes, column.chunk(0).dictionary.to_pylist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,12 @@ def _verified(history: pa.Table, columns: _Columns, named: str) -> Int32:
             raise MalformedHistory(f"{named}: column {name} holds a null, and every event must have one")
     if len(history) >= OPEN:
         raise MalformedHistory(f"{named}: {len(history)} events are more than the {OPEN - 1} that can be judged")
+    return _mates(history, columns, _numpy(history, "index"), named)
+
+
+def _mates(history: pa.Table, columns: _Columns, index: Int64, named: str) -> Int32:
     mate = np.empty(len(history), np.int32)
-    rule, row, earlier = grammar.first_fault(_numpy(history, "index"), *columns.as_judged(), mate)
+    rule, row, earlier = grammar.first_fault(index, *columns.as_judged(), mate)
     if rule != grammar.SOUND:
         raise MalformedHistory(f"{named}, row {row}: {_what_is_wrong(history, rule, row, earlier)}")
     return mate
@@ -226,11 +230,13 @@ def _mark_mismatches(history: pa.Table, columns: _Columns, kind: npt.NDArray[np.
 
 def _values(history: pa.Table, name: str) -> tuple[Int64, npt.NDArray[np.bool_]]:
     """A value column with NIL for null; and where it holds NIL itself."""
-    column = history.column(name).combine_chunks()
-    values = np.asarray(column.fill_null(NIL))
+    column = history.column(name)
+    if column.null_count == len(column):
+        return np.full(len(column), NIL, np.int64), np.zeros(len(column), bool)
+    values = np.concatenate([np.asarray(chunk.fill_null(NIL)) for chunk in column.chunks])
     if np.count_nonzero(values == NIL) == column.null_count:
         return values, np.zeros(len(values), bool)
-    return values, ~np.asarray(column.is_null()) & (values == NIL)
+    return values, ~np.asarray(column.is_null().combine_chunks()) & (values == NIL)
 
 
 def _write_whole(history: pa.Table, path: Path) -> None:

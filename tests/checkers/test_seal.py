@@ -18,7 +18,7 @@ from histories import Script, by_construction, write_stream
 from checkers.bucket import open_bucket, read_key
 from checkers.columns import events_to_table, read_history
 from checkers.history import Event, MalformedHistory, Type
-from checkers.seal import bucket_count, deal, seal
+from checkers.seal import bucket_count, deal, seal, write_buckets
 
 
 def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
@@ -137,6 +137,17 @@ def test_a_history_that_breaks_the_grammar_is_refused_with_its_row(
     with pytest.raises(MalformedHistory, match=words.replace("(", r"\(").replace(")", r"\)")):
         seal(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["history.arrows"]
+
+
+def test_buckets_are_made_of_grammatical_events_only(tmp_path: Path) -> None:
+    """Without this, an operation whose completion stands after the fault would pass for open."""
+    table = events_to_table(changed(4, process=1))
+    with pytest.raises(MalformedHistory, match="row 4: process 1 goes on although it was retired"):
+        write_buckets(table, tmp_path / "buckets")
+    with_gaps = events_to_table([replace(e, index=3 * e.index) for e in GOOD])
+    write_buckets(with_gaps, tmp_path / "buckets", count=1)
+    [bucket] = (tmp_path / "buckets").iterdir()
+    assert read_key(open_bucket(bucket, tmp_path), 0).invoked.tolist() == [0, 4]
 
 
 def test_a_type_that_does_not_exist_is_refused(tmp_path: Path) -> None:
