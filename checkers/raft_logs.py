@@ -56,6 +56,11 @@ _COLUMNS = ["offset", "epoch", "checksum"]
 LogName = tuple[str, int]
 """Which log: node, copy."""
 
+HOLE, FALL = "log has a hole", "epoch went back"
+"""What may be wrong with one log by itself: kinds of witnesses."""
+
+Row = dict[str, Any]
+
 Columns = tuple[Int64, Int32, Int64]
 """Offsets, epochs, checksums."""
 
@@ -225,7 +230,11 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
     meeting = _first_equal_epoch(files, a, b, different)
     rows_a = log_rows(files[a[0]], a[1], (different, meeting))
     rows_b = log_rows(files[b[0]], b[1], (different, meeting))
-    epoch = rows_a[-1]["epoch"]
+    return fork(a, b, different, meeting, rows_a[-1]["epoch"], tuple(rows_a + rows_b))
+
+
+def fork(a: LogName, b: LogName, different: int, meeting: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
+    """Two logs differ at one offset, and at `meeting`, there or behind, both have an entry of the same epoch."""
     same = meeting == different
     where = (
         f"in the same entry of epoch {epoch}" if same else f"though both have an entry of epoch {epoch} at {meeting}"
@@ -233,7 +242,7 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
     return Witness(
         kind="logs differ below an equal epoch",
         summary=f"The logs of {_name(a)} and {_name(b)} differ at offset {different}, {where}.",
-        rows=tuple(rows_a + rows_b),
+        rows=rows,
         facts={
             "nodes": [a[0], b[0]],
             "copies": [a[1], b[1]],
@@ -251,7 +260,7 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
 
 
 def _name(log: LogName) -> str:
-    return f"{log[0]} (copy {log[1]})"
+    return f"{log[0]} (copy {log[1]})" if log[1] >= 0 else f"{log[0]} (as it ran)"
 
 
 def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int) -> int:
@@ -277,26 +286,27 @@ def _broken(files: dict[str, str], findings: Sequence[RangeFinding]) -> list[Wit
                 falls.setdefault(log, first)
             before[log] = (last, last_epoch)
     return [
-        _single(files, log, offset, "log has a hole", "the entry before it is missing", "offsets without a gap")
-        for log, offset in sorted(holes.items())
-    ] + [
-        _single(
-            files, log, offset, "epoch went back", "its epoch is below that of the entry before it", "rising epochs"
-        )
-        for log, offset in sorted(falls.items())
+        wrong_alone(kind, log, offset, rows[-1]["epoch"], tuple(rows))
+        for kind, found in ((HOLE, holes), (FALL, falls))
+        for log, offset in sorted(found.items())
+        for rows in [log_rows(files[log[0]], log[1], (offset - 1, offset))]
     ]
 
 
-def _single(files: dict[str, str], log: LogName, offset: int, kind: str, why: str, expected: str) -> Witness:
-    rows = log_rows(files[log[0]], log[1], (offset - 1, offset))
+def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
+    """One log has a HOLE before an offset, or a FALL of its epochs at it."""
+    why, expected = {
+        HOLE: ("the entry before it is missing", "offsets without a gap"),
+        FALL: ("its epoch is below that of the entry before it", "rising epochs"),
+    }[kind]
     return Witness(
         kind=kind,
         summary=f"In the log of {_name(log)}, offset {offset}: {why}.",
-        rows=tuple(rows),
+        rows=rows,
         facts={
             "nodes": [log[0]],
             "copies": [log[1]],
-            "epoch": rows[-1]["epoch"],
+            "epoch": epoch,
             "offset": offset,
             "why": [f"At offset {offset} {why}."],
             "expected": expected,

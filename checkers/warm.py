@@ -26,6 +26,7 @@ from checkers.kernels.record_batch import chain, find_configs, gather, scan
 from checkers.linearizability import DID_NOT_HAPPEN, OBSERVED
 from checkers.models.registers import CAS_REGISTER
 from checkers.online.keys import OnlineKeys
+from checkers.online.logs import LIVE, Entries, OnlineLogs
 from checkers.online.traces import OnlineTraces
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
@@ -89,6 +90,10 @@ def load_online_kernels() -> None:
     """What judges a run while it goes on: loaded before it begins, for loading holds up everything else."""
     OnlineKeys().take(events_to_table(_STALE_READ))
     OnlineTraces().take([pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES])
+    logs = OnlineLogs()
+    for node in _NODES:
+        table = pa.Table.from_pylist(_log_rows(node), LOG)
+        logs.take(Entries(node, LIVE, *(table[name].to_numpy() for name in ("offset", "epoch", "checksum"))))
 
 
 def load_reading_kernels() -> None:

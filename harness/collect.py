@@ -29,12 +29,17 @@ class Copies:
         self._count = 0
         self.taken: list[Collected] = []
         self.longest_stop_s = 0.0
+        self._one_at_a_time = asyncio.Lock()
 
-    async def take(self, when: str, *, leave_stopped: bool = False) -> None:
-        """Copy every node's data directory into `nodes/<n>/copies/<number>/`.
+    async def take(self, when: str, *, leave_stopped: bool = False) -> list[Collected]:
+        """Copy every node's data directory into `nodes/<n>/copies/<number>/`; what was taken.
 
         leave_stopped: for the final copy, after which nothing may change any more.
         """
+        async with self._one_at_a_time:
+            return await self._take(when, leave_stopped)
+
+    async def _take(self, when: str, leave_stopped: bool) -> list[Collected]:
         number, self._count = self._count, self._count + 1
         loop = asyncio.get_running_loop()
         for node in self._nodes:
@@ -55,6 +60,7 @@ class Copies:
             await _ran(node, ["rm", "-rf", aside])
             trace_size_bytes = int(sizes.split()[0]) if sizes.split() else 0
             self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes))
+        return [copy for copy in self.taken if copy.copy == number]
 
     def write_index(self) -> None:
         """Write `copies.json`, so that the copies can be told apart when the run is judged, now or later."""

@@ -10,6 +10,7 @@ the harness until judging says so: its nodes may have died of the very bug that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from checkers.history import Type
 from checkers.online.finding import Finding
+from checkers.raft_logs import LOG_MATCHING
 from checkers.warm import load_online_kernels
 from harness.backends.backend import Backend, ClusterSpec
 from harness.collect import Copies
@@ -132,7 +134,8 @@ class Conductor:
         await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
         await asyncio.gather(*(subject.start(node) for node in self.nodes))
         if self.online is not None and subject.declares.traces:
-            self.online.follow([subject.live(node, self.recorder.started_monotonic_ns) for node in self.nodes])
+            started_ns = self.recorder.started_monotonic_ns
+            self.online.follow({node.name: subject.live(node, started_ns) for node in self.nodes})
         await self._wait_for_leader()
         peers = {node.name: f"{node.address}:{subject.port}" for node in self.nodes}
         config = subject.client_config(seed=spec.seed, bug=spec.bug)
@@ -192,11 +195,17 @@ class Conductor:
         if self.online is not None:
             self.online.hand_over(batch)
 
-    def _violated(self, finding: Finding, time_ns: int) -> None:
+    async def _violated(self, finding: Finding, time_ns: int) -> None:
         """An online check found something: tell it, and end the main phase if that was asked for."""
         self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
-        if not self.spec.stop_on_violation or self.ended.is_set() or self.outcome.phases[-1]["name"] != "main":
-            return
+        in_main = self.outcome.phases[-1]["name"] == "main"
+        if self.spec.stop_on_violation and in_main and not self.ended.is_set():
+            self._stop(finding, time_ns)
+        if finding.checker == LOG_MATCHING.name and in_main:
+            with contextlib.suppress(OSError):  # a copy is taken before the heal in any case
+                await self._copy("found online")
+
+    def _stop(self, finding: Finding, time_ns: int) -> None:
         self.outcome.stopped = {"time_ns": time_ns, "checker": finding.checker, "summary": finding.witness.summary}
         self.test["stopped"] = self.outcome.stopped
         self.run_folder.write_json("test.json", self.test)
@@ -219,9 +228,11 @@ class Conductor:
 
     async def _copy(self, when: str, *, leave_stopped: bool = False) -> None:
         try:
-            await self.copies.take(when, leave_stopped=leave_stopped)
+            taken = await self.copies.take(when, leave_stopped=leave_stopped)
         finally:
             self.copies.write_index()
+        if self.online is not None:
+            self.online.copied(taken)
         await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
 
     async def _recover(self) -> None:

@@ -1,4 +1,5 @@
-"""Online checks: about once a second, what is new of the history and of the nodes' traces is judged in a thread.
+"""Online checks: about once a second, what is new of the history and of the nodes' traces and logs is judged in a
+thread.
 
 The event loop only hands over (batches the recorder has written and nobody changes any more) and fetches (rows of a
 trace, through the agents, outside the data network); tables, kernels and words are made in the thread, and the kernels
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ import pyarrow as pa
 
 from checkers.online.finding import Finding
 from checkers.online.keys import Alarm, OnlineKeys
+from checkers.online.logs import OnlineLogs
 from checkers.online.prefix import judge_prefix
 from checkers.online.traces import OnlineTraces
 from checkers.tasks import in_words
 from checkers.verdict import Validity
-from system_under_test.subject import Live
+from system_under_test.subject import Collected, Live
 
 EVERY_S = 1.0
 FETCH_LIMIT_S = 2.0
@@ -49,6 +51,7 @@ class Told:
     behind_s: float = 0.0
     completions: int = 0
     trace_rows: int = 0
+    log_entries: int = 0
     failure: str = ""
 
 
@@ -61,7 +64,7 @@ class Online:
         stream: Path,
         checkers: Collection[str],
         now_ns: Callable[[], int],
-        found: Callable[[Finding, int], None],
+        found: Callable[[Finding, int], Awaitable[None]],
     ) -> None:
         self.told = Told()
         self._stream = stream
@@ -69,17 +72,23 @@ class Online:
         self._now_ns = now_ns
         self._found = found
         self._batches: list[pa.RecordBatch] = []
-        self._lives: Sequence[Live] = ()
+        self._lives: Mapping[str, Live] = {}
+        self._copies: list[Collected] = []
         self._keys = OnlineKeys()
         self._traces = OnlineTraces()
+        self._logs = OnlineLogs()
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
         """The next events of the history, already on disk (the recorder's `on_flush`)."""
         self._batches.append(batch)
 
-    def follow(self, lives: Sequence[Live]) -> None:
-        """Judge the traces of these nodes too, from their beginning."""
+    def follow(self, lives: Mapping[str, Live]) -> None:
+        """Judge the traces and logs of these nodes too, from their beginning."""
         self._lives = lives
+
+    def copied(self, copies: Sequence[Collected]) -> None:
+        """Judge what these copies of data directories have beyond the stable part of their logs."""
+        self._copies += [copy for copy in copies if copy.node in self._lives]
 
     async def watch(self) -> None:
         """Look, for ever, or until a look fails: then that is told, and the sealed run is judged without these."""
@@ -93,27 +102,37 @@ class Online:
     async def look(self) -> None:
         """Judge what is new since the last look."""
         batches, self._batches = self._batches, []
-        fresh = [live for live in await asyncio.gather(*map(_fetched, self._lives)) if live is not None]
+        copies, self._copies = self._copies, []
+        answered = await asyncio.gather(*map(_fetched, self._lives.values()))
+        fresh = {node: live for (node, live), there in zip(self._lives.items(), answered, strict=True) if there}
         try:
-            findings = await asyncio.to_thread(self._judge, batches, fresh)
+            findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
         except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
             self.told.failure = in_words(problem)
             return
         for finding in findings:
             time_ns = self._now_ns()
             self.told.findings.append(finding.to_json() | {"time_ns": time_ns})
-            self._found(finding, time_ns)
+            await self._found(finding, time_ns)
 
-    def _judge(self, batches: Sequence[pa.RecordBatch], fresh: Sequence[Live]) -> list[Finding]:
+    def _judge(
+        self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
+    ) -> list[Finding]:
         """In a thread of its own."""
         began = time.thread_time()
         findings: list[Finding] = []
         if batches and LINEARIZABILITY in self._checkers:
             findings += self._confirmed(self._keys.take(pa.Table.from_batches(batches)))
-        findings += [f for f in self._traces.take([live.table() for live in fresh]) if f.checker in self._checkers]
+        judged = self._traces.take([live.trace() for live in fresh.values()])
+        for live in fresh.values():
+            judged += self._logs.take(live.entries())
+        for copy in copies:
+            judged += self._logs.take(self._lives[copy.node].tail(copy))
+        findings += [finding for finding in judged if finding.checker in self._checkers]
         told = self.told
         told.looks += 1
         told.completions, told.trace_rows = self._keys.judged, self._traces.rows
+        told.log_entries = self._logs.entries
         told.cpu_s = round(told.cpu_s + time.thread_time() - began, 6)
         return findings
 
@@ -145,11 +164,11 @@ def contradictions(online: Mapping[str, Any], checkers: Mapping[str, Mapping[str
     ]
 
 
-async def _fetched(live: Live) -> Live | None:
-    """The same, or None where its node does not answer now."""
+async def _fetched(live: Live) -> bool:
+    """Bring what is new of a node; False where it does not answer now."""
     try:
         async with asyncio.timeout(FETCH_LIMIT_S):
             await live.fetch()
     except OSError:  # TimeoutError too
-        return None
-    return live
+        return False
+    return True

@@ -133,18 +133,26 @@ class Complaint:
 
 
 class Live(Protocol):
-    """Reads what one node adds to its trace while it runs; it neither stops nor disturbs the node.
+    """Reads what one node adds to its trace and its log while it runs; it neither stops nor disturbs the node.
 
-    `fetch` and `table` are called in turn, never at once.
+    One verb at a time.  All but `fetch` are called in another thread, and raise ValueError for what is no trace or log.
     """
 
     async def fetch(self) -> None:
         """Bring what is new to the harness' machine.  Raises OSError where the node's agent does not answer."""
         ...
 
-    def table(self) -> Any:
-        """What the last `fetch` brought, as rows of schema `checkers.columns.TRACE` in seq order (a pyarrow.Table).
-        Called in another thread.  Raises ValueError for what is no trace."""
+    def trace(self) -> Any:
+        """What was fetched since the last time, as rows of `checkers.columns.TRACE` in seq order (a pyarrow.Table)."""
+        ...
+
+    def entries(self) -> Any:
+        """What the last `fetch` brought of the log, as `checkers.online.logs.Entries`: only entries below a high
+        watermark that the trace had told before they were read."""
+        ...
+
+    def tail(self, copy: Collected) -> Any:
+        """What a copy of this node has of its log beyond what `entries` told so far, as the same."""
         ...
 
 

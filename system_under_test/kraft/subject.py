@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.trace import FILE_NAME
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Node, NodeStatus
 
 PORT = 9092
 OUTPUT = "kraft.log"
@@ -96,8 +96,11 @@ class Kraft:
             return f"{', '.join(sorted(silent))}: says nothing"
         return _behind(said, max(heard.largest_mark for heard in self._heard.values()))
 
-    def live(self, node: Node, started_monotonic_ns: int) -> LiveNode:
-        return LiveNode(node, self._hear, started_monotonic_ns)
+    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+        # Only here, so that listing subjects costs no Arrow.
+        from system_under_test.kraft.live import LiveNode
+
+        return LiveNode(node, _trace_path(node), self._hear, started_monotonic_ns)
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         return {}
@@ -132,31 +135,6 @@ class Kraft:
         data = await node.read(_trace_path(node), start)
         heard.take(data[heard.read_bytes - start :])  # another poll may have been faster
         return heard
-
-
-class LiveNode:
-    """The rows a node adds to its trace, as `status` reads them anyway; of a dead or paused node too."""
-
-    def __init__(self, node: Node, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int) -> None:
-        self._node = node
-        self._hear = hear
-        self._started_monotonic_ns = started_monotonic_ns
-        self._rows = b""
-        self._missed_bytes = 0  # read before anybody followed
-
-    async def fetch(self) -> None:
-        heard = await self._hear(self._node)
-        if heard.unread is None:
-            heard.unread, self._missed_bytes = bytearray(), heard.read_bytes
-        missed = await self._node.read(_trace_path(self._node), 0, self._missed_bytes) if self._missed_bytes else b""
-        self._missed_bytes = 0
-        self._rows, heard.unread = missed + heard.unread, bytearray()
-
-    def table(self) -> Any:
-        # Only here, so that listing subjects costs no Arrow.
-        from system_under_test.kraft.trace_files import table_of
-
-        return table_of(self._node.name, self._rows, self._started_monotonic_ns)
 
 
 @dataclass(slots=True)

@@ -8,20 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from checkers.columns import TRACE
 from checkers.history import Type
 from checkers.online.finding import Finding
+from checkers.online.logs import LIVE, Entries
 from checkers.verdict import HARNESS_FAILED, Witness
 from harness.judging import judge
 from harness.online import Online, contradictions
 from harness.recorder import Recorder
 from system_under_test.client import Outcome, Request
-from system_under_test.subject import NodeGone
+from system_under_test.subject import Collected, NodeGone
 
 CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
+
+
+NOTHING = Entries("n1", LIVE, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
 class Written:
@@ -30,8 +35,11 @@ class Written:
     def __init__(self, folder: Path, checkers: tuple[str, ...] = CHECKERS) -> None:
         self.found: list[Finding] = []
         stream = folder / "history.arrows"
-        self.online = Online(stream, checkers, lambda: 7, lambda finding, _: self.found.append(finding))
+        self.online = Online(stream, checkers, lambda: 7, self.told)
         self.recorder = Recorder(stream, self.online.hand_over)
+
+    async def told(self, finding: Finding, time_ns: int) -> None:
+        self.found.append(finding)
 
     def asks(self, process: int, f: str, value: int | None, answer: int | None) -> None:
         request = Request(f, "k1", value)
@@ -56,8 +64,14 @@ class FakeLive:
             raise now
         self.now = now
 
-    def table(self) -> pa.Table:
+    def trace(self) -> pa.Table:
         return pa.Table.from_pylist(self.now, TRACE)
+
+    def entries(self) -> Entries:
+        return NOTHING
+
+    def tail(self, copy: Collected) -> Entries:
+        return NOTHING
 
 
 def row(node: str, seq: int, event: str, epoch: int, **columns: Any) -> dict[str, Any]:
@@ -96,7 +110,8 @@ async def test_a_workload_that_linearizability_does_not_judge_is_not_looked_at(t
 async def test_two_votes_in_one_epoch_are_found_though_the_agent_did_not_answer_in_between(tmp_path: Path) -> None:
     run = Written(tmp_path)
     first, second = row("n1", 0, "vote", 3, peer="n2"), row("n1", 1, "vote", 3, peer="n3")
-    run.online.follow([FakeLive([first], NodeGone("n1: its agent is gone"), [second]), FakeLive([], [], [])])
+    silent = FakeLive([first], NodeGone("n1: its agent is gone"), [second])
+    run.online.follow({"n1": silent, "n2": FakeLive([], [], [])})
     await run.look()
     await run.look()
     assert run.found == []
@@ -107,7 +122,7 @@ async def test_two_votes_in_one_epoch_are_found_though_the_agent_did_not_answer_
 
 async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
     run = Written(tmp_path)
-    run.online.follow([BrokenLive()])
+    run.online.follow({"n1": BrokenLive()})
     watching = asyncio.create_task(run.online.watch())
     await asyncio.sleep(0.3)
     assert run.online.told.failure == "UnreadableRow: line 3 is no row"
@@ -119,7 +134,7 @@ class BrokenLive(FakeLive):
     async def fetch(self) -> None:
         return None
 
-    def table(self) -> pa.Table:
+    def trace(self) -> pa.Table:
         raise UnreadableRow("line 3 is no row")
 
 

@@ -12,17 +12,23 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from checkers.history import Type
+from checkers.online.logs import Entries
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kraft import config
 from system_under_test.kraft.client import connect
+from system_under_test.kraft.files import LOG_FOLDER
+from system_under_test.kraft.log_files import read_log
 from system_under_test.kraft.process import CannotStart, run
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind
+from system_under_test.kraft.trace_files import read_trace
 from system_under_test.subject import Collected, Completed, NodeStatus, ProcessState, Subject
 
 
@@ -122,6 +128,48 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         yield made
     finally:
         await made.down()
+
+
+async def test_a_running_node_is_followed_row_by_row_and_entry_by_entry(running: Running, tmp_path: Path) -> None:
+    """Followed from the middle, paused for a while: in the end every row, and the log below the largest mark."""
+    await running.until_ok(Request("create", "k"))
+    await running.until_ok(Request("write", "k", 1))
+    lives = {node.name: running.kraft.live(node, 0) for node in running.nodes}
+    rows: dict[str, list[pa.Table]] = {name: [] for name in lives}
+    stable: dict[str, list[Entries]] = {name: [] for name in lives}
+
+    async def look() -> None:
+        for name, live in lives.items():
+            await live.fetch()
+            rows[name].append(live.trace())
+            stable[name].append(live.entries())
+
+    await look()
+    leader = (await leader_of(running)).node
+    paused = next(node for node in running.nodes if node.name != leader)
+    for value in range(2, 30):
+        if value == 10:
+            await paused.signal("STOP")
+        await running.until_ok(Request("write", "k", value))
+        await look()
+    await paused.signal("CONT")
+    await running.until_caught_up()
+    await look()
+    for node in running.nodes:
+        await node.signal("STOP")
+        await look()
+        told = pa.concat_tables(rows[node.name], promote_options="default")
+        whole = read_trace(Path(node.trace_dir) / "trace.jsonl", 0)
+        assert told["seq"].to_pylist() == whole["seq"].to_pylist()
+        assert told["hash"].to_pylist() == whole["hash"].to_pylist()
+        mark = max(r["offset"] for r in whole.to_pylist() if r["event"] == "high-watermark" and r["offset"])
+        log = read_log(Path(node.data_dir) / LOG_FOLDER)
+        for column in ("offset", "epoch", "checksum"):
+            assert np.concatenate([getattr(e, column) for e in stable[node.name]]).tolist() == list(
+                getattr(log, column)[:mark]
+            )
+        copy = Collected(0, "final", node.name, "stopped", Path(node.data_dir))
+        assert lives[node.name].tail(copy).offset.tolist() == list(range(mark, log.log_end))
 
 
 async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_restart(

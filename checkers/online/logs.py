@@ -1,0 +1,131 @@
+"""Log matching while logs grow: the rule of `checkers.raft_logs`, by the same kernels, over what is certainly stable.
+
+A log read while its node writes mixes what was before a truncation with what is after it.  But a node never removes
+what lies below a high watermark it has told; so the entries below a mark, read *after* the node's trace had told that
+mark, are those that this log has for good (a node that removes them breaks another rule, and says so in its trace).
+These are one log per node here, which only grows.  A copy taken before a heal is whole; what it has beyond the stable
+part is a log of its own, short, and kept for good: an uncommitted tail that the heal will remove.
+
+For two logs, a first difference d and a last equal epoch e decide: they match iff e < d.  Both are joined by minimum
+and maximum, so each entry is compared once with what the others have at its offset, when it comes.  That takes 12 bytes
+an entry, and nothing is ever read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from checkers.kernels.raft import ABSENT, NOWHERE, Int32, Int64, Slice, compare_slices, irregular
+from checkers.online.finding import Finding
+from checkers.raft_logs import FALL, HOLE, fork, wrong_alone
+from checkers.verdict import Witness
+
+LIVE = -1
+"""Number of the copy that is no copy: what a node's log has for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Successive entries of one log, offsets ascending.  copy: LIVE, or the number of the copy they are the tail of."""
+
+    node: str
+    copy: int
+    offset: Int64
+    epoch: Int32
+    checksum: Int64
+
+
+@dataclass(slots=True)
+class _Log:
+    """entries `start` up to `stop`, with room for more; a hole is ABSENT."""
+
+    name: tuple[str, int]
+    start: int
+    stop: int = 0
+    epochs: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    checksums: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def slice(self, first: int, stop: int) -> Slice:
+        first, stop = max(first, self.start), min(stop, self.stop)
+        here = slice(first - self.start, max(first, stop) - self.start)
+        return Slice(first, self.epochs[here], self.checksums[here], dense=False)
+
+    def add(self, entries: Entries) -> None:
+        size = int(entries.offset[-1]) + 1 - self.start
+        if size > len(self.epochs):
+            more = max(size, 2 * len(self.epochs)) - len(self.epochs)
+            self.epochs = np.concatenate([self.epochs, np.full(more, ABSENT, np.int32)])
+            self.checksums = np.concatenate([self.checksums, np.zeros(more, np.int64)])
+        self.epochs[entries.offset - self.start] = entries.epoch
+        self.checksums[entries.offset - self.start] = entries.checksum
+        self.stop = self.start + size
+
+    def last(self) -> tuple[Int64, Int32]:
+        """Offset and epoch of its last entry, as arrays of one."""
+        return np.array([self.stop - 1]), self.epochs[self.stop - 1 - self.start : self.stop - self.start]
+
+
+class OnlineLogs:
+    """Fed with the stable entries of each node, in offset order, and with the tails of copies.  entries: how many so
+    far.  Every two nodes are told of once."""
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self._logs: dict[tuple[str, int], _Log] = {}
+        self._met: dict[frozenset[tuple[str, int]], tuple[int, int]] = {}
+        self._told: set[tuple[str, ...]] = set()
+
+    def take(self, entries: Entries) -> list[Finding]:
+        """More entries of one log; what they violate, if anything."""
+        if not len(entries.offset):
+            return []
+        self.entries += len(entries.offset)
+        name = (entries.node, entries.copy)
+        log = self._logs.get(name) or self._new(name, int(entries.offset[0]))
+        witnesses = _wrong_alone(log, entries)
+        first = int(entries.offset[0])
+        log.add(entries)
+        fresh = log.slice(first, log.stop)
+        for other in self._logs.values():
+            if other is log or other.start >= log.stop or other.stop <= first:
+                continue
+            witnesses += self._compare(log, other, compare_slices(fresh, other.slice(first, log.stop)))
+        return [Finding("log-matching", w) for w in witnesses if self._is_new(w)]
+
+    def _new(self, name: tuple[str, int], start: int) -> _Log:
+        log = self._logs[name] = _Log(name, start, start)
+        return log
+
+    def _compare(self, log: _Log, other: _Log, now: tuple[int, int]) -> list[Witness]:
+        pair = frozenset({log.name, other.name})
+        different, equal = self._met.get(pair, (NOWHERE, NOWHERE))
+        if now[0] != NOWHERE:
+            different = now[0] if different == NOWHERE else min(different, now[0])
+        self._met[pair] = different, equal = different, max(equal, now[1])
+        if different == NOWHERE or equal < different:
+            return []
+        of_log, of_other = (one.slice(different, min(log.stop, other.stop)) for one in (log, other))
+        meeting = int(np.flatnonzero((of_log.epochs == of_other.epochs) & (of_log.epochs != ABSENT))[0])
+        return [fork(log.name, other.name, different, different + meeting, int(of_log.epochs[meeting]))]
+
+    def _is_new(self, witness: Witness) -> bool:
+        name = (witness.kind, *sorted(set(witness.facts["nodes"])))
+        new = name not in self._told
+        self._told.add(name)
+        return new
+
+
+def _wrong_alone(log: _Log, entries: Entries) -> list[Witness]:
+    """A hole or a falling epoch among these entries, or where they go on from the log."""
+    offsets, epochs = entries.offset, entries.epoch
+    if log.stop > log.start:
+        before = log.last()
+        offsets, epochs = np.concatenate([before[0], offsets]), np.concatenate([before[1], epochs])
+    hole, fall = irregular(offsets, epochs)
+    found = []
+    for at, kind in ((hole, HOLE), (fall, FALL)):
+        if at != NOWHERE:
+            found.append(wrong_alone(kind, log.name, int(offsets[at]), int(epochs[at])))
+    return found
