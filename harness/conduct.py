@@ -195,13 +195,14 @@ class Conductor:
         if self.online is not None:
             self.online.hand_over(batch)
 
-    async def _violated(self, finding: Finding, time_ns: int) -> None:
+    async def _violated(self, findings: Sequence[Finding], time_ns: int) -> None:
         """An online check found something: tell it, and end the main phase if that was asked for."""
-        self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
+        for finding in findings:
+            self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
         in_main = self.outcome.phases[-1]["name"] == "main"
         if self.spec.stop_on_violation and in_main and not self.ended.is_set():
-            self._stop(finding, time_ns)
-        if finding.checker == LOG_MATCHING.name and in_main:
+            self._stop(findings[0], time_ns)
+        if in_main and any(finding.checker == LOG_MATCHING.name for finding in findings):
             with contextlib.suppress(OSError):  # a copy is taken before the heal in any case
                 await self._copy("found online")
 

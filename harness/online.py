@@ -57,14 +57,15 @@ class Told:
 
 class Online:
     """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
-    not looked at.  found: told each violation on the event loop, with the time since the test began."""
+    not looked at.  found: told on the event loop what a look has found, and when (ns since the test
+    began)."""
 
     def __init__(
         self,
         stream: Path,
         checkers: Collection[str],
         now_ns: Callable[[], int],
-        found: Callable[[Finding, int], Awaitable[None]],
+        found: Callable[[Sequence[Finding], int], Awaitable[None]],
     ) -> None:
         self.told = Told()
         self._stream = stream
@@ -110,10 +111,10 @@ class Online:
         except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
             self.told.failure = in_words(problem)
             return
-        for finding in findings:
+        if findings:
             time_ns = self._now_ns()
-            self.told.findings.append(finding.to_json() | {"time_ns": time_ns})
-            await self._found(finding, time_ns)
+            self.told.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
+            await self._found(findings, time_ns)
 
     def _judge(
         self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]

@@ -99,7 +99,7 @@ class OnlineTraces:
         return [w for e in sorted(epochs) for w in raft_elections.judge_epoch(e, list(self._claims[e].values()))]
 
     def _is_new(self, finding: Finding) -> bool:
-        name = (finding.checker, finding.witness.kind, tuple(finding.witness.facts.get("nodes", ())))
+        name = (finding.checker, finding.witness.kind, tuple(sorted(finding.witness.facts.get("nodes", ()))))
         new = name not in self._told
         self._told.add(name)
         return new

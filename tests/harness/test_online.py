@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ class Written:
         self.online = Online(stream, checkers, lambda: 7, self.told)
         self.recorder = Recorder(stream, self.online.hand_over)
 
-    async def told(self, finding: Finding, time_ns: int) -> None:
-        self.found.append(finding)
+    async def told(self, findings: Sequence[Finding], time_ns: int) -> None:
+        self.found += findings
 
     def asks(self, process: int, f: str, value: int | None, answer: int | None) -> None:
         request = Request(f, "k1", value)
