@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE, Int8, Int32, Int64
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Int8, Int32, Int64
 from checkers.kernels.register import Key
 
 NEW, OTHER = 777, 778
 """Values that are written once each, where a violation needs such."""
 
 
-def correct_key(operations: int, clients: int, domain: int, open_: int, seed: int) -> tuple[Key, int]:
+def correct_key(
+    operations: int, clients: int, domain: int, open_: int, seed: int, observed: bool = False
+) -> tuple[Key, int]:
     """A register's history correct by construction, and how many positions it has.
 
     domain 0: unique values, and then a cas expects what it finds.  open_: how many mutators never return.
+    observed: a cas that failed stays as an observation; else it is left out.
     """
     kind, a, b, call, ret, positions = _simulated(operations, clients, domain, open_, seed)
-    kept = kind >= 0
+    kept = np.ones(len(kind), np.bool_) if observed else kind != MISMATCH
+    b[kind == MISMATCH] = NIL
     return Key(kind[kept], a[kept], b[kept], call[kept], ret[kept]), positions
 
 
@@ -31,7 +35,7 @@ def correct_key(operations: int, clients: int, domain: int, open_: int, seed: in
 def _simulated(
     operations: int, clients: int, domain: int, open_: int, seed: int
 ) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
-    """A third each of reads, writes and cas; a cas that does not match is left out (kind -1)."""
+    """A third each of reads, writes and cas; a cas that does not match is a MISMATCH."""
     np.random.seed(seed)
     kind = np.empty(operations, np.int8)
     a = np.empty(operations, np.int64)
@@ -71,7 +75,7 @@ def _simulated(
             elif register_holds == a[op]:
                 kind[op] = READ
             else:
-                kind[op] = -1
+                kind[op] = MISMATCH
         else:
             crash = left_open < open_ and op > (left_open + 1) * operations // (open_ + 1)
             if crash and (kind[op] == WRITE or kind[op] == CAS):
