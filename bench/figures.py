@@ -44,9 +44,12 @@ class Sheet:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def add(self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None) -> None:
+    def add(
+        self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, told: str = ""
+    ) -> None:
+        """told: what the terminal shows in place of the figure's own words."""
         one = Figure(figure, size, of, value, unit, goal)
-        print(one.in_words(), flush=True)
+        print(told or one.in_words(), flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(one)) + "\n")
