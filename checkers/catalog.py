@@ -6,6 +6,7 @@ from checkers.checker import Checker
 from checkers.committed import COMMITTED
 from checkers.health import NODES_STAY_UP, RECOVERY
 from checkers.history_log import HISTORY_LOG
+from checkers.kafka_log.checker import KAFKA
 from checkers.linearizability import LINEARIZABILITY
 from checkers.raft_elections import ELECTION_SAFETY, VOTE_ONCE
 from checkers.raft_leaders import LEADER_COMPLETENESS
@@ -37,5 +38,5 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER)}
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER, KAFKA)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""

@@ -1,6 +1,7 @@
 """Histories of Kafka's logs: what was sent, at which offsets it landed, and who polled it in which order.
 
     judge_kafka_log(events)    events with the payloads of `read.py`
+    checker.KAFKA              from a run's history.parquet, in process or on Spark
 
 Judged as read-committed consumers see them; retention and compaction must not have removed anything, and some consumer
 must have read every partition from its beginning (otherwise `unseen` and `lost-write` cry wolf).
@@ -14,19 +15,23 @@ Allowed, that is told and not counted:
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
 
 from checkers.checker import Budget
-from checkers.history import Event, Type
-from checkers.kafka_log.cycles import cycles
-from checkers.kafka_log.logs import read_logs
-from checkers.kafka_log.read import TRANSACTIONS, Operation, read_operations
-from checkers.kafka_log.rules import RULES
+from checkers.history import Event
+from checkers.kafka_log.columns import KafkaHistory, from_events
+from checkers.kafka_log.cycles import explain_cycle, search
+from checkers.kafka_log.explain import KIND_NAMES, Seen, explain
+from checkers.kafka_log.slots import slots_of
+from checkers.kernels import kafka_log as kinds
+from checkers.kernels.kafka_log import Found
 from checkers.transactions.anomalies import VARIANTS
+from checkers.transactions.cycles import CycleSearch
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
-__all__ = ["ANOMALIES", "allowed_anomalies", "judge_kafka_log"]
+__all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
 
 ALWAYS_ALLOWED = frozenset({"int-send-skip", *("G0" + v for v in VARIANTS)})
 ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
@@ -52,8 +57,9 @@ ANOMALIES = (
 )
 """Every anomaly by name, worst first."""
 
-_STEPS_PER_MESSAGE = 20
-_SEARCHES = 15
+_STEPS_PER_ROW = 5
+_BYTES_PER_ROW = 120
+"""Of operations, sends and polled messages together (measured, rounded up)."""
 
 
 def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[str]:
@@ -81,61 +87,87 @@ def judge_kafka_log(
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
     Raises MalformedHistory where a payload is not as `read.py` says.
     """
-    operations = read_operations(events)
-    judged = [o for o in operations if o.f in TRANSACTIONS]
+    return judge_history(
+        from_events(events), budget, subscribed=subscribed, ww_dependencies=ww_dependencies, allow=allow
+    )
+
+
+def judge_history(
+    history: KafkaHistory,
+    budget: Budget = Budget(),  # noqa: B008 (frozen)
+    *,
+    subscribed: bool | None = None,
+    ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
+) -> Verdict:
+    """As `judge_kafka_log`, of a history that was read already."""
+    columns = history.columns
     looked_at = {
-        "operations": len(judged),
-        "sends": sum(len(o.sends) for o in judged),
-        "polled messages": sum(len(m) for o in judged for poll in o.polls for m in poll.values()),
+        "operations": int((columns.f < kinds.ASSIGN).sum()),
+        "sends": len(columns.sent),
+        "polled messages": len(columns.polled),
     }
-    if not any(o.status is Type.OK for o in judged):
+    if not ((columns.f < kinds.ASSIGN) & (columns.status == kinds.OK)).any():
         return Verdict(Validity.NOT_APPLICABLE, looked_at, "no send, poll or transaction succeeded")
-    needed_steps = _STEPS_PER_MESSAGE * sum(looked_at.values())
+    needed_steps = _STEPS_PER_ROW * sum(looked_at.values())
     if needed_steps > budget.steps:
         reason = f"it would take {needed_steps} steps and the budget is {budget.steps}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    if twice := _sent_twice(judged):
+    needed_bytes = _BYTES_PER_ROW * sum(looked_at.values())
+    if needed_bytes > budget.size_bytes:
+        reason = f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}"
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if twice := _sent_twice(history):
         return Verdict(Validity.UNKNOWN, looked_at, f"{twice}: who sent what cannot be told")
     if subscribed is None:
-        subscribed = any(o.f == "subscribe" for o in operations)
+        subscribed = bool((columns.f == kinds.SUBSCRIBE).any())
     allowed = allowed_anomalies(subscribed=subscribed, ww_dependencies=ww_dependencies)
     allowed = allowed if allow is None else frozenset(allow)
-    found = _found(operations, len(events), ww_dependencies, (budget.steps - needed_steps) // _SEARCHES)
-    counted = [name for name in found if name not in allowed]
+    seen, found = _look(history)
+    cycles = search(seen, ww_dependencies, budget.steps - needed_steps)
+    counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
+    counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
+    names = sorted(counts, key=ANOMALIES.index)
+    counted = [name for name in names if name not in allowed]
     details = {
-        "anomalies": {name: count for name, (count, _) in found.items()},
-        "allowed": [name for name in found if name in allowed],
+        "anomalies": {name: counts[name] for name in names},
+        "allowed": [name for name in names if name in allowed],
         "allowed_set": sorted(allowed),
     }
+    open_ = [name for name in cycles.unfinished if name in ANOMALIES and name not in allowed]
+    reason = f"the budget ended the search for cycles ({', '.join(open_)})" if open_ else ""
     if counted:
-        witnesses = tuple(found[name][1] for name in counted[:MAX_WITNESSES])
-        return Verdict(Validity.INVALID, looked_at, witnesses=witnesses, details=details)
-    return Verdict(Validity.VALID, looked_at, details=details)
+        witnesses = _witnesses(seen, found, cycles, counted[:MAX_WITNESSES])
+        return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses), details)
+    return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
 
 
-def _found(
-    operations: Sequence[Operation], event_count: int, ww: bool, steps_max: int
-) -> dict[str, tuple[int, Witness]]:
-    """Per anomaly, worst first: how often, and the first witness."""
-    logs = read_logs(operations)
-    counts: defaultdict[str, int] = defaultdict(int)
-    first: dict[str, Witness] = {}
-    for rule in RULES:
-        for witness in rule(operations, logs):
-            counts[witness.kind] += 1
-            first.setdefault(witness.kind, witness)
-    for witness in cycles(operations, logs, event_count, ww, steps_max):
-        counts[witness.kind] += 1
-        first.setdefault(witness.kind, witness)
-    return {name: (counts[name], witness) for name, witness in first.items()}
+def _look(history: KafkaHistory) -> tuple[Seen, Found]:
+    columns = history.columns
+    slots = slots_of(columns, len(history.keys))
+    logs = kinds.read_logs(columns, slots.of_sent, slots.of_polled, slots.key)
+    process_count = int(columns.process.max(initial=0)) + 1
+    found = kinds.find_anomalies(columns, logs, slots.of_sent, len(history.keys), process_count)
+    return Seen(history, logs, slots), found
 
 
-def _sent_twice(operations: Sequence[Operation]) -> str:
+def _witnesses(seen: Seen, found: Found, cycles: CycleSearch, counted: Sequence[str]) -> Iterator[Witness]:
+    """One for each anomaly that counts."""
+    kind_of = {name: kind for kind, name in KIND_NAMES.items()}
+    cycle_of = {cycle.name: cycle for cycle in cycles.cycles}
+    for name in counted:
+        if name in cycle_of:
+            yield explain_cycle(seen, cycle_of[name])
+        else:
+            a, b, c, d = found.sample[kind_of[name]].tolist()
+            yield explain(seen, kind_of[name], (a, b, c, d))
+
+
+def _sent_twice(history: KafkaHistory) -> str:
     """A sentence about a value that was sent twice to one key, or nothing."""
-    seen = set()
-    for operation in operations:
-        for key, (_, value) in operation.sends:
-            if (key, value) in seen:
-                return f"{value!r} was sent to {key} twice"
-            seen.add((key, value))
-    return ""
+    sent, columns = history.columns.sent, history.columns
+    again = np.flatnonzero(np.bincount(sent, minlength=1) > 1)
+    if not len(again):
+        return ""
+    key = history.keys[int(columns.key_of[again[0]])]
+    return f"{history.values(int(again[0]))!r} was sent to {key} twice"

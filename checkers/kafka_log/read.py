@@ -13,11 +13,11 @@ map always are), values as they are; no value is sent twice to a key.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.history import Event, MalformedHistory, Type
 
 Value = Hashable
 Message = tuple[int | None, Value]
@@ -46,48 +46,18 @@ class Operation:
     keys: frozenset[str] = frozenset()
     rebalanced: frozenset[str] = frozenset()
 
-    def sent(self, key: str) -> list[Message]:
-        return [message for k, message in self.sends if k == key]
 
-    def polled(self, key: str) -> list[Message]:
-        return [message for poll in self.polls for message in poll.get(key, [])]
+def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> Operation:
+    """One operation of its invoke and, where it has one, its completion.
 
-    def polled_keys(self) -> list[str]:
-        return list(dict.fromkeys(key for poll in self.polls for key in poll))
-
-    def sent_keys(self) -> list[str]:
-        return list(dict.fromkeys(key for key, _ in self.sends))
-
-
-def read_operations(events: Sequence[Event]) -> list[Operation]:
-    """Operations in order of invocation; those of the nemesis and other functions are passed over.
-
-    Raises MalformedHistory where a payload is not as above.
+    What it did is what the completion told; where it told nothing, what the invoke asked.
+    Raises MalformedHistory where the payload is not as above.
     """
-    operations: list[Operation] = []
-    open_by: dict[int, Operation] = {}
-    for position, event in enumerate(events):
-        if event.process == NEMESIS or event.f not in (*TRANSACTIONS, *ASSIGNMENTS):
-            continue
-        if event.type is Type.INVOKE:
-            operation = Operation(event.process, event.f, Type.INFO, position, None, (event,))
-            open_by[event.process] = operation
-            operations.append(operation)
-        elif event.process in open_by:
-            operation = open_by.pop(event.process)
-            operation.status = event.type
-            operation.completed = position if event.type is not Type.INFO else None
-            operation.events = (*operation.events, event)
-    for operation in operations:
-        _fill_in(operation)
-    return operations
-
-
-def _fill_in(operation: Operation) -> None:
-    """What the completion told; where it told nothing, what the invoke asked."""
-    told = next((e for e in reversed(operation.events) if e.payload is not None), None)
+    status = events[-1].type if len(events) == 2 else Type.INFO
+    operation = Operation(events[0].process, events[0].f, status, invoked, completed, events)
+    told = next((e for e in reversed(events) if e.payload is not None), None)
     if told is None:
-        raise MalformedHistory(f"event {operation.events[0].index}: a {operation.f} needs a list as its value")
+        raise MalformedHistory(f"event {events[0].index}: a {operation.f} needs a list as its value")
     try:
         parts = json.loads(told.payload or "")
     except ValueError as problem:
@@ -96,7 +66,7 @@ def _fill_in(operation: Operation) -> None:
         raise MalformedHistory(f"event {told.index}: a {operation.f} needs a list as its value")
     if operation.f in ASSIGNMENTS:
         operation.keys = frozenset(str(key) for key in parts)
-        return
+        return operation
     for part in parts:
         try:
             _add(operation, part)
@@ -105,6 +75,7 @@ def _fill_in(operation: Operation) -> None:
                 f'event {told.index}: {part!r:.80} is neither ["send", key, [offset, value]] '
                 'nor ["poll", {key: [[offset, value], ...]}]'
             ) from problem
+    return operation
 
 
 def _add(operation: Operation, part: Any) -> None:

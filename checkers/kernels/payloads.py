@@ -5,7 +5,7 @@ integers, values integers from 0 to 2^31 - 1.  Whatever is JSON beyond that (a v
 is *strange* and read by the slower reader, which also says what is wrong where it is no transaction at all.
 
 Payloads are read twice: counted, so that every micro-operation has its place in columns ordered by transaction, and
-then written there.  Keys are compared as they stand in the text and numbered in the order in which they turn up.
+then written there.  Texts are compared as they stand in the text and numbered in the order in which they turn up.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ class Pairs(NamedTuple):
     told: Int64
 
 
-class Keys(NamedTuple):
-    """Keys met: a table of hashes, and per number the text it stands for, text[first[n]:first[n + 1]].
+class Texts(NamedTuple):
+    """Texts met: a table of hashes, and per number the text it stands for, text[first[n]:first[n + 1]].
 
-    counts: how many there are, alone in its array.
+    within: what a text is of (the key of a value); the same text of another is another.  counts: how many there are,
+    alone in its array.
     """
 
     slots: Int32
     hashes: npt.NDArray[np.uint64]
+    within: Int32
     first: Int64
     text: Bytes
     counts: Int64
@@ -139,10 +141,11 @@ def count(data: Bytes, offsets: Int64, first_row: int, owner: Int32, sizes: Int6
 
 
 @kernel
-def new_keys() -> Keys:
-    return Keys(
+def new_texts() -> Texts:
+    return Texts(
         np.full(1024, -1, np.int32),
         np.empty(512, np.uint64),
+        np.empty(512, np.int32),
         np.zeros(513, np.int64),
         np.empty(8192, np.uint8),
         np.zeros(1, np.int64),
@@ -158,9 +161,9 @@ def write(
     status: Int8,
     element_first: Int64,
     lists: bool,
-    keys: Keys,
+    keys: Texts,
     columns: Columns,
-) -> tuple[Keys, int]:
+) -> tuple[Texts, int]:
     """Write the micro-operations of a stretch of rows into the columns.  Returns (keys, 0 or -2 - a strange row).
 
     element_first: per transaction, where its list elements begin.  lists: whether the model is list-append.
@@ -169,57 +172,57 @@ def write(
         t = owner[first_row + i]
         if t < 0:
             continue
-        at = _after(data, offsets[i], offsets[i + 1], _OPEN)
+        at = after(data, offsets[i], offsets[i + 1], _OPEN)
         end = offsets[i + 1]
         row, element = columns.first[t], element_first[t]
         last = columns.first[t + 1]
         while row < last and at >= 0:
-            at = _after(data, at, end, _OPEN)
+            at = after(data, at, end, _OPEN)
             is_read, at = _function(data, at, end, lists)
-            key_begin, key_end = _key(data, _after(data, at, end, _COMMA), end)
+            key_begin, key_end = key_text(data, after(data, at, end, _COMMA), end)
             if key_begin < 0:
                 return keys, -2 - (first_row + i)
-            number, hashed = _find(keys, data, key_begin, key_end)
+            number, hashed = find(keys, data, key_begin, key_end, 0)
             if number < 0:
-                keys, number = _add(keys, data, key_begin, key_end, hashed)
-            at = _after(data, key_end, end, _COMMA)
+                keys, number = add(keys, data, key_begin, key_end, 0, hashed)
+            at = after(data, key_end, end, _COMMA)
             columns.key[row] = number
             columns.kind[row] = READ if is_read else WRITE
             columns.value[row] = NIL_VALUE
             columns.list_first[row] = element
             if not is_read:
-                columns.value[row], at = _integer(data, at, end)
+                columns.value[row], at = integer(data, at, end)
             elif status[t] != OK:
-                at = _null(data, at, end)
+                at = null(data, at, end)
             elif lists:
                 element, at = _list(data, at, end, columns.lists, element)
             elif at >= 0 and data[at] == _N:
-                at = _null(data, at, end)
+                at = null(data, at, end)
             else:
-                columns.value[row], at = _integer(data, at, end)
-            at = _after(data, at, end, _CLOSE)
+                columns.value[row], at = integer(data, at, end)
+            at = after(data, at, end, _CLOSE)
             row += 1
             if row < last:
-                at = _after(data, at, end, _COMMA)
-        if _spaces(data, _after(data, at, end, _CLOSE), end) != end or element != element_first[t + 1]:
+                at = after(data, at, end, _COMMA)
+        if spaces(data, after(data, at, end, _CLOSE), end) != end or element != element_first[t + 1]:
             return keys, -2 - (first_row + i)
     return keys, 0
 
 
 @inner_kernel
-def _spaces(data: Bytes, at: int, end: int) -> int:
+def spaces(data: Bytes, at: int, end: int) -> int:
     while 0 <= at < end and data[at] <= 32:
         at += 1
     return at
 
 
 @inner_kernel
-def _after(data: Bytes, at: int, end: int, byte: int) -> int:
+def after(data: Bytes, at: int, end: int, byte: int) -> int:
     """Where the next thing after this byte begins; -1 where the byte does not come next."""
-    at = _spaces(data, at, end)
+    at = spaces(data, at, end)
     if at < 0 or at >= end or data[at] != byte:
         return -1
-    return _spaces(data, at + 1, end)
+    return spaces(data, at + 1, end)
 
 
 @inner_kernel
@@ -239,7 +242,7 @@ def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
 
 
 @inner_kernel
-def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """(begin, end) of the text of a key, quotes included; -1 where there is none that is compared as it stands."""
     if at < 0 or at >= end:
         return -1, -1
@@ -260,7 +263,7 @@ def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """(value, where it ends); -1 for the latter where there is none from 0 to 2^31 - 1."""
     value, digits = 0, 0
     if at < 0:
@@ -276,7 +279,7 @@ def _integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inner_kernel
-def _null(data: Bytes, at: int, end: int) -> int:
+def null(data: Bytes, at: int, end: int) -> int:
     if at < 0 or at + 4 > end or data[at] != _N or data[at + 1] != 117 or data[at + 2] != 108 or data[at + 3] != 108:
         return -1
     return at + 4
@@ -286,38 +289,41 @@ def _null(data: Bytes, at: int, end: int) -> int:
 def _list(data: Bytes, at: int, end: int, lists: Int32, element: int) -> tuple[int, int]:
     """(where the next list's elements go, where this one ends) of a list of integers or null."""
     if at >= 0 and at < end and data[at] == _N:
-        return element, _null(data, at, end)
-    at = _after(data, at, end, _OPEN)
+        return element, null(data, at, end)
+    at = after(data, at, end, _OPEN)
     if at >= 0 and at < end and data[at] == _CLOSE:
         return element, at + 1
     while at >= 0 and element < lists.shape[0]:
-        value, at = _integer(data, at, end)
+        value, at = integer(data, at, end)
         lists[element] = value
         element += 1
-        at = _spaces(data, at, end)
+        at = spaces(data, at, end)
         if at < 0 or at >= end:
             return element, -1
         if data[at] == _CLOSE:
             return element, at + 1
-        at = _after(data, at, end, _COMMA)
+        at = after(data, at, end, _COMMA)
     return element, -1
 
 
 @inner_kernel
-def _find(keys: Keys, data: Bytes, begin: int, end: int) -> tuple[int, np.uint64]:
-    """(number of a key, or -1; its hash)."""
-    hashed = np.uint64(14695981039346656037)
+def find(texts: Texts, data: Bytes, begin: int, end: int, within: int) -> tuple[int, np.uint64]:
+    """(number of a text, or -1; its hash)."""
+    hashed = np.uint64(14695981039346656037) ^ np.uint64(within)
     for at in range(begin, end):
         hashed = (hashed ^ np.uint64(data[at])) * np.uint64(1099511628211)
     hashed ^= hashed >> np.uint64(29)
-    mask = np.uint64(keys.slots.shape[0] - 1)
+    mask = np.uint64(len(texts.slots) - 1)
     slot = hashed & mask
-    while keys.slots[slot] >= 0:
-        number = keys.slots[slot]
-        if keys.hashes[number] == hashed and keys.first[number + 1] - keys.first[number] == end - begin:
-            same = True
-            for i in range(end - begin):
-                same &= keys.text[keys.first[number] + i] == data[begin + i]
+    while texts.slots[slot] >= 0:
+        number = texts.slots[slot]
+        first = texts.first[number]
+        if texts.hashes[number] == hashed and texts.within[number] == within:
+            same = texts.first[number + 1] - first == end - begin
+            i = 0
+            while same and i < end - begin:
+                same = texts.text[first + i] == data[begin + i]
+                i += 1
             if same:
                 return number, hashed
         slot = (slot + np.uint64(1)) & mask
@@ -325,12 +331,13 @@ def _find(keys: Keys, data: Bytes, begin: int, end: int) -> tuple[int, np.uint64
 
 
 @kernel
-def _add(keys: Keys, data: Bytes, begin: int, end: int, hashed: np.uint64) -> tuple[Keys, int]:
-    """The keys with one more, in more room where it is needed."""
-    number = keys.counts[0]
-    slots, hashes, first, text = keys.slots, keys.hashes, keys.first, keys.text
+def add(texts: Texts, data: Bytes, begin: int, end: int, within: int, hashed: np.uint64) -> tuple[Texts, int]:
+    """The texts with one more, in more room where it is needed."""
+    number = texts.counts[0]
+    slots, hashes, first, text, withins = texts.slots, texts.hashes, texts.first, texts.text, texts.within
     if number == hashes.shape[0]:
         hashes = np.concatenate((hashes, np.empty(number, np.uint64)))
+        withins = np.concatenate((withins, np.empty(number, np.int32)))
         first = np.concatenate((first, np.empty(number, np.int64)))
         slots = np.full(4 * number, -1, np.int32)
         for n in range(number):
@@ -341,9 +348,10 @@ def _add(keys: Keys, data: Bytes, begin: int, end: int, hashed: np.uint64) -> tu
     text[first[number] : stop] = data[begin:end]
     first[number + 1] = stop
     hashes[number] = hashed
+    withins[number] = within
     _put(slots, hashed, number)
-    keys.counts[0] += 1
-    return Keys(slots, hashes, first, text, keys.counts), number
+    texts.counts[0] += 1
+    return Texts(slots, hashes, withins, first, text, texts.counts), number
 
 
 @inner_kernel

@@ -43,11 +43,11 @@ def read_file(path: str, model: Model) -> Transcript:
     )
     owner = np.full(len(table), -1, np.int32)
     owner[pairs.told] = np.arange(len(pairs.told), dtype=np.int32)
-    transcript = _transcript(path, model, pairs, owner, [_stretch(chunk) for chunk in table["payload"].chunks])
+    transcript = _transcript(path, model, pairs, owner, [stretch(chunk) for chunk in table["payload"].chunks])
     return transcript or read_transactions(_events(pq.read_table(path)), model)
 
 
-def _stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
+def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
     """(bytes, where each row's text begins) of some payloads; those of null have no length."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
@@ -75,7 +75,7 @@ def _transcript(
         np.full(rows + 1, element_first[-1], np.int64),
         np.empty(int(element_first[-1]), np.int32),
     )
-    keys, first_row = payloads.new_keys(), 0
+    keys, first_row = payloads.new_texts(), 0
     lists = model == "list-append"
     for data, bounds in stretches:
         keys, strange = payloads.write(
@@ -98,10 +98,10 @@ def _transcript(
         columns.list_first,
         columns.lists,
     )
-    return Transcript(model, txns, names, values, _EventsOfFile(path, pairs), len(owner))
+    return Transcript(model, txns, names, values, EventsOfFile(path, pairs), len(owner))
 
 
-def _key_names(keys: payloads.Keys) -> list[Any]:
+def _key_names(keys: payloads.Texts) -> list[Any]:
     text, first = keys.text.tobytes(), keys.first.tolist()
     return [json.loads(text[first[n] : first[n + 1]]) for n in range(int(keys.counts[0]))]
 
@@ -127,7 +127,7 @@ class _Values(Sequence[list[int]]):
         return of_key
 
 
-class _EventsOfFile(Sequence[tuple[Event, ...]]):
+class EventsOfFile(Sequence[tuple[Event, ...]]):
     """Per transaction its events, read again from the file when they are asked for: few are ever shown."""
 
     def __init__(self, path: str, pairs: payloads.Pairs) -> None:

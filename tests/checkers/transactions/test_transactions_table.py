@@ -17,6 +17,7 @@ from checkers.catalog import BY_MODEL
 from checkers.checker import Budget, Part, RunFiles
 from checkers.columns import events_to_table
 from checkers.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.kafka_log import judge_kafka_log
 from checkers.pipeline import judge_run, results_json
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
@@ -175,6 +176,23 @@ def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model,
         assert "Spark" in there.judged_by
         assert here[model].validity is expected
         assert as_written(results_json(here)) == as_written(results_json(there))
+
+
+def test_kafka_is_judged_the_same_on_spark(tmp_path: Path, spark: SparkJudge) -> None:
+    lines = [
+        ("send", [["send", "k", [5, 1]]]),
+        ("send", [["send", "k", [3, 2]]]),
+        ("poll", [["poll", {"k": [[5, 1]]}]]),
+    ]
+    events = []
+    for process, (f, done) in enumerate(lines):
+        for type_ in (Type.INVOKE, Type.OK):
+            events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(done)))
+    run = a_run(tmp_path / "run", events)
+    here, there = judge_run(run, [BY_MODEL["kafka"]]), judge_run(run, [BY_MODEL["kafka"]], spark)
+    assert list(here["kafka"].details["anomalies"]) == ["lost-write"]
+    assert here["kafka"].witnesses == judge_kafka_log(events).witnesses
+    assert as_written(results_json(here)) == as_written(results_json(there))
 
 
 def test_a_run_without_transactions_and_one_too_large(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""Histories of Kafka's logs as columns: out of events or a file, by kernels where they can read the payloads.
+
+What they cannot read (`kernels/kafka_payloads.py`) is read operation by operation: slower, and with a sentence about
+what is wrong where it is no operation at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.history import Event, Type
+from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Operation, read_operation
+from checkers.kernels import kafka_payloads
+from checkers.kernels.kafka_log import UNKNOWN_OFFSET, KafkaColumns
+from checkers.kernels.kafka_payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
+from checkers.kernels.operations import Int32, Int64
+from checkers.kernels.payloads import Pairs, Texts, new_texts, pair
+from checkers.seal import dense_processes, dictionary_codes
+from checkers.transactions.table import COLUMNS, EventsOfFile, stretch
+
+FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
+"""In the order of the numbers in `kernels/kafka_log.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHistory:
+    """Columns, and the way back to what people wrote.
+
+    pairs: when each operation was invoked and completed.  keys: their names.  values: the value of each message.
+    events: per operation, its events.  event_count: positions lie below it.
+    """
+
+    columns: KafkaColumns
+    pairs: Pairs
+    keys: Sequence[str]
+    values: Callable[[int], Any]
+    events: Callable[[int], tuple[Event, ...]]
+    event_count: int
+
+    def operation(self, o: int) -> Operation:
+        completed = int(self.pairs.completed[o])
+        known = self.pairs.status[o] != Type.INFO
+        return read_operation(self.events(o), int(self.pairs.invoked[o]), completed if known else None)
+
+
+def from_events(events: Sequence[Event]) -> KafkaHistory:
+    """Raises MalformedHistory where a payload is not as `read.py` says."""
+    functions = sorted({e.f for e in events})
+    number = {f: i for i, f in enumerate(functions)}
+    count = len(events)
+    pairs = _pairs(
+        np.fromiter((e.process for e in events), np.int32, count),
+        np.fromiter((e.type for e in events), np.int8, count),
+        np.fromiter((number[e.f] for e in events), np.int32, count),
+        functions,
+    )
+    payloads = pa.chunked_array([pa.array([e.payload for e in events], pa.string())])
+
+    def events_of(o: int) -> tuple[Event, ...]:
+        rows = [int(pairs.invoked[o]), int(pairs.ended[o])]
+        return tuple(events[row] for row in rows if row >= 0)
+
+    f = np.array([FUNCTIONS.index(events[row].f) for row in pairs.invoked.tolist()], np.int8)
+    return _history(pairs, f, payloads, events_of)
+
+
+def from_file(path: str) -> KafkaHistory:
+    """The same of a sealed history."""
+    table = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False)
+    codes, functions = dictionary_codes(table["f"])
+    pairs = _pairs(
+        np.asarray(table["process"].combine_chunks()),
+        np.asarray(table["type"].combine_chunks()),
+        codes,
+        functions,
+    )
+    numbers = np.array([FUNCTIONS.index(f) if f in FUNCTIONS else -1 for f in functions] or [-1], np.int8)
+    return _history(pairs, numbers[codes[pairs.invoked]], table["payload"], EventsOfFile(path, pairs).__getitem__)
+
+
+def _pairs(process: Int32, type_: npt.NDArray[np.int8], codes: Int32, functions: Sequence[str]) -> Pairs:
+    mine = np.array([f in FUNCTIONS for f in functions] or [False])[codes] & (process >= 0)
+    return pair(process, *dense_processes(process), type_, mine)
+
+
+def _history(
+    pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray, events: Callable[[int], tuple[Event, ...]]
+) -> KafkaHistory:
+    count = len(payloads)
+    told = _told(pairs, np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False)))
+    owner = np.full(count, -1, np.int32)
+    owner[told] = np.arange(len(told), dtype=np.int32)
+    room = sum(chunk.nbytes for chunk in payloads.chunks) // 4 + 16
+    rows = Rows(
+        np.empty(room, np.int32), np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int64), _zero()
+    )
+    keys, messages, first_row = new_texts(), new_texts(), 0
+    for chunk in payloads.chunks:
+        data, bounds = stretch(chunk)
+        keys, messages, strange = kafka_payloads.read(
+            data, bounds, first_row, owner, f, pairs.status, keys, messages, rows
+        )
+        if strange:
+            return _slowly(pairs, f, events, count)
+        first_row += len(bounds) - 1
+    names = [text.decode() for text in _texts(keys)]
+    values = _texts(messages)
+    key_of = messages.within[: len(values)].copy()
+    columns = _columns(pairs, f, rows, key_of)
+    return KafkaHistory(columns, pairs, names, lambda m: json.loads(values[m]), events, count)
+
+
+def _zero() -> Int64:
+    return np.zeros(1, np.int64)
+
+
+def _told(pairs: Pairs, has_payload: npt.NDArray[np.bool_]) -> Int64:
+    """The row that says what an operation did."""
+    told: Int64 = np.where((pairs.ended >= 0) & has_payload[pairs.ended], pairs.ended, pairs.invoked)
+    return told
+
+
+class _Texts(Sequence[bytes]):
+    def __init__(self, texts: Texts) -> None:
+        self._text, self._first, self._count = texts.text, texts.first, int(texts.counts[0])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._text[self._first[number] : self._first[number + 1]].tobytes()
+
+
+def _texts(texts: Texts) -> _Texts:
+    return _Texts(texts)
+
+
+def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -> KafkaColumns:
+    count = len(pairs.status)
+    send_first, sent, sent_offset = kafka_payloads.in_order(rows, SENT, count)
+    poll_first, polled, polled_offset = kafka_payloads.in_order(rows, POLLED, count)
+    assign_first, assigned, _ = kafka_payloads.in_order(rows, ASSIGNED, count)
+    rebalance_first, rebalanced, _ = kafka_payloads.in_order(rows, REBALANCED, count)
+    return KafkaColumns(
+        dense_processes(pairs.process)[0],
+        f,
+        pairs.status,
+        send_first,
+        sent,
+        sent_offset,
+        poll_first,
+        polled,
+        polled_offset,
+        assign_first,
+        assigned,
+        rebalance_first,
+        rebalanced,
+        key_of,
+    )
+
+
+def _slowly(
+    pairs: Pairs, f: npt.NDArray[np.int8], events: Callable[[int], tuple[Event, ...]], event_count: int
+) -> KafkaHistory:
+    """By way of operations."""
+    keys: dict[str, int] = {}
+    messages: dict[tuple[int, Any], int] = {}
+    values: list[Any] = []
+    told: list[tuple[int, int, int, int]] = []
+
+    def key_number(key: str) -> int:
+        return keys.setdefault(key, len(keys))
+
+    def message_number(key: str, value: Any) -> int:
+        number = messages.setdefault((key_number(key), value), len(values))
+        if number == len(values):
+            values.append(value)
+        return number
+
+    for o in range(len(pairs.status)):
+        operation = read_operation(events(o), int(pairs.invoked[o]), None)
+        for key, (offset, value) in operation.sends:
+            told.append((o, SENT, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
+        for poll in operation.polls:
+            for key, polled in poll.items():
+                for offset, value in polled:
+                    told.append((o, POLLED, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
+        told += [(o, ASSIGNED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.keys)]
+        told += [(o, REBALANCED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.rebalanced)]
+    table = np.array(told, np.int64).reshape(-1, 4)
+    rows = Rows(
+        table[:, 0].astype(np.int32),
+        table[:, 1].astype(np.int8),
+        table[:, 2].astype(np.int32),
+        table[:, 3].copy(),
+        np.array([len(table)], np.int64),
+    )
+    key_of = np.fromiter((key for key, _ in messages), np.int32, len(messages))
+    return KafkaHistory(_columns(pairs, f, rows, key_of), pairs, list(keys), values.__getitem__, events, event_count)

@@ -1,0 +1,193 @@
+"""Kafka's rules once more, operation by operation over plain Python objects: what the kernels are compared with."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from checkers.history import NEMESIS, Event, Type
+from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Message, Operation, Value, read_operation
+
+
+def count_anomalies(events: Sequence[Event]) -> Counter[str]:
+    """How often each anomaly that is no cycle occurs."""
+    operations = read_operations(events)
+    logs = read_logs(operations)
+    return Counter(name for rule in RULES for name in rule(operations, logs))
+
+
+def read_operations(events: Sequence[Event]) -> list[Operation]:
+    pairs: list[list[tuple[int, Event]]] = []
+    open_by: dict[int, int] = {}
+    for position, event in enumerate(events):
+        if event.process == NEMESIS or event.f not in (*TRANSACTIONS, *ASSIGNMENTS):
+            continue
+        if event.type is Type.INVOKE:
+            open_by[event.process] = len(pairs)
+            pairs.append([(position, event)])
+        elif event.process in open_by:
+            pairs[open_by.pop(event.process)].append((position, event))
+    return [read_operation(tuple(e for _, e in pair), pair[0][0], pair[-1][0]) for pair in pairs]
+
+
+@dataclass(slots=True)
+class Log:
+    """One key.
+
+    at: values by offset, more than one where the operations disagree.  offsets_of: offsets by value.
+    writer: who sent a value.  readers: the operations that polled it, committed ones only.
+    index_of: position of a value among those that stand at a known offset; of those that stand at one only.
+    order: the values by that position.
+    polled: (offset, value) of every message that was polled, by offset.
+    """
+
+    at: dict[int, list[Value]] = field(default_factory=dict)
+    offsets_of: dict[Value, list[int]] = field(default_factory=dict)
+    writer: dict[Value, Operation] = field(default_factory=dict)
+    readers: dict[Value, list[Operation]] = field(default_factory=dict)
+    index_of: dict[Value, int] = field(default_factory=dict)
+    order: list[Value] = field(default_factory=list)
+    polled: list[tuple[int, Value]] = field(default_factory=list)
+
+    def place(self, offset: int | None, value: Value) -> None:
+        if offset is None:
+            return
+        values = self.at.setdefault(offset, [])
+        if value not in values:
+            values.append(value)
+            self.offsets_of.setdefault(value, []).append(offset)
+
+
+def read_logs(operations: Sequence[Operation]) -> dict[str, Log]:
+    logs: defaultdict[str, Log] = defaultdict(Log)
+    for operation in operations:
+        for key, (_, value) in operation.sends:
+            logs[key].writer.setdefault(value, operation)
+        for poll in operation.polls:
+            for key, messages in poll.items():
+                for offset, value in messages:
+                    log = logs[key]
+                    log.place(offset, value)
+                    log.readers.setdefault(value, []).append(operation)
+    for operation in operations:
+        if happened(operation, logs):
+            for key, (offset, value) in operation.sends:
+                logs[key].place(offset, value)
+    for log in logs.values():
+        for offset in sorted(log.at):
+            values = log.at[offset]
+            log.polled += [(offset, value) for value in values if value in log.readers]
+            if len(values) == 1 and len(log.offsets_of[values[0]]) == 1:
+                log.index_of[values[0]] = len(log.order)
+                log.order.append(values[0])
+    return dict(logs)
+
+
+def happened(operation: Operation, logs: Mapping[str, Log]) -> bool:
+    """Whether what it sent certainly stands in the logs."""
+    if operation.status is Type.INFO:
+        return any(value in logs[key].readers for key, (_, value) in operation.sends)
+    return operation.status is Type.OK
+
+
+Logs = Mapping[str, Log]
+
+
+def places(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    for log in logs.values():
+        yield from ("inconsistent-offsets" for values in log.at.values() if len(values) > 1)
+        yield from ("duplicate" for offsets in log.offsets_of.values() if len(offsets) > 1)
+
+
+def reads(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    for log in logs.values():
+        for value in log.readers:
+            if value not in log.writer:
+                yield "unsent-read"
+            elif log.writer[value].status is Type.FAIL:
+                yield "G1a"
+    for operation in operations:
+        for key in dict.fromkeys(key for key, _ in operation.sends):
+            own = {value for _, value in sent(operation, key)}
+            if any(value in own for _, value in polled(operation, key)):
+                yield "precommitted-read"
+
+
+def unpolled(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    for operation in operations:
+        for key, (offset, value) in operation.sends if happened(operation, logs) else ():
+            log = logs[key]
+            if value in log.readers:
+                continue
+            if offset is not None and bisect_right(log.polled, offset, key=lambda m: m[0]) < len(log.polled):
+                yield "lost-write"
+            elif operation.status is Type.OK:
+                yield "unseen"
+
+
+def inside(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    for operation in operations:
+        for key, log in logs.items():
+            if key not in operation.rebalanced:
+                for (_, a), (_, b) in pairwise(polled(operation, key)):
+                    yield from step(log, a, b, "int-poll-skip", "int-nonmonotonic-poll")
+            if operation.status is Type.OK:
+                for (_, a), (_, b) in pairwise(sent(operation, key)):
+                    yield from step(log, a, b, "int-send-skip", "int-nonmonotonic-send")
+
+
+def polls_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    last: dict[int, dict[str, Value]] = {}
+    for operation in operations:
+        known = last.setdefault(operation.process, {})
+        if operation.f in ASSIGNMENTS:
+            kept = operation.keys if operation.status is Type.OK else frozenset[str]()
+            last[operation.process] = {key: at for key, at in known.items() if key in kept}
+            continue
+        if operation.status is not Type.OK:
+            if operation.f != "send":
+                known.clear()
+            continue
+        for key, log in logs.items():
+            if key in operation.rebalanced:
+                known.pop(key, None)
+            messages = polled(operation, key)
+            if messages and key in known:
+                yield from step(log, known[key], messages[0][1], "poll-skip", "nonmonotonic-poll")
+            if messages:
+                known[key] = messages[-1][1]
+
+
+def sends_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+    last: dict[tuple[int, str], Value] = {}
+    for operation in operations:
+        for key, log in logs.items() if operation.status is Type.OK else ():
+            messages = sent(operation, key)
+            if messages and (operation.process, key) in last:
+                steps = step(log, last[operation.process, key], messages[0][1], "", "nonmonotonic-send")
+                yield from (name for name in steps if name)
+            if messages:
+                last[operation.process, key] = messages[-1][1]
+
+
+RULES = (places, reads, unpolled, inside, polls_between, sends_between)
+
+
+def sent(operation: Operation, key: str) -> list[Message]:
+    return [message for k, message in operation.sends if k == key]
+
+
+def polled(operation: Operation, key: str) -> list[Message]:
+    return [message for poll in operation.polls for message in poll.get(key, [])]
+
+
+def step(log: Log, a: Value, b: Value, skip: str, backwards: str) -> Iterator[str]:
+    """From message a to message b of one log: b should be the next one."""
+    i, j = log.index_of.get(a), log.index_of.get(b)
+    if a == b or (i is not None and j is not None and j < i):
+        yield backwards
+    elif i is not None and j is not None and j > i + 1:
+        yield skip
