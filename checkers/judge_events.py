@@ -34,8 +34,8 @@ from checkers.models.model import Model, Operation, Rows, WrongOperation, facts_
 from checkers.seal import write_buckets
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
-ONLY_OBJECT = "object"
-"""The key of a history that names none."""
+ONLY_OBJECT = "the register"
+"""The key of a history that names none, so that sentences about it read well."""
 
 REGISTERS = ("register", "cas-register")
 

@@ -151,11 +151,12 @@ class Story:
         if newest is None:
             return start + UNEXPLAINED
         row = self.answer(newest)
-        before = _span(asked["time_ns"] - row["time_ns"])
+        timed = asked["time_ns"] or row["time_ns"]  # some histories of others have no times
+        before = f"{_span(asked['time_ns'] - row['time_ns'])} before" if timed else "before"
         told = "seen" if self.key.kind[newest] == READ else "acknowledged"
         never = NEVER_SEEN if kind == "lost write" else ""
         value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
-        return f"{start} although {value} was {told} {before} before it was asked{never}"
+        return f"{start} although {value} was {told} {before} it was asked{never}"
 
     def _newest_before(self, culprit: int) -> int | None:
         """The operation of the window that returned last before the culprit began, of another value."""

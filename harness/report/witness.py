@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.history import Type
+from checkers.judge_events import ONLY_OBJECT
 from harness.report import divergence, picture
 from harness.report.background import background
 from harness.report.cycle import Cycle, Transaction, cycle_of, transactions_of
@@ -161,6 +162,7 @@ def _view(
     why = [shorten(sentence(w), 600) for w in why if not cycle]
     expected = [shorten(sentence(str(w)), 600) for w in sequence(facts.get("expected")) or _one(facts.get("expected"))]
     key = facts.get("key") if isinstance(facts.get("key"), str) else (ops[0].key if ops and one_key else None)
+    key = None if key == ONLY_OBJECT else key
     return FindingView(
         number=place,
         anchor=f"finding-{place}",

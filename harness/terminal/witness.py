@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from checkers.history import Type
+from checkers.judge_events import ONLY_OBJECT
 from harness.report.legal import FOREVER, Order, WindowOp
 from harness.report.load import mapping, natural, number, sequence
 from harness.report.window import (
@@ -86,7 +87,7 @@ def draw_witness(
 def _head(witness: Mapping[str, Any], facts: Mapping[str, Any]) -> Text:
     head = Text(_INDENT)
     head.append(shorten(str(witness.get("kind") or "violation"), 60), style="bold red")
-    if isinstance(facts.get("key"), str):
+    if isinstance(facts.get("key"), str) and facts["key"] != ONLY_OBJECT:
         head.append(f", key {shorten(str(facts['key']), 60)}")
     return head
 

@@ -280,6 +280,19 @@ def test_a_model_with_ever_more_states_ends_within_its_budget(tmp_path: Path) ->
     assert result.exit_code == 2
 
 
+def test_the_worked_example_of_judging_by_hand_is_what_is_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "check.md").read_text()
+    parts = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
+    files = written(tmp_path, **{"store.edn": parts["history"]})
+    result = check("--model", "register", "--explain", files["store.edn"])
+    assert result.stdout.replace(f"{tmp_path}/", "").rstrip() == parts["verdict"].rstrip()
+
+
+def test_every_model_is_documented() -> None:
+    text = (ROOT / "docs" / "check.md").read_text()
+    assert [name for name in NAMES if f"| `{name}` |" not in text] == []
+
+
 def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "models.md").read_text()
     parts = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
