@@ -7,7 +7,6 @@ declared but not delivered makes it *unknown*, unless what was delivered already
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Part, RunFiles
+from checkers.json_file import read_object
 from checkers.kernels.raft import Bools, Int64
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 
@@ -39,19 +39,9 @@ def node_files(folder: Path) -> dict[str, str]:
     return {p.stem: str(p) for p in sorted(folder.glob("*.parquet"), key=lambda p: by_number(p.stem))}
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds; None if there is no such file.  Raises ValueError where it is not JSON."""
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
-        raise ValueError(f"{path}: not JSON ({problem})") from problem
-
-
 def outcome(run: RunFiles) -> Mapping[str, Any]:
     """outcome.json; empty if the harness never wrote one."""
-    return read_json(run.outcome) or {}
+    return read_object(run.outcome)
 
 
 def copies(run: RunFiles) -> list[dict[str, Any]]:
@@ -64,8 +54,8 @@ def copies(run: RunFiles) -> list[dict[str, Any]]:
 
 def servers(run: RunFiles) -> list[str]:
     """Names of the nodes that ran a server: as the test was specified, else every node that left something."""
-    spec = (read_json(run.test) or {}).get("spec", {})
-    count = spec.get("nodes")
+    spec = read_object(run.test).get("spec")
+    count = spec.get("nodes") if isinstance(spec, dict) else None
     left = {*node_files(run.log), *node_files(run.trace), *(c["node"] for c in copies(run))}
     left |= {entry["node"] for entry in outcome(run).get("leaders") or ()}
     left = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}

@@ -6,7 +6,6 @@ about it is empty, so the verdict is *unknown*.  Time is the harness' own clock,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.history import MalformedHistory, Type
+from checkers.json_file import read_objects
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import Int8, Int64
 from checkers.seal import dense_processes, dictionary_codes
@@ -108,10 +108,8 @@ def combine(files: RunFiles, findings: Sequence[HistoryCount]) -> Verdict:
 
 def _fault_spans(files: RunFiles) -> Spans:
     """When faults were in place, in ns; one that never healed lasts for ever.  No file means no faults."""
-    if not files.faults.exists():
-        return []
     spans = []
-    for record in json.loads(files.faults.read_text()):
+    for record in read_objects(files.faults):
         start, end = record.get("injected_ns", -1), record.get("healed_ns", -1)
         if start >= 0:
             spans.append((start, end if end >= 0 else 2**63 - 1))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from checkers.checker import Budget, Part
 from checkers.history import MalformedHistory
+from checkers.json_file import BrokenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def in_words(problem: Exception) -> str:
             return "out of memory"
         case FileNotFoundError() if problem.filename:
             return f"{problem.filename} is missing"
-        case MalformedHistory() | FileNotFoundError():
+        case MalformedHistory() | BrokenFile() | FileNotFoundError():
             return str(problem)
         case _:
             first_line = (str(problem).splitlines() or [""])[0]

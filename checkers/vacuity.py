@@ -28,11 +28,11 @@ from checkers.evidence import (
     numbers,
     outcome,
     over_budget,
-    read_json,
     read_table,
     servers,
 )
 from checkers.history import NEMESIS, Type
+from checkers.json_file import read_objects
 from checkers.kernels.jit import kernel
 from checkers.kernels.raft import Bools, Int64
 from checkers.verdict import Verdict
@@ -88,7 +88,7 @@ def _split(run: RunFiles) -> list[Part]:
         Part(
             (str(run.history),),
             {
-                "windows": windows(read_json(run.faults) or []),
+                "windows": windows(read_objects(run.faults)),
                 "final_ns": final[0] if final else END_OF_TIME,
                 "traces": list(node_files(run.trace).values()),
             },
@@ -188,7 +188,7 @@ def _about_the_run(facts: Mapping[str, Any]) -> list[Criterion]:
 def _about_faults(
     run: RunFiles, facts: Mapping[str, Any], declares: Mapping[str, bool], figures: HistoryFigures
 ) -> list[Criterion]:
-    faults: list[dict[str, Any]] = read_json(run.faults) or []
+    faults = read_objects(run.faults)
     installed = [f for f in faults if f["achieved"] == "installed"]
     excused = [f for f in faults if f["achieved"] == "skipped" and f["reason"]]
     wrong = [

@@ -9,7 +9,6 @@ Nothing is written into the folder: tables are made in a temporary one beside wh
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import TextIO
 
 from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
+from checkers.json_file import BrokenFile, read_object
 from checkers.pipeline import Progress, judge_run
 from checkers.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from harness.collect import copies_of
@@ -48,7 +48,12 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
     """One verdict for a folder, over all that its checkers say (`details` has each); say: hears how far it is."""
     folder = folder.resolve()
     is_run = (folder / "copies.json").exists()
-    copies = copies_of(folder) if is_run else data_directories(folder)
+    try:
+        copies = copies_of(folder) if is_run else data_directories(folder)
+        started_ns = _started(folder)
+    except (BrokenFile, OSError) as problem:
+        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+        return
     if not copies:
         words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
         yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
@@ -59,7 +64,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
             if (folder / linked).exists():
                 (root / linked).symlink_to(folder / linked)
         try:
-            write_tables(root, copies, _started(folder), say)
+            write_tables(root, copies, started_ns, say)
         except OSError as problem:
             yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
@@ -116,8 +121,8 @@ def data_directories(folder: Path) -> list[Collected]:
 
 
 def _started(folder: Path) -> int:
-    test = folder / "test.json"
-    return int(json.loads(test.read_text()).get("started_monotonic_ns", 0)) if test.exists() else 0
+    started = read_object(folder / "test.json").get("started_monotonic_ns")
+    return started if isinstance(started, int) else 0
 
 
 def _together(verdicts: dict[str, Verdict]) -> Verdict:

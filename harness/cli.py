@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checkers.history import MalformedHistory
+from checkers.json_file import BrokenFile, read_object
 from checkers.verdict import HARNESS_FAILED
 from harness.backends.backend import BackendUnavailable
 from harness.check import check, check_logs
@@ -27,7 +28,7 @@ from harness.spec import Spec, WrongSpec
 from nemesis.deck import NEMESES, BadSchedule
 
 _DEFAULT = Spec()
-_EXPECTED = (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, OSError)
+_EXPECTED = (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, BrokenFile, OSError)
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow"}
 
 
@@ -118,7 +119,7 @@ def mutate(run_folder: Path) -> None:
     root = run_folder.resolve()
     if not (root / "results.json").exists():
         raise WrongSpec(f"{run_folder} holds no results.json: judge the run first (analyze)")
-    if (verdict := json.loads((root / "results.json").read_text())["verdict"]) != "valid":
+    if (verdict := read_object(root / "results.json").get("verdict")) != "valid":
         raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
     asleep = 0
     for mutant in falsify(root):

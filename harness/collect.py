@@ -8,13 +8,14 @@ because afterwards the uncommitted tails are gone and all logs agree.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
+from checkers.json_file import BrokenFile, read_objects
 from harness.store import RunFolder
-from system_under_test.subject import Collected, Node
+from system_under_test.subject import Collected, Node, ProcessState
 
 _INDEX = "copies.json"
 _COPY = 'cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
@@ -77,7 +78,20 @@ async def _ran(node: Node, argv: Sequence[str]) -> bytes:
 
 
 def copies_of(run_folder: Path) -> list[Collected]:
-    """The copies a run took, as its index tells; none if it took none."""
-    index = run_folder / _INDEX
-    rows = json.loads(index.read_text()) if index.exists() else []
-    return [Collected(**{**row, "folder": run_folder / row["folder"]}) for row in rows]
+    """The copies a run took, as its index tells; none if it took none.  Raises BrokenFile."""
+    try:
+        return [
+            Collected(
+                copy=int(row["copy"]),
+                when=str(row["when"]),
+                node=str(row["node"]),
+                state=row["state"] if str(row["state"]) in get_args(ProcessState) else "dead",
+                folder=run_folder / row["folder"],
+                trace_size_bytes=int(row.get("trace_size_bytes", -1)),
+            )
+            for row in read_objects(run_folder / _INDEX)
+        ]
+    except BrokenFile:
+        raise
+    except (KeyError, TypeError, ValueError) as problem:
+        raise BrokenFile(f"{_INDEX} does not tell what was copied ({type(problem).__name__}: {problem})") from problem

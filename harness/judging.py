@@ -15,6 +15,7 @@ from typing import Any
 
 from checkers.catalog import BY_MODEL, CATALOG
 from checkers.checker import Checker, RunFiles
+from checkers.json_file import BrokenFile, read_object
 from checkers.mutation import Mutant, mutants
 from checkers.pipeline import judge_run, write_results
 from checkers.seal import seal
@@ -46,26 +47,44 @@ def checkers_for(spec: Spec, declares: Declares) -> list[Checker]:
     return [checker for name, checker in (BY_MODEL | CATALOG).items() if name in names]
 
 
+def spec_of(root: Path) -> Spec:
+    """What a stored run was asked to be.  Raises BrokenFile, WrongSpec."""
+    spec = read_object(root / "test.json").get("spec")
+    if not isinstance(spec, dict):
+        raise BrokenFile("test.json does not say what was tested (it has no spec)")
+    return Spec.from_json(spec)
+
+
+def outcome_of(root: Path) -> Mapping[str, Any]:
+    """What became of a stored run; nothing where that cannot be read, which its checkers have then said already."""
+    try:
+        return read_object(root / "outcome.json")
+    except BrokenFile:
+        return {}
+
+
 def judge(
     root: Path, spark: SparkJudge | None, progress: Callable[[str], None], report: bool = True
 ) -> Mapping[str, Any]:
     """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
 
-    Raises MalformedHistory where the history breaks its own grammar, FileNotFoundError where test.json is missing.
+    Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
+    cannot be used, WrongSpec where no such test can have been.
     """
-    test = json.loads((root / "test.json").read_text())
-    spec = Spec.from_json(test["spec"])
+    test = read_object(root / "test.json")
+    spec = spec_of(root)
+    if not isinstance(started_ns := test.get("started_monotonic_ns", 0), int):
+        raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
     subject = load_subject(spec.subject)
     began = time.monotonic()
     progress("sealing the history")
     seal(root)
     if subject.declares.logs or subject.declares.traces:
         progress("reading logs and traces")
-        subject.tables(root, copies_of(root), test["started_monotonic_ns"])
+        subject.tables(root, copies_of(root), started_ns)
     verdicts = judge_run(RunFiles(root), checkers_for(spec, subject.declares), spark, progress)
     results = write_results(root, verdicts)
-    outcome = json.loads((root / "outcome.json").read_text()) if (root / "outcome.json").exists() else {}
-    if contradicted := contradictions(outcome.get("online") or {}, results["checkers"]):
+    if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
         _shout(results, contradicted)
         (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     judged = time.monotonic()
@@ -94,7 +113,7 @@ def falsify(root: Path) -> Iterator[Mutant]:
 
     Raises FileNotFoundError where the run was never judged.
     """
-    spec = Spec.from_json(json.loads((root / "test.json").read_text())["spec"])
+    spec = spec_of(root)
     checkers = checkers_for(spec, load_subject(spec.subject).declares)
     with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
         yield from mutants(root, checkers, spec.rng("mutants"), Path(scratch))

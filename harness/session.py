@@ -17,7 +17,7 @@ from rich.console import Console
 from checkers.spark.session import SparkJudge
 from checkers.verdict import HARNESS_FAILED
 from harness.conduct import Conductor
-from harness.judging import judge
+from harness.judging import judge, outcome_of, spec_of
 from harness.progress import Progress
 from harness.registry import load_subject
 from harness.spec import Spec
@@ -76,10 +76,7 @@ def judge_again(root: Path, spark_master: str | None, in_process: bool, console:
             spark.start_in_background()
         progress.phase("judging")
         found = dict(judge(root, spark, progress.detail))
-        run = RunFolder(root)
-        spec = Spec.from_json(run.read_json("test.json")["spec"])
-        failure = run.read_json("outcome.json")["set_up_failure"] if (root / "outcome.json").exists() else ""
-        return _to_tell(root, found, spec, failure)
+        return _to_tell(root, found, spec_of(root), str(outcome_of(root).get("set_up_failure") or ""))
     finally:
         progress.stop()
         if spark is not None:

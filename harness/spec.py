@@ -110,7 +110,12 @@ class Spec:
     def from_json(data: dict[str, Any]) -> Spec:
         """Raises WrongSpec where a value is out of range; unknown names are left out (older or newer runs)."""
         known = {f.name for f in fields(Spec)}
-        return Spec(**{k: v for k, v in data.items() if k in known})
+        given = {k: v for k, v in data.items() if k in known}
+        for name, value in given.items():
+            kind = type(_DEFAULTS[name])
+            if kind in (bool, int, float, str) and not isinstance(value, (int, float) if kind is float else kind):
+                raise WrongSpec(f"{_option(name)} is {value!r:.40}, and no {kind.__name__}")
+        return Spec(**given)
 
 
 _VARIABLES = {
