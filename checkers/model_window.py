@@ -23,6 +23,9 @@ SEARCHED_MAX = 60
 CONFIGURATIONS_MAX = 20_000
 STATES_MAX = 50
 CANDIDATES_MAX = 100
+CONFIGURATIONS_PER_CANDIDATE = 2_000
+"""So that what would have been right costs a second at most; an answer that takes longer to prove is not told."""
+
 ANSWERS_TOLD = 4
 
 
@@ -119,10 +122,12 @@ def _reachable(model: Model, operations: Sequence[Operation], states: Sequence[S
     return sorted(found, key=repr)
 
 
-def _impossible(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> bool | None:
+def _impossible(
+    model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
+) -> bool | None:
     """What the independent search says; None if that takes too long."""
     try:
-        return not search.linearizable(_given(operations), states, _step(model), CONFIGURATIONS_MAX)
+        return not search.linearizable(_given(operations), states, _step(model), limit)
     except search.SearchExhausted:
         return None
 
@@ -154,7 +159,9 @@ def _expected(
     for candidate in list(dict.fromkeys(c for c in candidates if c != culprit.output))[:CANDIDATES_MAX]:
         other = [replace(o, output=candidate) if o is culprit else o for o in window]
         try:
-            if len(window) <= SEARCHED_MAX and _impossible(model, other, states) is False:
+            if len(window) > SEARCHED_MAX:
+                break
+            if _impossible(model, other, states, CONFIGURATIONS_PER_CANDIDATE) is False:
                 right.append(candidate)
         except Exception:  # noqa: BLE001 - an answer of a shape that the user's `step` never meets proves nothing
             continue

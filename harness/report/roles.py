@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from checkers.history import Type
 from harness.report.load import ReportData, mapping, number, sequence
@@ -115,7 +116,7 @@ def _of_trace(data: ReportData, node: str) -> list[Segment]:
         return []
     names = ("incarnation", "time_ns", "event", "epoch", "role", "peer")
     keep = [i for i, e in enumerate(table["event"].to_pylist()) if e in ("start", "role", "stop", "fatal")]
-    few = table.take(keep).select(list(names)).to_pylist()
+    few = table.take(pa.array(keep, pa.int64())).select(list(names)).to_pylist()
     last_time = dict(
         zip(table["incarnation"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
     )  # of each incarnation: rows are in order, so the last one wins
