@@ -56,8 +56,8 @@ def seal(run_folder: Path) -> None:
         stream.unlink(missing_ok=True)
         return
     history = read_history(files.root)
-    columns = _Columns.of(history)
-    mate = _verified(history, columns, named=str(files.root.name))
+    columns = _Columns.of(history, files.root.name)
+    mate = _mates(history, columns, _numpy(history, "index"), files.root.name)
     with ThreadPoolExecutor(1) as beside:
         written = None if files.history.exists() else beside.submit(_write_whole, history, files.history)
         partial = files.buckets.with_name(files.buckets.name + ".partial")
@@ -71,7 +71,7 @@ def seal(run_folder: Path) -> None:
 
 def verify(history: pa.Table, named: str = "history") -> None:
     """Raises MalformedHistory, naming the first row that breaks the grammar."""
-    _verified(history, _Columns.of(history), named)
+    _mates(history, _Columns.of(history, named), _numpy(history, "index"), named)
 
 
 def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> None:
@@ -79,7 +79,7 @@ def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> 
 
     count: how many buckets at most; None for as many as its size asks for.  Raises MalformedHistory as `verify`.
     """
-    columns = _Columns.of(history)
+    columns = _Columns.of(history, "history")
     mate = _mates(history, columns, np.arange(len(history)), "history")
     _write_buckets(history, columns, mate, folder, count)
 
@@ -148,7 +148,13 @@ class _Columns:
     keys: list[str]
 
     @staticmethod
-    def of(history: pa.Table) -> _Columns:
+    def of(history: pa.Table, named: str) -> _Columns:
+        """Raises MalformedHistory where a value is missing or there are more events than can be numbered."""
+        for name in ("index", "time_ns", "process", "type", "f", "node"):
+            if history.column(name).null_count:
+                raise MalformedHistory(f"{named}: column {name} holds a null, and every event must have one")
+        if len(history) >= OPEN:
+            raise MalformedHistory(f"{named}: {len(history)} events are more than the {OPEN - 1} that can be judged")
         process = _numpy(history, "process")
         dense, count = dense_processes(process)
         f, functions = dictionary_codes(history.column("f"))
@@ -160,17 +166,8 @@ class _Columns:
         return self.process, self.dense, self.type, self.f, self.key, self.process_count
 
 
-def _verified(history: pa.Table, columns: _Columns, named: str) -> Int32:
-    """Verify the grammar; the mate of every row (`operations.mates`)."""
-    for name in ("index", "time_ns", "process", "type", "f", "node"):
-        if history.column(name).null_count:
-            raise MalformedHistory(f"{named}: column {name} holds a null, and every event must have one")
-    if len(history) >= OPEN:
-        raise MalformedHistory(f"{named}: {len(history)} events are more than the {OPEN - 1} that can be judged")
-    return _mates(history, columns, _numpy(history, "index"), named)
-
-
 def _mates(history: pa.Table, columns: _Columns, index: Int64, named: str) -> Int32:
+    """Verify the grammar; the mate of every row (`operations.mates`)."""
     mate = np.empty(len(history), np.int32)
     rule, row, earlier = grammar.first_fault(index, *columns.as_judged(), mate)
     if rule != grammar.SOUND:

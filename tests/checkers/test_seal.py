@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from histories import Script, by_construction, write_stream
@@ -18,7 +19,7 @@ from histories import Script, by_construction, write_stream
 from checkers.bucket import open_bucket, read_key
 from checkers.columns import events_to_table, read_history
 from checkers.history import Event, MalformedHistory, Type
-from checkers.seal import bucket_count, deal, seal, write_buckets
+from checkers.seal import bucket_count, deal, seal, verify, write_buckets
 
 
 def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
@@ -158,6 +159,16 @@ def test_a_type_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     write_stream(tmp_path, table.set_column(at, table.schema.field(at), [types]))
     with pytest.raises(MalformedHistory, match="row 3: type 9 is none of"):
         seal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["index", "time_ns", "process", "type", "f", "node"])
+def test_an_event_that_lacks_what_every_event_has_is_refused(tmp_path: Path, name: str) -> None:
+    table = events_to_table(GOOD)
+    at = table.schema.get_field_index(name)
+    cells = table.column(name).to_pylist()
+    column = pa.array([*cells[:3], None, *cells[4:]], table.schema.field(at).type)
+    with pytest.raises(MalformedHistory, match=f"column {name} holds a null"):
+        verify(table.set_column(at, pa.field(name, column.type), column))
 
 
 def test_a_folder_without_a_history_is_told_so(tmp_path: Path) -> None:
