@@ -23,7 +23,7 @@ def leaders(run: RunFiles, facts: Mapping[str, Any]) -> list[Leader]:
     """Every leader that the harness saw or that said so itself, in order of time."""
     seen = {(e["node"], e["epoch"]): e["time_ns"] for e in facts.get("leaders") or ()}
     for path in node_files(run.trace).values():
-        for said in read_trace(path, ("role",)).to_pylist():
+        for said in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
             if said["role"] == "leader":
                 name = (said["node"], said["epoch"])
                 seen[name] = min(said["time_ns"], seen.get(name, said["time_ns"]))
@@ -66,7 +66,7 @@ def answered_by_deposed(traces: Iterable[str], events: pa.Table, is_ok: Bools) -
     """
     roles = {}
     for path in traces:
-        said = read_trace(path, ("role", "start"))
+        said = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
         if len(said):
             leads = pc.fill_null(pc.equal(said["role"], "leader"), False).to_numpy()
             epochs = np.where(leads, numbers(said, "epoch"), _NONE)

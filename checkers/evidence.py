@@ -25,6 +25,9 @@ from checkers.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
 """Trace events whose epoch is the node's own at that moment (an append's is that of the batch)."""
 
+_NAMES_IN_TRACES = ["node", "event", "peer", "role"]
+"""Columns of a few distinct words, which are not worth a string each."""
+
 _CLIENT_NODE = re.compile(r"c\d+")
 
 
@@ -174,26 +177,28 @@ def read_entries(path: str, copy: int, first: int = 0, columns: Sequence[str] | 
     return table.filter(pc.and_(pc.equal(table["copy"], copy), pc.greater_equal(table["offset"], first)))
 
 
-def read_trace(path: str, events: Iterable[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """The trace rows of some events, in seq order; all columns, or `columns`.
+def read_trace(
+    path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+) -> pa.Table:
+    """The trace rows of some events, in seq order; all columns, or `columns` and seq and event; of all row groups, or
+    of some.
 
     Row groups are opened one after another and only what is wanted of them is kept, so a long trace costs the memory of
     what was asked for.  Give columns wherever there may be millions of rows: a witness' row is fetched by its seq.
     """
-    file = pq.ParquetFile(path, read_dictionary=["event", "role"], memory_map=True)
-    wanted = set(events)
+    file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
+    wanted = dict.fromkeys(events, 1)
     read = None if columns is None else list(dict.fromkeys([*columns, "seq", "event"]))
     pieces = []
-    for group in range(file.num_row_groups):
-        table = file.read_row_group(group, read, use_threads=False)
-        for batch in table.to_batches():
-            said = batch.column(batch.schema.get_field_index("event"))
-            names = np.array([name in wanted for name in said.dictionary.to_pylist()], np.bool_)
-            chosen = np.flatnonzero(names[np.asarray(said.indices, np.int64)])
-            if len(chosen):
-                pieces.append(batch if len(chosen) == len(batch) else batch.take(pa.array(chosen)))
-    empty = file.schema_arrow if read is None else pa.schema([file.schema_arrow.field(name) for name in read])
-    table = pa.Table.from_batches(pieces).unify_dictionaries() if pieces else empty.empty_table()
+    for group in range(file.num_row_groups) if groups is None else groups:
+        chosen = np.flatnonzero(coded(file.read_row_group(group, ["event"], use_threads=False), "event", wanted) == 1)
+        if len(chosen) == 0:
+            continue
+        rows = file.read_row_group(group, read, use_threads=False)
+        pieces.append(rows if len(chosen) == len(rows) else rows.take(pa.array(chosen)))
+    schema = file.schema_arrow
+    empty = schema if read is None else pa.schema([schema.field(name) for name in read])
+    table = pa.concat_tables(pieces).unify_dictionaries() if pieces else empty.empty_table()
     seqs = numbers(table, "seq")
     return table if np.all(seqs[1:] >= seqs[:-1]) else table.sort_by("seq")
 
@@ -227,6 +232,13 @@ def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")
+
+
+def codes(table: pa.Table, column: str) -> tuple[Int64, list[str | None]]:
+    """A column of words as numbers, and the word of each number (None for null)."""
+    encoded = pc.cast(table[column], pa.string()).combine_chunks().dictionary_encode()
+    names = [*encoded.dictionary.to_pylist(), None]
+    return np.asarray(pc.fill_null(encoded.indices, len(names) - 1).to_numpy(False), np.int64), names
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:

@@ -9,8 +9,10 @@ memory: 100 bytes a distinct mark, and 16 bytes a batch of one log.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,8 +56,15 @@ class Said:
 def said_marks(paths: Sequence[str], budget: Budget) -> Said:
     """Every distinct (offset, hash) that any of these traces said, in the lowest epoch in which it was said.
 
-    Raises BeyondBudget.
+    Parts of one run ask for the same marks one after another, so the last answer is kept.  Raises BeyondBudget.
     """
+    stamps = tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, paths))
+    return _said_marks(tuple(paths), stamps, budget)
+
+
+@lru_cache(maxsize=1)
+def _said_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> Said:
+    """stamps: what tells a file from another one of the same name."""
     joined = _of_trace(0, paths[0]) if paths else _NOTHING
     for number, path in enumerate(paths[1:], 1):
         more = _of_trace(number, path)
@@ -63,7 +72,7 @@ def said_marks(paths: Sequence[str], budget: Budget) -> Said:
             raise BeyondBudget(f"{count} marks are beyond the budget of {budget.size_bytes} bytes")
         joined = _distinct(tuple(np.concatenate(pair) for pair in zip(joined, more, strict=True)))
     offset, hashes, known, epoch, seq, source = _distinct(joined)
-    return Said(Marks(offset, hashes, known, epoch), tuple(paths), source, seq)
+    return Said(Marks(offset, hashes, known, epoch), paths, source, seq)
 
 
 _NOTHING: Columns = tuple(np.empty(0, kind) for kind in (np.int64, np.int64, np.bool_, np.int64, np.int64, np.int64))
@@ -109,7 +118,7 @@ def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> Log:
 
     Raises BeyondBudget, and ValueError where its offsets do not ascend.
     """
-    file = pq.ParquetFile(path, memory_map=True)
+    file = pq.ParquetFile(path)
     groups = log_groups(file.metadata, copy)
     rows = sum(file.metadata.row_group(group.number).num_rows for group in groups)
     if rows * BATCH_SIZE_BYTES > budget.size_bytes:

@@ -8,6 +8,9 @@ leader's is unknown (null), not 0.
 State machine safety (Ongaro & Ousterhout 2014, figure 3): no two nodes apply different entries at one offset.  Every
 node says the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  Nothing is
 applied that the same life of the process does not know to be committed, and nothing is applied backwards.
+
+Cost: linear in the rows of a trace, and for the states n log n in the applied rows of a range of offsets; memory: 40
+bytes a row that is looked at, of one node or of one range (some millions of rows of all nodes).
 """
 
 from __future__ import annotations
@@ -16,26 +19,42 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from checkers.checker import Budget, Checker, Part, RunFiles
 from checkers.evidence import (
     CURRENT_EPOCH_EVENTS,
+    coded,
+    log_groups,
+    log_rows,
     node_files,
     not_judged,
     numbers,
-    over_budget,
     present,
-    read_table,
     read_trace,
-    row,
-    words,
+    trace_row,
 )
-from checkers.kernels.raft import beyond, disagreements, falls
-from checkers.raft_traces import Row, TraceFinding, conclude_traces, copy_row, pairs, part_per_node
+from checkers.kernels.raft import Int64, beyond, disagreements, falls
+from checkers.raft_traces import (
+    WITNESSES_PER_PART,
+    Fetch,
+    Row,
+    TraceFinding,
+    conclude_traces,
+    copy_row,
+    fetched_from,
+    pairs,
+    part_per_node,
+    whole,
+)
 from checkers.verdict import Verdict, Witness
 
 APPLIED_EVENTS = ("high-watermark", "applied")
+
+ROW_SIZE_BYTES = 60
+
+ROWS_PER_RANGE = 4_000_000
+"""Rows of all traces, about, that are looked at for one range of offsets."""
 
 
 def _split_monotonicity(run: RunFiles) -> list[Part]:
@@ -46,34 +65,44 @@ def _split_monotonicity(run: RunFiles) -> list[Part]:
 
 def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
     """Of one node: its trace, and its log where it has one."""
-    if excess := over_budget(part, budget, ("event", "epoch", "offset", "seq", "incarnation", "copy")):
+    path = part.paths[0]
+    said = read_trace(path, CURRENT_EPOCH_EVENTS, ("epoch", "offset", "incarnation"))
+    if excess := _beyond(path, len(said), budget):
         return TraceFinding(unknown=excess)
-    said = read_trace(part.paths[0], CURRENT_EPOCH_EVENTS)
-    marks = with_offset(read_trace(part.paths[0], ("high-watermark",)))
     copied: list[Row] = part.params["copies"]
-    witnesses = epochs_fell(said) + marks_fell(marks)
-    witnesses += [w for copy in copied for w in _quorum_state_behind_trace(said, copy)][:1]
+    fetch = fetched_from(path)
+    is_mark = (coded(said, "event", {"high-watermark": 1}) == 1) & present(said, "offset")
+    marks = said.filter(pa.array(is_mark))
+    witnesses = epochs_fell(said, fetch) + marks_fell(marks, fetch)
+    witnesses += _quorum_state_behind_trace(path, (numbers(said, "epoch"), numbers(said, "seq")), copied)
     if copied and len(part.paths) > 1:
         witnesses += _quorum_state_behind_log(part.paths[1], copied[-1])
     counts = {"epochs said": len(said), "high watermarks": len(marks), "quorum-state files": len(copied)}
     return TraceFinding(tuple(witnesses), counts)
 
 
-def epochs_fell(said: pa.Table) -> list[Witness]:
+def epochs_fell(said: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """said: one node's rows of CURRENT_EPOCH_EVENTS, in seq order."""
     fell = falls(numbers(said, "epoch"), np.zeros(len(said), np.int64))
-    return [_fell(row(said, top, "trace"), row(said, low, "trace"), "epoch") for low, top in pairs(fell)]
+    return [_fell(fetch(said, top), fetch(said, low), "epoch") for low, top in pairs(fell)]
 
 
-def marks_fell(marks: pa.Table) -> list[Witness]:
+def marks_fell(marks: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """marks: one node's high watermarks, in seq order, none of them null."""
     fell = falls(numbers(marks, "offset"), numbers(marks, "incarnation"))
-    return [_fell(row(marks, top, "trace"), row(marks, low, "trace"), "offset") for low, top in pairs(fell)]
+    return [_fell(fetch(marks, top), fetch(marks, low), "offset") for low, top in pairs(fell)]
 
 
 def with_offset(table: pa.Table) -> pa.Table:
     """The rows that name an offset."""
     return table.filter(pa.array(present(table, "offset")))
+
+
+def _beyond(path: str, rows: int, budget: Budget) -> str:
+    """Why so many rows are not judged; "" if they fit."""
+    if rows * ROW_SIZE_BYTES <= budget.size_bytes:
+        return ""
+    return f"{path}: {rows} rows are beyond the budget of {budget.size_bytes} bytes"
 
 
 def _fell(high: Row, low: Row, column: str) -> Witness:
@@ -94,28 +123,32 @@ def _fell(high: Row, low: Row, column: str) -> Witness:
     )
 
 
-def _quorum_state_behind_trace(said: pa.Table, copy: Row) -> list[Witness]:
-    epochs = numbers(said, "epoch")
-    before = np.flatnonzero(numbers(said, "seq") <= copy["trace_seq"])
-    if len(before) == 0:
-        return []
-    top = int(before[np.argmax(epochs[before])])
-    if epochs[top] <= max(copy["quorum_epoch"], 0):
-        return []
-    highest = row(said, top, "trace")
-    why = f"{copy['node']} said at seq {highest['seq']} that it was in epoch {highest['epoch']}."
-    return [_quorum_state_behind(copy, highest, why)]
+def _quorum_state_behind_trace(path: str, said: tuple[Int64, Int64], copied: Sequence[Row]) -> list[Witness]:
+    """The first copy whose quorum-state holds a lower epoch than the node had said.  said: epochs and seqs, by seq."""
+    epoch, seq = said
+    highest = np.maximum.accumulate(epoch)
+    for copy in copied:
+        before = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
+        if before == 0 or highest[before - 1] <= max(copy["quorum_epoch"], 0):
+            continue
+        top = trace_row(path, int(seq[np.argmax(epoch[:before])]))
+        why = f"{copy['node']} said at seq {top['seq']} that it was in epoch {top['epoch']}."
+        return [_quorum_state_behind(copy, top, why)]
+    return []
 
 
 def _quorum_state_behind_log(path: str, copy: Row) -> list[Witness]:
-    log = read_table(path, copy=copy["copy"])
-    if len(log) == 0:
+    at, epoch = 0, -1
+    file = pq.ParquetFile(path)
+    for group in log_groups(file.metadata, copy["copy"]):
+        table = file.read_row_group(group.number, ["copy", "offset", "epoch"], use_threads=False)
+        epochs = np.where(numbers(table, "copy") == copy["copy"], numbers(table, "epoch"), -1)
+        if len(epochs) and epochs.max() > epoch:
+            at, epoch = int(numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
+    if epoch <= max(copy["quorum_epoch"], 0):
         return []
-    last = row(log, int(np.argmax(numbers(log, "epoch"))), "log")
-    if last["epoch"] <= max(copy["quorum_epoch"], 0):
-        return []
-    why = f"The log of {copy['node']} has an entry of epoch {last['epoch']} at offset {last['offset']}."
-    return [_quorum_state_behind(copy, last, why)]
+    why = f"The log of {copy['node']} has an entry of epoch {epoch} at offset {at}."
+    return [_quorum_state_behind(copy, log_rows(path, copy["copy"], [at])[0], why)]
 
 
 def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
@@ -139,30 +172,70 @@ def _combine_monotonicity(run: RunFiles, findings: Sequence[TraceFinding]) -> Ve
 
 
 def _split_applied(run: RunFiles) -> list[Part]:
-    """One part per node against its own marks, and one over all nodes for equal offsets."""
-    everyone = tuple(node_files(run.trace).values())
-    return [*part_per_node(run), *([Part(everyone, {"node": None})] if everyone else [])]
+    """One part per node against its own marks, and one per range of offsets over all nodes."""
+    everyone = list(node_files(run.trace).values())
+    spans = {path: _spans(path) for path in everyone}
+    rows = sum(count for some in spans.values() for _, _, count in some)
+    end = max((last + 1 for some in spans.values() for _, last, _ in some), default=0)
+    size = max(1, -(-end // max(1, -(-rows // ROWS_PER_RANGE))))
+    ranges = []
+    for first in range(0, end, size):
+        groups = [
+            [i for i, (low, high, count) in enumerate(spans[path]) if count and low < first + size and high >= first]
+            for path in everyone
+        ]
+        ranges.append(Part(tuple(everyone), {"node": None, "first": first, "stop": first + size, "groups": groups}))
+    return [*part_per_node(run), *ranges]
+
+
+def _spans(path: str) -> list[tuple[int, int, int]]:
+    """(lowest offset, highest offset, rows that have one) of each row group of a trace."""
+    metadata = pq.read_metadata(path)
+    at = metadata.schema.names.index("offset")
+    spans = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        statistics = group.column(at).statistics
+        if statistics is None or (not statistics.has_min_max and statistics.null_count != group.num_rows):
+            raise ValueError(f"{path}: row group {number} has no statistics of its offsets; write it with statistics")
+        low, high = (statistics.min, statistics.max) if statistics.has_min_max else (0, -1)
+        spans.append((low, high, group.num_rows - (statistics.null_count or 0)))
+    return spans
 
 
 def _judge_applied(part: Part, budget: Budget) -> TraceFinding:
-    if excess := over_budget(part, budget, ("event", "offset", "hash", "seq", "incarnation")):
-        return TraceFinding(unknown=excess)
-    return _judge_across(part) if part.params["node"] is None else _judge_own(part)
+    return _judge_across(part, budget) if part.params["node"] is None else _judge_own(part, budget)
 
 
-def _judge_across(part: Part) -> TraceFinding:
-    tables = [with_offset(read_trace(path, ("applied",))) for path in part.paths]
-    applied = pa.concat_tables(tables, promote_options="default")
-    applied = applied.filter(pa.array(present(applied, "hash")))
-    _, nodes_there = np.unique(numbers(applied, "offset"), return_counts=True)
-    counts = {"applied states": len(applied), "offsets compared": int(np.count_nonzero(nodes_there > 1))}
-    return TraceFinding(tuple(states_differ(applied)), counts)
+def _judge_across(part: Part, budget: Budget) -> TraceFinding:
+    """What all nodes applied in a range of offsets."""
+    first, stop = part.params["first"], part.params["stop"]
+    tables = []
+    rows = 0
+    for number, (path, groups) in enumerate(zip(part.paths, part.params["groups"], strict=True)):
+        applied = read_trace(path, ("applied",), ("offset", "hash"), groups)
+        offset = numbers(applied, "offset")
+        here = (offset >= first) & (offset < stop) & present(applied, "hash")
+        table = applied.filter(pa.array(here)).select(["offset", "hash", "seq"])
+        tables.append(table.append_column("source", pa.repeat(pa.scalar(number), len(table))))
+        rows += len(table)
+        if excess := _beyond(path, rows, budget):
+            return TraceFinding(unknown=excess)
+
+    def fetch(table: pa.Table, i: int) -> Row:
+        return trace_row(part.paths[table["source"][i].as_py()], table["seq"][i].as_py())
+
+    states = pa.concat_tables(tables)
+    ordered = np.sort(numbers(states, "offset"), kind="stable")
+    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+    compared = int(np.count_nonzero(np.diff(ordered[again], prepend=-1)))
+    return TraceFinding(tuple(states_differ(states, fetch)), {"applied states": rows, "offsets compared": compared})
 
 
-def states_differ(applied: pa.Table) -> list[Witness]:
+def states_differ(applied: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """One witness for each offset at which two rows name different states.  applied: rows with offset and hash."""
     found = disagreements(numbers(applied, "offset"), numbers(applied, "hash"))
-    return [_states_differ(row(applied, a, "trace"), row(applied, b, "trace")) for a, b in pairs(found)]
+    return [_states_differ(fetch(applied, a), fetch(applied, b)) for a, b in pairs(found)]
 
 
 def _states_differ(one: Row, two: Row) -> Witness:
@@ -185,21 +258,25 @@ def _states_differ(one: Row, two: Row) -> Witness:
     )
 
 
-def _judge_own(part: Part) -> TraceFinding:
-    return TraceFinding(tuple(applied_wrongly(with_offset(read_trace(part.paths[0], APPLIED_EVENTS)))))
+def _judge_own(part: Part, budget: Budget) -> TraceFinding:
+    path = part.paths[0]
+    rows = read_trace(path, APPLIED_EVENTS, ("offset", "incarnation"))
+    if excess := _beyond(path, len(rows), budget):
+        return TraceFinding(unknown=excess)
+    return TraceFinding(tuple(applied_wrongly(with_offset(rows), fetched_from(path))))
 
 
-def applied_wrongly(rows: pa.Table) -> list[Witness]:
+def applied_wrongly(rows: pa.Table, fetch: Fetch = whole) -> list[Witness]:
     """What one node applied beyond its mark, or backwards.  rows: its APPLIED_EVENTS with an offset, in seq order."""
-    is_mark = np.array([event == "high-watermark" for event in words(rows, "event")], np.bool_)
-    incarnations = numbers(rows, "incarnation")
+    is_mark = coded(rows, "event", {"high-watermark": 1}) == 1
+    offset, incarnation = numbers(rows, "offset"), numbers(rows, "incarnation")
     witnesses = []
-    for i in beyond(numbers(rows, "offset"), is_mark, incarnations).tolist():
-        earlier = np.flatnonzero(is_mark[:i] & (incarnations[:i] == incarnations[i]))
-        witnesses.append(_applied_beyond(row(rows, i, "trace"), [row(rows, int(j), "trace") for j in earlier[-1:]]))
-    applied = rows.filter(pc.invert(pa.array(is_mark)))
-    for low, top in pairs(falls(numbers(applied, "offset"), numbers(applied, "incarnation"))):
-        witnesses.append(_applied_back(row(applied, top, "trace"), row(applied, low, "trace")))
+    for i in beyond(offset, is_mark, incarnation)[:WITNESSES_PER_PART].tolist():
+        earlier = np.flatnonzero(is_mark[:i] & (incarnation[:i] == incarnation[i]))
+        witnesses.append(_applied_beyond(fetch(rows, i), [fetch(rows, int(j)) for j in earlier[-1:]]))
+    applied = np.flatnonzero(~is_mark)
+    for low, top in pairs(falls(offset[applied], incarnation[applied])):
+        witnesses.append(_applied_back(fetch(rows, int(applied[top])), fetch(rows, int(applied[low]))))
     return witnesses
 
 

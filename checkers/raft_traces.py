@@ -7,18 +7,22 @@ or equal offsets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from checkers.checker import Part, RunFiles
-from checkers.evidence import conclude, copies, gaps, node_files
+from checkers.evidence import conclude, copies, gaps, node_files, row, trace_row
 from checkers.kernels.raft import Int64
 from checkers.verdict import Verdict, Witness
 
 Row = dict[str, Any]
+
+
+WITNESSES_PER_PART = 100
+"""Violations of one kind in one part beyond these are not told: nobody reads them, and each costs memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,20 @@ def conclude_traces(
     return conclude(witnesses, {"nodes": len(node_files(run.trace)), **counts}, unknown)
 
 
+Fetch = Callable[[pa.Table, int], Row]
+"""How a rule gets the whole row of a witness: from the table it looked at, or from where that was read."""
+
+
+def whole(table: pa.Table, position: int) -> Row:
+    """A row of a table that has all columns."""
+    return row(table, position, "trace")
+
+
+def fetched_from(path: str) -> Fetch:
+    """Rows of a table that has only some columns of a trace, seq among them."""
+    return lambda table, position: trace_row(path, int(table["seq"][position].as_py()))
+
+
 def rows_of(table: pa.Table) -> list[Row]:
     """Trace rows as a witness carries them."""
     return [{"table": "trace", **r} for r in table.to_pylist()]
@@ -67,5 +85,6 @@ def copy_row(copy: Row) -> Row:
 
 
 def pairs(found: tuple[Int64, Int64]) -> Iterable[tuple[int, int]]:
-    """Pairs of rows as a kernel returns them."""
-    return zip(found[0].tolist(), found[1].tolist(), strict=True)
+    """Pairs of rows as a kernel returns them, at most WITNESSES_PER_PART."""
+    first, second = (rows[:WITNESSES_PER_PART].tolist() for rows in found)
+    return zip(first, second, strict=True)

@@ -359,3 +359,30 @@ def test_nothing_delivered(evidence: Evidence, tmp_path: Path, declared: bool, e
     of_logs = [n for n in OF_LOGS_AND_TRACES if n not in ("nodes-stay-up", "recovery", "vacuity")]
     assert {verdicts[name].validity for name in of_logs} == {expected}
     assert verdicts["vacuity"].validity is (Validity.UNKNOWN if declared else Validity.VALID)
+
+
+def test_states_are_compared_over_ranges_of_offsets(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small ranges say what one says."""
+    monkeypatch.setattr("checkers.raft_progress.ROWS_PER_RANGE", 60)
+    whole = evidence.judge(tmp_path / "clean", "state-machine-safety")["state-machine-safety"]
+    assert whole.validity is Validity.VALID and whole.looked_at["offsets compared"] == 12
+    applied = last_own(evidence, "n4", "applied")
+    applied["hash"] ^= 1
+    witness = only(invalid(evidence, tmp_path / "wrong"), "state-machine-safety", "applied states differ")
+    assert witness.facts["offset"] == applied["offset"]
+
+
+def test_a_leader_in_every_second_epoch_of_many_twice(tmp_path: Path) -> None:
+    """Hundreds of violations: ten are told, all are counted."""
+    quorum = Quorum()
+    for i in range(400):
+        quorum.elect("n1" if i % 2 else "n2")
+    evidence = quorum.evidence()
+    for r in rows_of(evidence.traces["n3"], event="role"):
+        if r["epoch"] % 2:
+            r["peer"] = "n4"
+    verdict = evidence.judge(tmp_path, "election-safety")["election-safety"]
+    assert len(verdict.witnesses) == 10 and verdict.looked_at["epochs with a violation"] == 200
+    assert verdict.witnesses[0].facts["nodes"] == ["n2", "n4"] and verdict.witnesses[0].facts["epoch"] == 1
