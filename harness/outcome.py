@@ -20,6 +20,7 @@ class Outcome:
     achieved_rate_hz: float | None = None
     phases: list[dict[str, Any]] = field(default_factory=list)
     loop_stalls: list[dict[str, float]] = field(default_factory=list)
+    loop_late_ms: dict[str, float] = field(default_factory=dict)
     longest_copy_stop_s: float = 0.0
     health: HostHealth = field(default_factory=HostHealth)
     recovery: dict[str, Any] = field(default_factory=dict)

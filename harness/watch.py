@@ -17,7 +17,8 @@ STALL_MS = 500.0
 
 @dataclass
 class Watch:
-    """statuses: what each node last said of itself.  leaders: every leader seen, in order, as in outcome.json."""
+    """statuses: what each node last said of itself.  leaders: every leader seen, in order, as in outcome.json.
+    late_ms: how late this event loop woke up, ten times a second."""
 
     subject: Subject
     nodes: Sequence[Node]
@@ -25,6 +26,7 @@ class Watch:
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
     stalls: list[dict[str, float]] = field(default_factory=list)
+    late_ms: list[float] = field(default_factory=list)
 
     async def ask(self) -> list[NodeStatus]:
         """What every node says of itself now; silent nodes are left out."""
@@ -60,8 +62,17 @@ class Watch:
             before = monotonic()
             await asyncio.sleep(0.1)
             late_ms = (monotonic() - before - 0.1) * 1e3
+            self.late_ms.append(max(0.0, late_ms))
             if late_ms > STALL_MS:
                 self.stalls.append({"time_ns": self.recorder.now_ns(), "stall_ms": round(late_ms, 1)})
+
+    def lateness(self) -> dict[str, float]:
+        """Quantiles of `late_ms`; {} while there are none."""
+        if not self.late_ms:
+            return {}
+        in_order = sorted(self.late_ms)
+        places = {"p50": 0.5, "p99": 0.99, "most": 1.0}
+        return {name: round(in_order[int(share * (len(in_order) - 1))], 1) for name, share in places.items()}
 
     async def flush(self) -> None:
         """Bring the history to disk once a second, for ever."""

@@ -1,0 +1,157 @@
+"""What online checks cost the run they watch: pairs of runs of one seed, with and without, in turn.
+
+    python bench/online.py runs --pairs 3 --time-limit 30 --backend docker       # runs of the bundled KRaft, in pairs
+    python bench/online.py keys --seconds 3600 --rate 400                        # the core alone, an hour's history
+
+`runs`: achieved rate outside faults, latency of ok operations, the longest and the 99th percentile of how late the
+harness' own loop was, CPU seconds of online checks and of the whole harness per second of the run.  Which of a pair
+comes first alternates, so that a machine that gets slower favours neither.
+
+`keys`: a correct history of registers is fed second by second; CPU and memory of its first and last minutes show
+whether the cost grows with the run.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow.parquet as pq
+
+from checkers.columns import events_to_table
+from checkers.history import Event, Type
+from checkers.online.keys import OnlineKeys
+
+
+@click.group()
+def cli() -> None:
+    """What online checks cost."""
+
+
+@cli.command()
+@click.option("--pairs", default=3, show_default=True)
+@click.option("--time-limit", default=30, show_default=True, help="Seconds of each main phase.")
+@click.option("--backend", default="docker", show_default=True)
+@click.option("--seed", default=1, show_default=True, help="Of the first pair.")
+@click.option("--rate", default=200, show_default=True)
+@click.option("--nemesis", default="partition", show_default=True)
+def runs(pairs: int, time_limit: int, backend: str, seed: int, rate: int, nemesis: str) -> None:
+    """Pairs of runs of one seed."""
+    with tempfile.TemporaryDirectory(prefix="krucible-bench-") as name:
+        for pair in range(pairs):
+            for online in (True, False) if pair % 2 == 0 else (False, True):
+                words = ["--nemesis", nemesis, "--backend", backend, "--rate", str(rate), "--seed", str(seed + pair)]
+                words += ["--time-limit", str(time_limit), "--results", name, "--online" if online else "--no-online"]
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                done = subprocess.run(
+                    [sys.executable, "-m", "harness", "run", *words], capture_output=True, check=False
+                )
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                figures = {"pair": pair, "online": online, "exit": done.returncode, "harness_cpu_s": round(cpu_s, 2)}
+                print(json.dumps(figures | _figures((Path(name) / "latest").resolve())), flush=True)
+
+
+def _figures(folder: Path) -> dict[str, Any]:
+    outcome = json.loads((folder / "outcome.json").read_text())
+    phases = {p["name"]: (p["start_ns"], p["end_ns"]) for p in outcome["phases"]}
+    main_s = (phases["main"][1] - phases["main"][0]) / 1e9
+    online = outcome["online"] or {}
+    late_ms = outcome["loop_late_ms"]
+    return {
+        "achieved_rate_hz": round(outcome["achieved_rate_hz"] or 0, 1),
+        "loop_late_p99_ms": late_ms["p99"],
+        "loop_late_most_ms": late_ms["most"],
+        **_latency_ms(folder, *phases["main"]),
+        "online_cpu_s_per_s": round(online.get("cpu_s", 0.0) / max(1, online.get("looks", 1)), 4) if online else 0.0,
+        "longest_look_s": online.get("behind_s", 0.0),
+        "main_s": round(main_s, 1),
+    }
+
+
+def _latency_ms(folder: Path, begin_ns: int, end_ns: int) -> dict[str, float]:
+    """Of ok operations begun in the main phase."""
+    begun: dict[int, int] = {}
+    took = []
+    for row in pq.read_table(folder / "history.parquet", columns=["time_ns", "process", "type"]).to_pylist():
+        if row["type"] == Type.INVOKE:
+            begun[row["process"]] = row["time_ns"]
+        elif row["type"] == Type.OK and row["process"] >= 0 and begin_ns <= begun[row["process"]] < end_ns:
+            took.append((row["time_ns"] - begun[row["process"]]) / 1e6)
+    p50, p99 = np.quantile(took, [0.5, 0.99])
+    return {"ok": len(took), "ok_p50_ms": round(float(p50), 2), "ok_p99_ms": round(float(p99), 1)}
+
+
+@cli.command()
+@click.option("--seconds", default=3600, show_default=True, help="Of the run that is played.")
+@click.option("--rate", default=400, show_default=True, help="Operations per second.")
+@click.option("--keys", "key_count", default=10, show_default=True)
+@click.option("--crash", default=0.002, show_default=True, help="Share of writes that stay without an answer.")
+def keys(seconds: int, rate: int, key_count: int, crash: float) -> None:
+    """The core alone."""
+    online = OnlineKeys()
+    events = _history(Random(1), key_count, crash)
+    next(events)
+    minute_s = 0.0
+    for second in range(1, seconds + 1):
+        table = events_to_table(islice(events, 2 * rate))
+        began = time.process_time()
+        alarms = online.take(table)
+        minute_s += time.process_time() - began
+        if alarms:
+            raise SystemExit(f"a correct history raised an alarm: {alarms}")
+        if second % max(60, seconds // 10) == 0 or second == 60:
+            per_s = minute_s / (60 if second == 60 else max(60, seconds // 10))
+            print(f"second {second}: {1e3 * per_s:.2f} ms of CPU per second of the run, {online.kept} events kept")
+            minute_s = 0.0
+
+
+def _history(rng: Random, key_count: int, crash: float) -> Iterator[Event]:
+    """Ten processes, half of their requests reads; each takes effect at one moment between its two events."""
+    state: dict[str, int | None] = {f"k{i}": None for i in range(key_count)}
+    fresh = dict.fromkeys(state, 0)
+    names = list(state)
+    pending: list[list[Any]] = []
+    idle, next_process, index = list(range(10)), 10, 0
+    while True:
+        if idle and (rng.random() < 0.4 or not pending):
+            key = rng.choice(names)
+            f, value = "read", None
+            if rng.random() < 0.5:
+                fresh[key] += 1
+                f, value = "write", fresh[key]
+            process = idle.pop()
+            pending.append([process, f, key, value, False])
+            yield Event(index, index, process, Type.INVOKE, f, key, value)
+            index += 1
+            continue
+        entry = rng.choice(pending)
+        process, f, key, value, effective = entry
+        if not effective:
+            entry[4] = True
+            if f == "write":
+                state[key] = value
+            else:
+                entry[3] = state[key]
+            continue
+        pending.remove(entry)
+        lost = f == "write" and rng.random() < crash
+        yield Event(index, index, process, Type.INFO if lost else Type.OK, f, key, value)
+        index += 1
+        idle.append(next_process if lost else process)
+        next_process += lost
+
+
+if __name__ == "__main__":
+    cli()
