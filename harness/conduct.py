@@ -199,11 +199,11 @@ class Conductor:
         """An online check found something: tell it, and end the main phase if that was asked for."""
         for finding in findings:
             self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
-        in_main = self.outcome.phases[-1]["name"] == "main"
-        if self.spec.stop_on_violation and in_main and not self.ended.is_set():
+        phase = self.outcome.phases[-1]["name"]
+        if self.spec.stop_on_violation and phase in ("set-up", "main") and not self.ended.is_set():
             self._stop(findings[0], time_ns)
-        if in_main and any(finding.checker == LOG_MATCHING.name for finding in findings):
-            with contextlib.suppress(OSError):  # a copy is taken before the heal in any case
+        if phase != "collection" and any(finding.checker == LOG_MATCHING.name for finding in findings):
+            with contextlib.suppress(OSError):  # whoever does not answer now is copied later in any case
                 await self._copy("found online")
 
     def _stop(self, finding: Finding, time_ns: int) -> None:
