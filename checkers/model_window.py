@@ -41,9 +41,8 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
     index = _first_impossible(model, operations, index, budget)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
-    states, window = _last_segment(model, cut)
-    if len(window) <= SEARCHED_MAX:
-        window = _drop_observers(model, window, states, culprit)
+    states, segment = _last_segment(model, cut)
+    window = _drop_observers(model, segment, states, culprit) if len(segment) <= SEARCHED_MAX else segment
     again = _impossible(model, window, states) if len(window) <= SEARCHED_MAX else None
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
@@ -64,7 +63,7 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
         "key": culprit.key,
         "states_before": before,
         "why": why,
-        "expected": _expected(model, operations, window, states, culprit),
+        "expected": _expected(model, operations, segment, states, culprit),
         "letters": {str(call): name for call, name in letters.items()},
         "culprit": letters[culprit.call],
         "rejudged": bool(again),
@@ -146,20 +145,23 @@ def _drop_observers(
 def _expected(
     model: Model,
     operations: Sequence[Operation],
-    window: Sequence[Operation],
+    segment: Sequence[Operation],
     states: Sequence[State],
     culprit: Operation,
 ) -> str:
-    """What would have been right: other answers of which the same window can be explained, by trying."""
-    without = [replace(o, output=None, ret=None) if o is culprit else o for o in window]
-    candidates: list[Hashable] = [*_reachable(model, without, states), *(o.input for o in window), None]
+    """What would have been right: other answers with which all that was under way can be explained, by trying.
+
+    segment: the window before anything was dropped from it, for a dropped read may forbid an answer.
+    """
+    without = [replace(o, output=None, ret=None) if o is culprit else o for o in segment]
+    candidates: list[Hashable] = [*_reachable(model, without, states), *(o.input for o in segment), None]
     earlier = [o for o in reversed(operations) if o.call < culprit.call]
     candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
     right: list[Hashable] = []
     for candidate in list(dict.fromkeys(c for c in candidates if c != culprit.output))[:CANDIDATES_MAX]:
-        other = [replace(o, output=candidate) if o is culprit else o for o in window]
+        other = [replace(o, output=candidate) if o is culprit else o for o in segment]
         try:
-            if len(window) > SEARCHED_MAX:
+            if len(segment) > SEARCHED_MAX:
                 break
             if _impossible(model, other, states, CONFIGURATIONS_PER_CANDIDATE) is False:
                 right.append(candidate)

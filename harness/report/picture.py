@@ -99,11 +99,18 @@ class Picture:
 
 
 def draw(
-    ops: Sequence[WindowOp], order: Order | None, bad: int | None, letters: Mapping[str, str], css: str, target: int
+    ops: Sequence[WindowOp],
+    order: Order | None,
+    bad: int | None,
+    letters: Mapping[str, str],
+    before: str,
+    css: str,
+    target: int,
 ) -> Picture:
     """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
 
-    letters: index of an invoke (as text) -> the letter by which the words speak of that operation.
+    letters: index of an invoke (as text) -> the letter by which the words speak of that operation.  before: what the
+    object held at first, in words.
     """
     labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {shorten(say(op), _LABEL_MOST)}".strip() for op in ops}
     narrow = target < 500
@@ -130,7 +137,7 @@ def draw(
             )
         )
     held_y = lanes[-1].y + 38
-    held = _held(order, dots, right)
+    held = _held(order, dots, gutter + 6, right, before)
     width = max(float(target), right + 18)
     return Picture(
         css=css,
@@ -235,10 +242,15 @@ def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], 
     return out
 
 
-def _held(order: Order | None, dots: dict[int, float], right: float) -> list[Held]:
-    if not order or not order.steps:
+def _held(order: Order | None, dots: dict[int, float], left: float, right: float, before: str) -> list[Held]:
+    """What it holds at first, where there is room to say so, and after every step that changes it."""
+    if not order:
         return []
+    words = shorten(value(order.states[0]) if order.steps else before, 60)
+    first = min((dots[i] for i in order.steps), default=right)
     out: list[Held] = []
+    if words and first - left >= len(words) * _CHAR + 12:
+        out.append(Held(left, first - left, words, 0))
     xs = [dots[i] for i in order.steps]
     for k, x in enumerate(xs):
         if out and order.states[k + 1] == order.states[k]:
@@ -290,6 +302,8 @@ def _bracket(
         return None
     seen = over[-1]
     after = seen.new if seen.f == "cas" else seen.asked
+    if after == late.got:
+        return None
     x1, x2 = x_of[seen.complete], x_of[late.invoke]
     gap = _lasting(max(0, late.start_ns - seen.end_ns))
     ago = f"{gap} " if has_times(ops) else ""

@@ -34,7 +34,7 @@ from harness.report.window import (
     say,
     value,
 )
-from harness.report.words import Finding, amount, findings, label, listed, seconds, sentence, shorten
+from harness.report.words import Finding, amount, either, findings, label, listed, plural, seconds, sentence, shorten
 
 MOST_OPEN = 10
 """Findings whose evidence is shown without asking."""
@@ -152,7 +152,8 @@ def _view(
     bad = culprit_of(drawn, order, letters, facts)
     cycle, transactions = cycle_of(facts), transactions_of(facts)
     with_bars = bool(drawn) and not transactions
-    pictures = [picture.draw(drawn, order, bad, letters, *size) for size in picture.WIDTHS] if with_bars else []
+    before = either([value(state) for state in sequence(facts.get("states_before"))])
+    pictures = [picture.draw(drawn, order, bad, letters, before, *size) for size in picture.WIDTHS] if with_bars else []
     log_rows = [r for r in rows if r.get("table") == "log"]
     trace_rows = [r for r in rows if r.get("table") == "trace"]
     kept_rows = [_kept(r) for r in rows if r.get("table") == "copies"]
@@ -173,7 +174,7 @@ def _view(
         moment_ns=_moment_ns(ops, bad, [*events, *rows, facts]),
         key=key,
         pictures=pictures,
-        steps=_steps(drawn, order, bad),
+        steps=_steps(drawn, order, bad, before),
         story=story,
         window_words=_window_words(data, ops if with_bars else [], key, order),
         why=why,
@@ -280,7 +281,7 @@ def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, t
     return Line(words, "op", rows, step)
 
 
-def _steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None) -> list[str]:
+def _steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before: str) -> list[str]:
     """What the stepper says at each step, from 1; the last says why the order ends."""
     if not order:
         return []
@@ -291,7 +292,7 @@ def _steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None) -> lis
         legal = f"it holds {holds}, so this is legal" if op.f == "read" else f"from now on it holds {holds}"
         out.append(f"Process {op.process}: {say(op)}; {legal}.")
     if bad is not None:
-        op, holds = ops[bad], value(order.states[-1])
+        op, holds = ops[bad], value(order.states[-1]) if order.steps else before
         out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. No legal place is left.")
     return out
 
@@ -302,12 +303,12 @@ def _window_words(data: ReportData, ops: Sequence[WindowOp], key: str | None, or
     all_ops = data.operations
     total = int((all_ops.key == all_ops.keys.index(key)).sum()) if key is not None and key in all_ops.keys else 0
     of = (
-        f" of the {total:,} operations on key {shorten(key, 60)}"
+        f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
         if key is not None and total >= len(ops)
-        else " operations"
+        else plural(len(ops), "operation")
     )
     are = "is" if len(ops) == 1 else "are"
-    words = f"{len(ops)}{of} {are} enough to show it. Each bar is one operation, from call to answer."
+    words = f"{of} {are} enough to show it. Each bar is one operation, from call to answer."
     if order and order.steps:
         words += " The numbered dots are the longest legal order; nothing legal can follow it."
     return words

@@ -229,6 +229,11 @@ def listed(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+def either(items: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}" if items else ""
+
+
 def plural(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return _count(count, noun)

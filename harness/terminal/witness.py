@@ -33,7 +33,7 @@ from harness.report.window import (
     value,
 )
 from harness.report.witness import TOLD_APART
-from harness.report.words import amount, checksum_words, label, listed, sentence, shorten
+from harness.report.words import amount, checksum_words, either, label, listed, sentence, shorten
 from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend
 
@@ -102,7 +102,7 @@ def _window(ops: Sequence[WindowOp], facts: Mapping[str, Any], width: int) -> li
     parts: list[RenderableType] = []
     before = [value(s) for s in sequence(facts.get("states_before"))]
     if before:
-        parts.append(_wrapped(f"Before: it holds {_either(before)}.", width, ""))
+        parts.append(_wrapped(f"Before: it holds {either(before)}.", width, ""))
     if lanes:
         parts += lanes.lines
         parts.append(Text(f"{_INDENT}{legend(shown, bad)}", style="dim"))
@@ -236,10 +236,6 @@ def _wrapped(text: str, width: int, style: str) -> Text:
     return Text(
         textwrap.fill(shorten(text, 900), width, initial_indent=_INDENT, subsequent_indent=_INDENT), style=style
     )
-
-
-def _either(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _ascii(drawing: RenderableType, width: int) -> Text:

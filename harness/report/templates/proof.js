@@ -1,6 +1,6 @@
 // The stepper of a witness: hides what lies beyond the step; without script everything is shown.
 function stepper(drawing) {
-  const box = drawing.querySelector('.step');
+  const box = drawing.querySelector('.step.js');
   if (!box) return;
   const slider = box.querySelector('input'), told = box.querySelector('p'), n = drawing.dataset.finding;
   const steps = DATA.steps[n] || [], last = +drawing.dataset.last, article = drawing.closest('article');
