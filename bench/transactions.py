@@ -1,166 +1,147 @@
-"""How long transactional verdicts take, from columns in memory: valid histories, and the same with one anomaly.
+"""How long transactional verdicts take: valid histories, and the same with one anomaly of each name.
 
-    python bench/transactions.py [--transactions 1000000] [--model list-append] [--rounds 3]
+    python -m bench.transactions [--sizes 1000000 10000000] [--model list-append] [--only G1c ...] [--json FILE]
 
-Histories are strictly serializable by construction: each transaction takes effect at one instant between its invoke
-and its completion.  The anomaly is a pair of transactions in the middle that read each other's appends (G1c), and then
-a late read of an old version (G-single-realtime), the dearest one to name: its cycle runs through real time.
-Compiled before the first figure; prints a line per figure.  Say how busy the machine was.
+What is measured: from columns in memory to the verdict with its witnesses, CPU time of one core, and the memory that
+takes at most, columns included.  Anomalies lie in the middle (`spliced`), and those that can are also spread over the
+whole history (`strewn`), so that nearly all of it is on a cycle; lists also with many stale reads.  Reading is measured
+apart: a `history.parquet` of the first size, from file to columns.  Compiled before the first figure; the load is
+printed last.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import gc
+import json
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from checkers.checker import Budget
-from checkers.kernels.jit import kernel
-from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.transactions import NIL_VALUE, OK, READ, WRITE, Transactions
+from bench.figures import Sheet, load
+from bench.transaction_anomalies import LISTS, REGISTERS
+from bench.transaction_histories import simulate, spliced, strewn, with_stale_reads
+from checkers.columns import HISTORY
+from checkers.kernels.transactions import READ, Transactions
+from checkers.rows import ROWS_PER_GROUP
 from checkers.transactions import judge_columns
 from checkers.transactions.read import Model
+from checkers.transactions.table import read_file
 
-PROCESSES, ACTIVE_KEYS, WRITES_PER_KEY, OPERATIONS_MAX = 20, 10, 32, 4
-AMPLE = Budget(steps=2 * 10**9, size_bytes=10**11)
+WARM = 3000
+GOALS = {1_000_000: 0.5, 10_000_000: 6.0}
 
-
-@kernel
-def _simulate(
-    count: int, seed: int
-) -> tuple[Int32, Int64, Int64, Int64, Int32, Int32, Int32, Int32]:  # pragma: no cover (compiled)
-    """Process, invoke, completion, first row; kind, key, value written or how many were there; the orders of keys."""
-    np.random.seed(seed)
-    process = np.empty(count, np.int32)
-    invoked, completed = np.empty(count, np.int64), np.empty(count, np.int64)
-    first = np.zeros(count + 1, np.int64)
-    room = count * OPERATIONS_MAX
-    kind, key, value = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
-    keys_max = ACTIVE_KEYS + room // WRITES_PER_KEY + 1
-    orders = np.zeros((keys_max, WRITES_PER_KEY), np.int32)
-    length = np.zeros(keys_max, np.int32)
-    active, issued = np.arange(ACTIVE_KEYS), np.zeros(ACTIVE_KEYS, np.int32)
-    next_key, begun, ended, now, row = ACTIVE_KEYS, 0, 0, 0, 0
-    phase, current = np.zeros(PROCESSES, np.int8), np.zeros(PROCESSES, np.int64)
-    while ended < count:
-        p = np.random.randint(PROCESSES)
-        t = current[p]
-        if phase[p] == 0:
-            if begun == count:
-                continue
-            t = current[p] = begun
-            begun += 1
-            process[t], invoked[t] = p, now
-            now += 1
-            for _ in range(1 + np.random.randint(OPERATIONS_MAX)):
-                slot = np.random.randint(ACTIVE_KEYS)
-                key[row], kind[row] = active[slot], np.random.randint(2)
-                if kind[row] == WRITE:
-                    value[row] = issued[slot]
-                    issued[slot] += 1
-                    if issued[slot] == WRITES_PER_KEY:
-                        active[slot], issued[slot] = next_key, 0
-                        next_key += 1
-                row += 1
-            first[t + 1] = row
-        elif phase[p] == 1:
-            for r in range(first[t], first[t + 1]):
-                if kind[r] == WRITE:
-                    orders[key[r], length[key[r]]] = value[r]
-                    length[key[r]] += 1
-                else:
-                    value[r] = length[key[r]]
-        else:
-            completed[t] = now
-            now += 1
-            ended += 1
-        phase[p] = (phase[p] + 1) % 3
-    return process, invoked, completed, first, kind[:row], key[:row], value[:row], orders[:next_key].ravel()
-
-
-def simulate(count: int, model: Model, seed: int = 1) -> tuple[Transactions, int]:
-    """(columns, events): a strictly serializable history."""
-    process, invoked, completed, first, kind, key, value, orders = _simulate(count, seed)
-    sizes = np.where((kind == READ) & (model == "list-append"), value, 0)
-    list_first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    row = np.repeat(np.arange(len(kind)), sizes)
-    lists = orders[key[row] * WRITES_PER_KEY + (np.arange(list_first[-1]) - list_first[row])]
-    last = orders[key * WRITES_PER_KEY + np.maximum(value - 1, 0)]
-    seen = np.where(value > 0, last, NIL_VALUE)
-    txns = Transactions(
-        process,
-        np.full(count, OK, np.int8),
-        invoked,
-        completed,
-        first,
-        kind.astype(np.int8),
-        key,
-        np.where(kind == READ, seen, value).astype(np.int32),
-        list_first,
-        lists.astype(np.int32),
-    )
-    return txns, 2 * count
-
-
-def with_cycle(txns: Transactions, model: Model) -> Transactions:
-    """Two transactions in the middle that ran at once also write a, read b, and write b, read a, of two new keys."""
-    one = len(txns.status) // 2
-    near = range(one + 1, min(one + 1000, len(txns.status)))
-    two = next(t for t in near if txns.invoked[t] < txns.completed[one] < txns.completed[t])
-    a = int(txns.key.max()) + 1
-    b = a + 1
-    return _with_rows(txns, model, [(one, WRITE, a, 0), (one, READ, b, 0), (two, WRITE, b, 0), (two, READ, a, 0)])
-
-
-def with_late_read(txns: Transactions, model: Model) -> Transactions:
-    """A transaction in the middle also writes a new key, and one a quarter of the history later reads it as empty."""
-    early, late = len(txns.status) // 2, len(txns.status) * 3 // 4
-    key = int(txns.key.max()) + 1
-    return _with_rows(txns, model, [(early, WRITE, key, 0), (late, READ, key, NIL_VALUE)])
-
-
-def _with_rows(txns: Transactions, model: Model, rows: list[tuple[int, int, int, int]]) -> Transactions:
-    """More micro-operations (transaction, kind, key, value), at the end of theirs; in the order of transactions."""
-    owner, kind, key, value = (np.array(column) for column in zip(*rows, strict=True))
-    at = txns.first[owner + 1]
-    more = np.bincount(owner, minlength=len(txns.status))
-    shown = (kind == READ) & (value != NIL_VALUE) & (model == "list-append")
-    sizes = np.insert(np.diff(txns.list_first), at, shown.astype(np.int64))
-    return txns._replace(
-        first=txns.first + np.concatenate([[0], np.cumsum(more)]),
-        kind=np.insert(txns.kind, at, kind),
-        key=np.insert(txns.key, at, key),
-        value=np.insert(txns.value, at, value),
-        list_first=np.concatenate([[0], np.cumsum(sizes)]),
-        lists=np.insert(txns.lists, txns.list_first[at[shown]], value[shown]),
-    )
+Case = tuple[str, Callable[[], tuple[Transactions, int]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transactions", type=int, default=1_000_000)
-    parser.add_argument("--model", choices=["list-append", "rw-register"], default="list-append")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    for make in (None, with_cycle, with_late_read):
-        for count in (3000, options.transactions):
-            txns, events = simulate(count, options.model)
-            if make is not None:
-                txns = make(txns, options.model)
-            for _ in range(options.rounds if count == options.transactions else 1):
-                began, cpu = time.perf_counter(), time.process_time()
-                verdict = judge_columns(txns, options.model, events, AMPLE)
-                seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-                if count == options.transactions:
-                    named = ", ".join(verdict.details["anomalies"]) or "no anomaly"
-                    print(
-                        f"{count} transactions ({len(txns.kind)} micro-operations, {len(txns.lists)} list elements): "
-                        f"{verdict.validity}, {named}: {seconds:.2f} s, of it {cpu:.2f} s of CPU"
-                    )
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"peak memory of the process, generator included: {peak_bytes / 1e9:.2f} GB")
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--sizes", type=int, nargs="+", default=[1_000_000])
+    options.add_argument("--model", choices=["list-append", "rw-register"], default="list-append")
+    options.add_argument("--only", nargs="+", help="these anomalies, and no others")
+    options.add_argument("--no-reading", action="store_true", help="do not measure reading")
+    options.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    given = options.parse_args()
+    sheet = Sheet(given.json)
+    for _, case in cases(WARM, given.model, given.only):
+        judge_columns(*_swapped(case(), given.model))
+    for size in given.sizes:
+        judge(size, given.model, given.only, sheet)
+    if not given.no_reading:
+        read(given.sizes[0], given.model, sheet)
+    print(f"load {load():.1f}")
+
+
+def cases(size: int, model: Model, only: list[str] | None) -> Iterator[Case]:
+    txns, events = simulate(size, model)
+    yield "valid", lambda: (txns, events)
+    for name, (texts, together, _) in (LISTS if model == "list-append" else REGISTERS).items():
+        if only is not None and name not in only:
+            continue
+        yield name, lambda name=name: spliced(txns, events, model, name)  # type: ignore[misc]
+        if together and not any(text.startswith("!") for text in texts):
+            yield f"{name}, strewn", lambda name=name: (strewn(txns, model, name)[0], events)  # type: ignore[misc]
+    if model == "list-append" and only is None:
+        for share in (1000, 100):
+            count = size // share
+            yield f"{1 / share:.1%} stale", lambda count=count: (with_stale_reads(txns, count), events)  # type: ignore[misc]
+
+
+def judge(size: int, model: Model, only: list[str] | None, sheet: Sheet) -> None:
+    worst, peak = 0.0, 0.0
+    for name, case in cases(size, model, only):
+        txns, events = case()
+        gc.collect()
+        _forget_peak()
+        began = time.process_time()
+        verdict = judge_columns(*_swapped((txns, events), model))
+        seconds = time.process_time() - began
+        memory = _peak_gb()
+        worst, peak = (max(worst, seconds), max(peak, memory)) if name != "valid" else (worst, peak)
+        told = ", ".join(f"{n} {c}" for n, c in verdict.details.get("anomalies", {}).items()) or verdict.reason
+        words = f"{model} {size:>10,} {name:<34} {verdict.validity:<8} {seconds:6.2f} s {memory:5.2f} GB   {told}"
+        sheet.add(f"{model}, {name}", size, "transactions", seconds, "s", GOALS.get(size), told=words)
+    sheet.add(f"{model}, worst anomaly", size, "transactions", worst, "s", GOALS.get(size))
+    sheet.add(f"{model}, peak memory with columns", size, "transactions", peak, "GB")
+
+
+def read(size: int, model: Model, sheet: Sheet) -> None:
+    """From `history.parquet` to columns."""
+    with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
+        path = Path(folder) / "history.parquet"
+        for count in (WARM, size):
+            text_bytes = write_history(*simulate(count, model), model, path)
+            began = time.process_time()
+            transcript = read_file(str(path), model)
+            seconds = time.process_time() - began
+    assert len(transcript.txns.status) == size
+    sheet.add(f"{model}, reading {text_bytes / 1e6:.0f} MB of JSON", size, "transactions", seconds)
+
+
+def write_history(txns: Transactions, events: int, model: Model, path: Path) -> int:
+    """A sealed history of these transactions; how many bytes of JSON it holds."""
+    payload: list[str] = [""] * events
+    write = "append" if model == "list-append" else "w"
+    kind, key, value, first = (c.tolist() for c in (txns.kind, txns.key, txns.value, txns.first))
+    lists, list_first = txns.lists.tolist(), txns.list_first.tolist()
+    for t, (invoked, completed) in enumerate(zip(txns.invoked.tolist(), txns.completed.tolist(), strict=True)):
+        rows = range(first[t], first[t + 1])
+        asked = [["r", key[r], None] if kind[r] == READ else [write, key[r], value[r]] for r in rows]
+        seen = [lists[list_first[r] : list_first[r + 1]] if model == "list-append" else value[r] for r in rows]
+        done = [["r", a[1], None if s == -1 else s] if a[0] == "r" else a for a, s in zip(asked, seen, strict=True)]
+        payload[invoked], payload[completed] = json.dumps(asked), json.dumps(done)
+    process, type_ = np.empty(events, np.int32), np.ones(events, np.int8)
+    process[txns.invoked] = process[txns.completed] = txns.process
+    type_[txns.invoked] = 0
+    index = np.arange(events)
+    known = {"index": index, "time_ns": index, "process": process, "type": type_, "payload": payload}
+    named = {"f": "txn", "node": "n1"}
+    table = {
+        field.name: pa.array(known.get(field.name, [named.get(field.name)] * events)).cast(field.type)
+        for field in HISTORY
+    }
+    pq.write_table(pa.table(table, HISTORY), path, compression="zstd", row_group_size=ROWS_PER_GROUP)
+    return sum(map(len, payload))
+
+
+def _swapped(history: tuple[Transactions, int], model: Model) -> tuple[Transactions, Model, int]:
+    txns, events = history
+    return txns, model, events
+
+
+def _forget_peak() -> None:
+    """Linux: the next peak is counted from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_gb() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1e6
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 A search begins at the target of a broken edge and goes on by levels, a transaction more each, until it meets the edge's
 source.  The rule for the kinds of edges is an automaton, and (state, node) is visited once.
 
-*Bounds.*  All edges but the broken ones rise in the order of the sweep, so that a cycle lies inside the ranks its
-broken edges reach over; where those of several overlap, inside all of them together: `low` to `high` of a start.
+*Bounds.*  All edges but the broken ones rise in the order of the sweep, so that the transactions of a cycle lie inside
+the ranks its broken edges reach over; where those of several overlap, inside all of them together: `low` to `high` of a
+start.  Groups do not count: one that waits for a late member stands between early ones all the same.
 
 *Orders that are no edges.*  The order of one process is walked through as a chain of nodes of no length, one beside
 each transaction ("here or later").  Real time needs no edges at all: of all transactions reached by one level, the one
@@ -312,9 +313,10 @@ def _search(
                 steps += 1
                 kind = graph.kind[e]
                 target = graph.target[e]
-                if kind & kinds == 0 or target == home or rank[target] < low or rank[target] > high:
+                if kind & kinds == 0 or target == home:
                     continue
-                if only_ok and target < txn_count and txns.status[target] != OK:
+                outside = rank[target] < low or rank[target] > high
+                if target < txn_count and (outside or (only_ok and txns.status[target] != OK)):
                     continue
                 then = _step(rule, state, kind)
                 if then < 0:

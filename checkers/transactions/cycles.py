@@ -108,7 +108,7 @@ def find_cycles(
 ) -> CycleSearch:
     """The cycles of the graph, of processes and of real time.  Consumes `incoming`.
 
-    steps_max bounds all searches together.  If all of them end at it, there still is some cycle.
+    steps_max bounds all searches together.  There is no cycle where nothing is found and nothing is unfinished.
     """
     state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
     if stuck_at < 0:

@@ -9,8 +9,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from toy_transactions import Tape, at_once, micro_operations, one_after_another, simulate
+from toy_transactions import simulate
 
+from bench.transaction_anomalies import (
+    LISTS,
+    REGISTERS,
+    Tape,
+    at_once,
+    history,
+    micro_operations,
+    one_after_another,
+    smallest,
+)
 from checkers.checker import Budget
 from checkers.formats import read_any
 from checkers.history import Event, MalformedHistory, Type
@@ -18,47 +28,6 @@ from checkers.transactions import judge_transactions
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.read import Model
 from checkers.verdict import Validity, Verdict
-
-# name: (transactions, whether they run all at once, the other anomalies that come with it)
-LISTS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
-    "G0": (("ax1 ay1", "ax2 ay2", "rx12 ry21"), True, set()),
-    "G1a": (("!ax1", "rx1"), True, set()),
-    "dirty-update": (("!ax1", "ax2", "rx12"), True, {"G1a"}),
-    "G1b": (("ax1 ax2", "rx1", "rx12"), True, {"G-single"}),
-    "G1c": (("ax1 ry1", "ay1 rx1"), True, set()),
-    "G-single": (("ax1 ay1", "rx1 ry", "ry1"), True, set()),
-    "G-nonadjacent": (("ax1", "rx1 ry", "ay1", "ry1 rx"), True, set()),
-    "G2-item": (("rx ay1", "ry ax1", "rx1 ry1"), True, set()),
-    "lost-update": (("ax1", "rx1 ax2", "rx1 ax3"), True, {"G2-item"}),
-    "internal": (("ax1", "rx1 ax2 rx1"), True, set()),
-    "future-read": (("rx1 ax1", "rx1"), True, set()),
-    "incompatible-order": (("ax1 ax2", "rx12", "rx2"), True, set()),
-    "duplicate-elements": (("ax1", "rx11"), True, set()),
-    "unwritten-read": (("ax1", "rx19"), True, set()),
-    "reordered-appends": (("ax1 ax2", "rx21"), True, {"G1b"}),
-    "G0-realtime": (("ax1", "ax2", "rx21"), False, set()),
-    "G1c-realtime": (("rx1", "ax1"), False, set()),
-    "G-single-realtime": (("ax1", "rx", "rx1"), False, set()),
-    "G-nonadjacent-realtime": (("+0ax1", "+1ry1 rx", "+2ay1", "-0", "+3ry", "-1", "-2", "-3"), False, set()),
-    "G2-item-realtime": (("+0ax1 ry", "+1ay1", "-1", "+2rx", "-2", "-0"), False, set()),
-}
-REGISTERS: dict[str, tuple[tuple[str, ...], bool, set[str]]] = {
-    "G1a": (("!wx1", "=x1"), True, set()),
-    "dirty-update": (("!wx1", "=x1 wx2"), True, {"G1a"}),
-    "G1b": (("wx1 wx2", "=x1"), True, set()),
-    "G1c": (("wx1 =y1", "wy1 =x1"), True, set()),
-    "G-single": (("wx1 wy1", "=x1 =y"), True, set()),
-    "G-nonadjacent": (("wx1", "=x1 =y", "wy1", "=y1 =x"), True, set()),
-    "G2-item": (("=x wy1", "=y wx1"), True, set()),
-    "lost-update": (("wx1", "=x1 wx2", "=x1 wx3"), True, {"G2-item"}),
-    "internal": (("wx1", "=x1 wx2 =x1"), True, set()),
-    "future-read": (("=x1 wx1",), True, set()),
-    "cyclic-versions": (("=x1 wx2", "=x2 wx1"), True, {"G1c"}),
-    "unwritten-read": (("wx1", "=x9"), True, set()),
-    "G-single-realtime": (("wx1", "=x"), False, set()),
-    "G1c-realtime": (("=x1", "wx1"), False, set()),
-    "G2-item-realtime": (("+0wx1 =y", "+1wy1", "-1", "+2=x", "-2", "-0"), False, set()),
-}
 
 
 def judge(events: list[Event], model: Model, **options: str) -> Verdict:
@@ -68,13 +37,9 @@ def judge(events: list[Event], model: Model, **options: str) -> Verdict:
 CASES = [("list-append", name) for name in LISTS] + [("rw-register", name) for name in REGISTERS]
 
 
-def case(model: Model, name: str) -> tuple[tuple[str, ...], bool, set[str]]:
-    return (LISTS if model == "list-append" else REGISTERS)[name]
-
-
 @pytest.mark.parametrize(("model", "name"), CASES)
 def test_the_smallest_history_of_each_anomaly(model: Model, name: str) -> None:
-    texts, together, others = case(model, name)
+    texts, together, others = smallest(model, name)
     verdict = judge(history(texts, together), model)
     assert verdict.validity is Validity.INVALID
     assert {name} <= set(verdict.details["anomalies"]) <= {name} | others
@@ -83,7 +48,7 @@ def test_the_smallest_history_of_each_anomaly(model: Model, name: str) -> None:
 
 @pytest.mark.parametrize(("model", "name"), CASES)
 def test_each_anomaly_is_found_in_a_long_history_without_any(model: Model, name: str) -> None:
-    texts, together, others = case(model, name)
+    texts, together, others = smallest(model, name)
     rng = Random(f"{model} {name}")
     clean = simulate(rng, model, "strict-serializable", transactions=400, processes=6, keys=4)
     assert judge(clean, model).validity is Validity.VALID
@@ -119,7 +84,7 @@ def test_each_edge_of_a_cycle_is_told_in_words() -> None:
 
 @pytest.mark.parametrize(("model", "name"), CASES)
 def test_facts_of_a_witness_are_what_pictures_are_drawn_from(model: Model, name: str) -> None:
-    texts, together, _ = case(model, name)
+    texts, together, _ = smallest(model, name)
     witness = next(w for w in judge(history(texts, together), model).witnesses if w.kind == name)
     told = witness.facts["transactions"]
     assert sorted(e["index"] for e in witness.events) == sorted(i for t in told.values() for i in t["events"])
@@ -272,18 +237,6 @@ def test_snapshot_isolation_without_serializability() -> None:
     verdict = judge(read_any(ELLE / "si-without-g-single.edn"), "list-append")
     assert "serializable" in verdict.details["ruled_out"]
     assert "snapshot-isolation" not in verdict.details["ruled_out"]
-
-
-def history(texts: tuple[str, ...], together: bool, first_process: int = 0) -> list[Event]:
-    """The transactions on keys of their own (x and y occur nowhere else)."""
-    tape = Tape()
-    if together:
-        return tape.at_once(*texts, first_process=first_process).events
-    if texts[0].startswith("+"):
-        return tape.script(*texts, first_process=first_process).events
-    for process, text in enumerate(texts, first_process):
-        tape.run(process, text)
-    return tape.events
 
 
 def spliced(clean: list[Event], at: int, injected: list[Event]) -> list[Event]:

@@ -11,8 +11,9 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_transactions import Tape, at_once, one_after_another, simulate
+from toy_transactions import simulate
 
+from bench.transaction_anomalies import Tape, at_once, one_after_another
 from checkers.catalog import BY_MODEL
 from checkers.checker import Budget, Part, RunFiles
 from checkers.columns import events_to_table

@@ -9,82 +9,9 @@ from itertools import chain, combinations, permutations
 from random import Random
 from typing import Any
 
+from bench.transaction_anomalies import MicroOperations, Tape
 from checkers.history import Event, Type
 from checkers.transactions.read import Model
-
-MicroOperations = list[list[Any]]
-
-
-def micro_operations(text: str) -> MicroOperations:
-    """`ax1 ry rx12 wz3`: append 1 to x, read y as nothing, read x as [1, 2], write 3 to z (one digit per value).
-
-    `=x1` reads 1 from the register x, `=x` reads nil.
-    """
-    parsed: MicroOperations = []
-    for word in text.split():
-        f, key, digits = word[0], word[1], word[2:]
-        if f == "r":
-            parsed.append(["r", key, [int(d) for d in digits]])
-        elif f == "=":
-            parsed.append(["r", key, int(digits) if digits else None])
-        else:
-            parsed.append(["append" if f == "a" else "w", key, int(digits)])
-    return parsed
-
-
-@dataclass
-class Tape:
-    """Events as they are recorded, index by index."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def record(self, process: int, type_: Type, told: MicroOperations) -> None:
-        index = len(self.events)
-        self.events.append(Event(index, index, process, type_, "txn", payload=json.dumps(told)))
-
-    def invoke(self, process: int, told: MicroOperations) -> None:
-        self.record(process, Type.INVOKE, [[f, k, None if f == "r" else v] for f, k, v in told])
-
-    def run(self, process: int, text: str, type_: Type = Type.OK) -> Tape:
-        """One transaction from invoke to completion, with nothing between."""
-        self.invoke(process, micro_operations(text))
-        self.record(process, type_, micro_operations(text))
-        return self
-
-    def at_once(self, *texts: str, first_process: int = 0) -> Tape:
-        """Transactions of as many processes, all at the same time.  `!` in front of a text: it fails, `?`: unknown."""
-        types = {"!": Type.FAIL, "?": Type.INFO}
-        told = [micro_operations(text.lstrip("!?")) for text in texts]
-        for process, each in enumerate(told, first_process):
-            self.invoke(process, each)
-        for process, (text, each) in enumerate(zip(texts, told, strict=True), first_process):
-            self.record(process, types.get(text[0], Type.OK), each)
-        return self
-
-    def script(self, *lines: str, first_process: int = 0) -> Tape:
-        """`+0ax1` begins a transaction of process 0, `-0` ends it."""
-        running: dict[int, MicroOperations] = {}
-        for line in lines:
-            process = first_process + int(line[1])
-            if line[0] == "+":
-                running[process] = micro_operations(line[2:])
-                self.invoke(process, running[process])
-            else:
-                self.record(process, Type.OK, running.pop(process))
-        return self
-
-
-def at_once(*texts: str) -> list[Event]:
-    return Tape().at_once(*texts).events
-
-
-def one_after_another(*texts: str) -> list[Event]:
-    """Each transaction by a process of its own."""
-    tape = Tape()
-    for process, text in enumerate(texts):
-        tape.run(process, text)
-    return tape.events
-
 
 # Simulated databases
 
