@@ -293,7 +293,10 @@ def _steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before
         out.append(f"Process {op.process}: {say(op)}; {legal}.")
     if bad is not None:
         op, holds = ops[bad], value(order.states[-1]) if order.steps else before
-        out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. No legal place is left.")
+        end = "No legal place is left."
+        if not order.steps and len(ops) > 1:
+            end = "Nor does it fit after any of the others: no legal place is left."
+        out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. {end}")
     return out
 
 

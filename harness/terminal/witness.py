@@ -132,7 +132,9 @@ def _in_order(ops: Sequence[WindowOp], order: Order, names: Mapping[str, str], b
         return f"A legal order: {chain}."
     stuck = names.get(str(ops[bad].invoke)) or say(ops[bad])
     if not order.steps:
-        return f"Nothing legal can come first, and {stuck} must."
+        if len(ops) == 1:
+            return f"{stuck} does not fit."
+        return f"{stuck} fits nowhere: neither at once nor after any of the others."
     return f"The longest legal order: {chain}; then {stuck} has no place."
 
 
