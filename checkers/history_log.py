@@ -118,11 +118,10 @@ def _judge_log(part: Part, budget: Budget) -> LogFinding:
         complete = copy["when"] == "final" and _caught_up(log, top)
         caught_up += complete
         found = _clashes(writes, which[ours], numbers(entries, "offset")[ours], complete, twice)
-        for kind, indexes, offsets in found:
-            counts[kind] = counts.get(kind, 0) + 1
-            if not any(c.kind == kind and c.copy == copy["copy"] for c in clashes):
-                invoked = tuple(int(writes.invoked[i]) for i in indexes)
-                clashes.append(Clash(kind, part.params["node"], copy["copy"], invoked, offsets))
+        for kind, count, indexes, offsets in found:
+            counts[kind] = counts.get(kind, 0) + count
+            invoked = tuple(int(writes.invoked[i]) for i in indexes)
+            clashes.append(Clash(kind, part.params["node"], copy["copy"], invoked, offsets))
     acknowledged = int(np.count_nonzero(writes.outcome == Type.OK))
     return LogFinding(
         tuple(clashes), tuple(counts.items()), caught_up, len(part.params["copies"]), acknowledged, repeated
@@ -155,11 +154,11 @@ def _largest_marks(traces: Sequence[str], until: dict[str, int]) -> Marks:
     return Marks(offset, hashes, known.astype(np.bool_), epoch)
 
 
-Found = tuple[str, tuple[int, ...], tuple[int, ...]]
+Found = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 
 
 def _clashes(writes: Writes, which: Int64, offsets: Int64, complete: bool, repeated: Int64) -> list[Found]:
-    """(kind, writes, offsets) of everything in which one log disagrees with the history.
+    """Of each kind in which one log disagrees with the history: (kind, how often, writes and offsets of the first).
 
     which: the write of each entry, in offset order.  complete: the log has caught up.
     """
@@ -168,17 +167,18 @@ def _clashes(writes: Writes, which: Int64, offsets: Int64, complete: bool, repea
     if complete:
         acknowledged = writes.outcome == Type.OK
         acknowledged[repeated] = False
-        found += [(MISSING, (i,), ()) for i in np.flatnonzero(acknowledged & (times == 0)).tolist()]
+        missing = np.flatnonzero(acknowledged & (times == 0))
+        found += [(MISSING, len(missing), (i,), ()) for i in missing[:1].tolist()]
     failed = np.flatnonzero(writes.outcome[which] == Type.FAIL)
-    found += [(FAILED, (int(which[i]),), (int(offsets[i]),)) for i in failed.tolist()]
-    for i in np.flatnonzero(times > 1).tolist():
-        found.append((TWICE, (i,), tuple(offsets[which == i].tolist())))
+    found += [(FAILED, len(failed), (int(which[i]),), (int(offsets[i]),)) for i in failed[:1].tolist()]
+    twice = np.flatnonzero(times > 1)
+    found += [(TWICE, len(twice), (i,), tuple(offsets[which == i].tolist())) for i in twice[:1].tolist()]
     _, first = np.unique(which, return_index=True)
     first.sort()
     once, at = which[first], offsets[first]
     disorder = out_of_order(writes.invoked[once], writes.completed[once])
     if disorder is not None:
-        found.append((DISORDER, tuple(int(once[i]) for i in disorder), tuple(int(at[i]) for i in disorder)))
+        found.append((DISORDER, 1, tuple(int(once[i]) for i in disorder), tuple(int(at[i]) for i in disorder)))
     return found
 
 

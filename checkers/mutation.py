@@ -185,6 +185,13 @@ def leader_of_an_epoch_another_led(evidence: Evidence, rng: Random) -> Row | Non
     return leader
 
 
+def leader_that_began_with_nothing(evidence: Evidence, rng: Random) -> Row | None:
+    """A leader said to have had an empty log when it took office, though something was committed in an epoch before."""
+    marks = [r["epoch"] for r in evidence.traced("high-watermark") if r["offset"]]
+    later = [r for r in evidence.traced("role") if r["role"] == "leader" and marks and r["epoch"] > min(marks)]
+    return _changed(rng, (r for r in later if r["offset"]), offset=0)
+
+
 def vote_quorum_state_does_not_hold(evidence: Evidence, rng: Random) -> Row | None:
     last = max((row["copy"] for row in evidence.copies), default=-1)
     held = {(c["node"], c["quorum_epoch"]) for c in evidence.copies if c["copy"] == last and c["voted_for"]}
@@ -203,6 +210,7 @@ MUTATIONS: dict[str, Mutate] = {
         mark_over_another_prefix,
         another_state_at_a_shared_offset,
         leader_of_an_epoch_another_led,
+        leader_that_began_with_nothing,
         vote_quorum_state_does_not_hold,
     )
 }

@@ -27,12 +27,11 @@ WITNESSES_PER_PART = 100
 
 @dataclass(frozen=True, slots=True)
 class TraceFinding:
-    """witnesses: violations inside the part.  counts: what it looked at.  rows: for `combine` to join.
+    """witnesses: violations inside the part.  counts: what it looked at.
     unknown: why the part could not be judged, "" if it was."""
 
     witnesses: tuple[Witness, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
     unknown: str = ""
 
 
