@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from checkers.history import MalformedHistory
 from checkers.kernels.numbering import number_keys
-from checkers.kernels.operations import MISMATCH, NIL, Int8, Int32, Int64, Operations
+from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Int8, Int32, Int64, Operations
 from checkers.kernels.stored import make_ready
 
 BARE = pa.schema(
@@ -179,7 +179,9 @@ def read_key(bucket: Bucket, k: int) -> Operations:
     """All that is known of one key: values, and rows of the history.  Raises as `read_operations`."""
     table = _read(bucket, k, k + 1, _SCHEMA.names)
     ops = _ready(bucket, k, k + 1, table)
-    kept = np.ones(len(table), bool) if bucket.mismatch_observed else _column(table, "kind") != MISMATCH
+    kept = np.ones(len(table), bool)
+    if bucket.unfit[k] == HAS_MISMATCH and not bucket.mismatch_observed:
+        kept = _column(table, "kind") != MISMATCH
     a, b = (np.asarray(table.column(n).combine_chunks().fill_null(NIL))[kept] for n in ("value", "value2"))
     return ops._replace(a=a, b=b, invoked=_column(table, "invoked")[kept], completed=_column(table, "completed")[kept])
 
