@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.report.load import ReportData, mapping, natural, number
 from harness.report.words import checksum_words, shorten
@@ -76,6 +77,88 @@ class Ballots:
     leaders: list[str]
     rows: list[Ballot]
     need: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReach:
+    """How far one node's log reached.  end: log end; durable: how far of it was on disk; shares of the drawn span."""
+
+    node: str
+    role: str
+    end: int
+    durable: int
+    end_share: float
+    durable_share: float
+    covers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What was called committed, and how far every log reached at that moment.  base: where the bars begin."""
+
+    committed_below: int
+    mark_share: float
+    base: int
+    time_ns: int
+    nodes: list[NodeReach]
+
+
+def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Reach | None:
+    """How far each log reached when the last trace row of the witness was written; None if it is about no mark.
+
+    By the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
+    """
+    mark = number(facts.get("committed_below"), -1)
+    times = [number(r.get("time_ns"), -1) for r in rows]
+    if mark < 0 or not times or max(times) < 0 or not data.traces:
+        return None
+    until = max(times)
+    ends = {node: found for node, table in data.traces.items() if (found := _ends(table, until)) is not None}
+    if not ends:
+        return None
+    most = max(mark, *(end for end, _, _ in ends.values()))
+    base = max(0, min(mark, *(durable for _, durable, _ in ends.values())) - 4)
+    span = max(1, most - base)
+    return Reach(
+        committed_below=mark,
+        mark_share=round(100 * (mark - base) / span, 1),
+        base=base,
+        time_ns=until,
+        nodes=[
+            NodeReach(
+                node=shorten(node, 24),
+                role=role,
+                end=end,
+                durable=durable,
+                end_share=round(100 * max(0, end - base) / span, 1),
+                durable_share=round(100 * max(0, durable - base) / span, 1),
+                covers=durable >= mark,
+            )
+            for node, (end, durable, role) in sorted(ends.items(), key=lambda n: natural(n[0]))
+        ],
+    )
+
+
+def _ends(table: pa.Table, until_ns: int) -> tuple[int, int, str] | None:
+    """(log end, durable end, role) of one node as its trace tells them up to a time; None if it tells nothing."""
+    said = table.filter(pc.less_equal(table["time_ns"], until_ns)).select(["event", "offset", "role"])
+    end = durable = -1
+    role = ""
+    for row in said.to_pylist():
+        offset = number(row["offset"], -1)
+        match row["event"]:
+            case "start":
+                end = durable = offset
+                role = ""
+            case "append":
+                end = offset
+            case "flush":
+                durable = offset
+            case "truncate":
+                end, durable = offset, min(durable, offset)
+            case "role":
+                role = shorten(str(row["role"] or ""), 24)
+    return (end, min(durable, end) if durable >= 0 else end, role) if end >= 0 else None
 
 
 def log_table(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> LogTable | None:

@@ -16,7 +16,7 @@ from checkers.judge_events import ONLY_OBJECT
 from harness.report import divergence, picture
 from harness.report.background import background
 from harness.report.cycle import Cycle, Transaction, cycle_of, transactions_of
-from harness.report.divergence import Ballots, LogTable
+from harness.report.divergence import Ballots, LogTable, Reach
 from harness.report.faults import FaultView
 from harness.report.legal import FOREVER, Order, WindowOp
 from harness.report.load import ReportData, mapping, number, sequence
@@ -79,6 +79,7 @@ class FindingView:
     expected: list[str]
     log_table: LogTable | None
     ballots: list[Ballots]
+    reach: Reach | None
     trace_rows: list[Mapping[str, Any]]
     other_rows: list[RowTable]
     cycle: Cycle | None
@@ -92,8 +93,8 @@ class FindingView:
 
     @property
     def hashes(self) -> bool:
-        """Whether it is about hashes: of prefixes of logs, or of applied states."""
-        return any(isinstance(r.get("hash"), int) for r in self.trace_rows)
+        """Whether hashes are compared: of prefixes of logs, or of applied states."""
+        return sum(isinstance(r.get("hash"), int) for r in self.trace_rows) > 1
 
     @property
     def span(self) -> tuple[float, float]:
@@ -181,6 +182,7 @@ def _view(
         expected=expected,
         log_table=divergence.log_table(data, log_rows),
         ballots=divergence.ballots(data, trace_rows),
+        reach=divergence.reach(data, facts, trace_rows) if not log_rows else None,
         trace_rows=[*trace_rows, *kept_rows][:MOST_DRAWN],
         other_rows=_message_logs(drawn, letters)
         + _other_rows([r for r in rows if r.get("table") not in ("log", "trace", "copies")]),
