@@ -78,7 +78,8 @@ class Conductor:
         self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
         if spec.online:
             names = [checker.name for checker in checkers_for(spec, self.subject.declares)]
-            self.online = Online(run.root / "history.arrows", names, self.recorder.now_ns, self._violated)
+            stream, clock = run.root / "history.arrows", self.recorder.now_ns
+            self.online = Online(stream, names, clock, self._violated, progress.say)
             self.outcome.online = self.online.told
 
     async def run(self) -> None:

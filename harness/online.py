@@ -66,12 +66,14 @@ class Online:
         checkers: Collection[str],
         now_ns: Callable[[], int],
         found: Callable[[Sequence[Finding], int], Awaitable[None]],
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.told = Told()
         self._stream = stream
         self._checkers = frozenset(checkers)
         self._now_ns = now_ns
         self._found = found
+        self._say = say
         self._batches: list[pa.RecordBatch] = []
         self._lives: Mapping[str, Live] = {}
         self._copies: list[Collected] = []
@@ -110,6 +112,7 @@ class Online:
             findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
         except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
             self.told.failure = in_words(problem)
+            self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.told.failure})")
             return
         if findings:
             time_ns = self._now_ns()

@@ -35,7 +35,8 @@ class Written:
     def __init__(self, folder: Path, checkers: tuple[str, ...] = CHECKERS) -> None:
         self.found: list[Finding] = []
         stream = folder / "history.arrows"
-        self.online = Online(stream, checkers, lambda: 7, self.told)
+        self.said: list[str] = []
+        self.online = Online(stream, checkers, lambda: 7, self.told, self.said.append)
         self.recorder = Recorder(stream, self.online.hand_over)
 
     async def told(self, findings: Sequence[Finding], time_ns: int) -> None:
@@ -127,6 +128,7 @@ async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -
     await asyncio.sleep(0.3)
     assert run.online.told.failure == "UnreadableRow: line 3 is no row"
     assert not watching.done(), "a duty that ends would end the run"
+    assert len(run.said) == 1 and "line 3 is no row" in run.said[0]
     watching.cancel()
 
 
