@@ -38,7 +38,6 @@ from checkers.kernels.transactions import (
     INFO,
     INTERMEDIATE_READ,
     INTERNAL,
-    LOST_UPDATE,
     OK,
     READ,
     REORDERED_APPENDS,
@@ -48,8 +47,10 @@ from checkers.kernels.transactions import (
     Edges,
     Findings,
     Transactions,
+    holds,
     index_writers,
     note,
+    note_update,
 )
 
 
@@ -160,7 +161,7 @@ def _look_at_list(
     for i in range(txns.list_first[row + 1] - start):
         value = txns.lists[start + i]
         element = base[key] + value
-        if value < 0 or element >= base[key + 1] or writer[element] < 0:
+        if not holds(base, writer, key, value):
             unusable[key] = 1
             note(found, UNWRITTEN_READ, t, row, i)
             continue
@@ -232,10 +233,10 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
         return
     value = txns.lists[end - 1]
     element = base[key] + value
-    if value < 0 or element >= base[key + 1]:
+    if not holds(base, versions.writer, key, value):
         return
     by = versions.writer[element]
-    if by >= 0 and by != t and not versions.final[element]:
+    if by != t and not versions.final[element]:
         note(found, INTERMEDIATE_READ, t, row, by)
 
 
@@ -325,7 +326,8 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
                     after[a], after_key[a] = t, key
                     a += 1
                 if touched[key] == t and update_row[key] >= 0:
-                    _note_update(txns, base, t, update_row[key], update_of, found)
+                    version = _version(txns, base, update_row[key])
+                    note_update(update_of, version, t, update_row[key], found)
                 update_row[key] = -1
                 touched[key] = t
                 continue
@@ -359,12 +361,8 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
 
 
 @inner_kernel
-def _note_update(txns: Transactions, base: Int64, t: int, row: int, update_of: Int32, found: Findings) -> None:
-    """Transaction t read a version in this row and appended to the key: nobody else may do so to the same version."""
+def _version(txns: Transactions, base: Int64, row: int) -> int:
+    """The version that a list is: that of its last element, or the empty one of its key; keys lie side by side."""
     key = txns.key[row]
     start, end = txns.list_first[row], txns.list_first[row + 1]
-    slot = base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1]
-    if update_of[slot] >= 0:
-        note(found, LOST_UPDATE, update_of[slot], t, row)
-    else:
-        update_of[slot] = t
+    return int(base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1])

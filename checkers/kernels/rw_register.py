@@ -33,7 +33,6 @@ from checkers.kernels.transactions import (
     INFO,
     INTERMEDIATE_READ,
     INTERNAL,
-    LOST_UPDATE,
     OK,
     READ,
     UNWRITTEN_READ,
@@ -42,8 +41,10 @@ from checkers.kernels.transactions import (
     Edges,
     Findings,
     Transactions,
+    holds,
     index_writers,
     note,
+    note_update,
 )
 
 
@@ -91,7 +92,7 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Register
                         note(found, INTERNAL, t, row, latest[key])
                 elif value >= 0:
                     element = base[key] + value
-                    if element >= base[key + 1] or writer[element] < 0:
+                    if not holds(base, writer, key, value):
                         note(found, UNWRITTEN_READ, t, row, 0)
                     else:
                         _check_read(txns, t, row, writer[element], final[element], happened, found)
@@ -150,7 +151,7 @@ def link(txns: Transactions, base: Int64, registers: Registers, found: Findings)
                 read[key] = -1
                 version = base[key] + value if value >= 0 else elements + key
                 if value >= 0:
-                    by = registers.writer[version] if version < base[key + 1] else -1
+                    by = registers.writer[version] if holds(base, registers.writer, key, value) else np.int32(-1)
                     if by < 0 or by == t or not registers.happened[by]:
                         continue
                     edges.source[n], edges.target[n] = by, t
@@ -179,10 +180,7 @@ def link(txns: Transactions, base: Int64, registers: Registers, found: Findings)
                 a += 1
                 if registers.final[base[key] + value]:
                     previous[base[key] + value] = version
-            if update_of[version] >= 0:
-                note(found, LOST_UPDATE, update_of[version], t, row)
-            else:
-                update_of[version] = t
+            note_update(update_of, version, t, row, found)
     _find_cyclic_versions(base, previous, found)
     orders = Orders(before[:b], before_version[:b], np.full(b, RW, np.int8), after[:a], after_version[:a])
     return Edges(edges.source[:n], edges.target[:n], edges.kind[:n]), orders

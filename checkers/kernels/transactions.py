@@ -139,3 +139,22 @@ def index_writers(txns: Transactions, base: Int64, unusable: Int8, found: Findin
                 final[latest[key]] = False
             latest[key] = element
     return writer, final
+
+
+@inner_kernel
+def note_update(update_of: Int32, version: int, t: int, row: int, found: Findings) -> None:
+    """Transaction t read a version and wrote the key after it: nobody else may do so to the same version.
+
+    update_of: per version, the transaction that did so first, or -1.  row: of t, where the key's name is found.
+    """
+    if update_of[version] >= 0:
+        note(found, LOST_UPDATE, update_of[version], t, row)
+    else:
+        update_of[version] = t
+
+
+@inner_kernel
+def holds(base: Int64, writer: Int32, key: int, value: int) -> bool:
+    """Whether anybody wrote this value to this key."""
+    element = base[key] + value
+    return bool(value >= 0 and element < base[key + 1] and writer[element] >= 0)

@@ -162,12 +162,11 @@ class _Search:
         for variant in anomalies.VARIANTS:
             inside = self._on_some_cycle(variant)
             for number, (name, own, kinds, rule) in enumerate(_CLASSES):
-                better = number < self._worst
-                if variant == anomalies.REALTIME:
-                    better |= (number == self._worst) & (self._length > READABLE)
-                chosen = np.flatnonzero(better & inside & (self._starts.kind & own != 0))
-                if len(chosen):
-                    left -= self._look_for(name + variant, number, chosen, kinds, rule, _BEYOND[variant], left)
+                possible = inside & (self._starts.kind & own != 0)
+                long = (number == self._worst) & (self._length > READABLE) & (variant == anomalies.REALTIME)
+                for chosen in (np.flatnonzero(possible & long), np.flatnonzero(possible & (number < self._worst))):
+                    if len(chosen):
+                        left -= self._look_for(name + variant, number, chosen, kinds, rule, _BEYOND[variant], left)
         told = set(anomalies.ruled_out(self._found))
         unfinished = dict.fromkeys(n for n in self._unfinished if not told >= set(anomalies.ruled_out([n])))
         by_rank = sorted(self._found.values(), key=lambda cycle: anomalies.WORST_FIRST.index(cycle.name))
@@ -193,10 +192,12 @@ class _Search:
             self._room(2 * states if beyond == REALTIME else states),
             max(steps_max, 0),
         )
-        hit = chosen[outcome == FOUND]
-        if len(hit):
+        known = self._length[chosen]
+        found = (outcome == FOUND) & ((self._worst[chosen] > number) | (lengths < known))
+        hit = chosen[found]
+        if len(hit) and walk.start in hit:
             self._worst[hit] = number
-            self._length[hit] = lengths[outcome == FOUND]
+            self._length[hit] = lengths[found]
             steps_found = _from_the_first(list(self._steps(walk)))
             times = len(np.unique(self._starts.edge[hit]))
             self._keep(NamedCycle(_named(steps_found, self._txns), steps_found, times))

@@ -74,6 +74,31 @@ def test_the_order_of_one_process_counts_as_process(model: Model) -> None:
     assert "process 7 ran" in verdict.witnesses[0].summary
 
 
+PROCESSES: dict[str, tuple[str, ...]] = {
+    "G0-process": ("+0ax1", "-0", "+0ax2", "-0", "+1rx21", "-1"),
+    "G1c-process": ("+0rx1", "-0", "+0ax1", "-0"),
+    "G-single-process": ("+0ax1", "-0", "+0rx", "-0", "+1rx1", "-1"),
+    "G-nonadjacent-process": ("+0ax1", "+1ry1 rx", "+2ay1", "-0", "+0ry", "-1", "-2", "-0"),
+    "G2-item-process": ("+1ax1 ry", "+0ay1", "-0", "+0rx", "-0", "-1"),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_each_class_by_the_order_of_a_process(name: str) -> None:
+    """Strict serializability is out, and so is every strong session; without sessions nothing is wrong."""
+    verdict = judge(Tape().script(*PROCESSES[name]).events, "list-append")
+    assert list(verdict.details["anomalies"]) == [name]
+    (witness,) = verdict.witnesses
+    assert [e["edge"] for e in witness.facts["cycle"]].count("process") == 1
+    assert all(model.startswith(("strong", "strict")) for model in witness.facts["rules_out"])
+    assert witness.facts["violates"][0].startswith("strong-session-")
+    apart, began = [], {}
+    for e in Tape().script(*PROCESSES[name]).events:
+        number = began.setdefault(e.process, e.index) if e.type is Type.INVOKE else began.pop(e.process)
+        apart.append(replace(e, process=number))
+    assert list(judge(apart, "list-append").details["anomalies"]) == [name.replace("process", "realtime")]
+
+
 def test_each_edge_of_a_cycle_is_told_in_words() -> None:
     (witness,) = judge(at_once("ax1 ay1", "rx1 ry", "ry1"), "list-append").witnesses
     assert "T1 appended 1 to x, which T2 read" in witness.summary
