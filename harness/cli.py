@@ -32,6 +32,23 @@ _EXPECTED = (WrongSpec, BadSchedule, BackendUnavailable, MalformedHistory, Broke
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow"}
 
 
+def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> str | None:
+    from checkers.spark.settings import problem_with
+
+    if master and (problem := problem_with(master)):
+        raise click.BadParameter(problem)
+    return master
+
+
+_spark_master = click.option(
+    "--spark-master",
+    metavar="URL",
+    default=None,
+    callback=_known_master,
+    help="Judge on this Spark cluster (docs/cluster.md) instead of inside the process.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def cli() -> None:
     """Krucible breaks a distributed system on purpose and says, with evidence, whether it kept its promises.
@@ -71,7 +88,7 @@ def cli() -> None:
     "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
 )
 @click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
-@click.option("--spark-master", default=None, help="Judge on this Spark master instead of inside the process.")
+@_spark_master
 def run(
     time_limit: float, rate: float, seed: int | None, results: Path, spark_master: str | None, **options: Any
 ) -> None:
@@ -94,7 +111,7 @@ def run(
 
 @cli.command()
 @click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--spark-master", default=None, help="Judge on this Spark master instead of inside the process.")
+@_spark_master
 @click.option("--in-process", is_flag=True, help="Judge without Spark (same verdict; for small runs).")
 def analyze(run_folder: Path, spark_master: str | None, in_process: bool) -> None:
     """Judge a stored run again, one whose harness was killed too."""

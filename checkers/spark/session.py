@@ -28,7 +28,15 @@ from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
 from checkers.spark.node import Node
-from checkers.spark.settings import LOCAL, Settings, await_master, cluster_settings, is_local, local_settings
+from checkers.spark.settings import (
+    LOCAL,
+    Settings,
+    await_master,
+    cluster_settings,
+    is_local,
+    local_settings,
+    problem_with,
+)
 from checkers.spark.shipping import Content, RemoteTask, Unreadable
 from checkers.tasks import Judged, Task, judge_task, named
 
@@ -171,14 +179,15 @@ class SparkJudge:
 
     def _start(self) -> None:
         try:
-            if not self._local:
-                await_master(self.master)
+            if problem := problem_with(self.master):
+                raise SparkUnavailable(problem)
+            await_master(self.master)
             self._context = self._new_context()
             self._nodes = self._await_nodes()
-        except SparkUnavailable as problem:
-            self._failure = str(problem)
-        except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that it is not there
-            self._failure = f"Spark did not start: {self._last_words(problem)}"
+        except SparkUnavailable as why:
+            self._failure = str(why)
+        except Exception as why:  # noqa: BLE001 - Spark raises anything; it all means that it is not there
+            self._failure = f"Spark did not start: {self._last_words(why)}"
         finally:
             self._ready.set()
 

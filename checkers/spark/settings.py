@@ -25,6 +25,7 @@ LOCAL = "local[*,4]"
 CONNECT_S_MAX = 5.0
 MASTER_PORT = 7077
 
+_STANDALONE = re.compile(r"\[?(?P<host>[\w.:-]+?)\]?:(?P<port>\d{1,5})")
 _ROOT = Path(__file__).resolve().parents[2]
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -35,6 +36,16 @@ class Settings:
 
     fixed: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def problem_with(master: str) -> str:
+    """Why no Spark can have this master, in one sentence; "" if one can."""
+    if re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+", master):
+        return ""
+    if master.startswith("spark://") and all(map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))):
+        return ""
+    forms = f"spark://host:{MASTER_PORT}, k8s://https://host:port, yarn or local[*,4]"
+    return f"{master!r} is no address of a Spark master; they look like {forms}"
 
 
 def is_local(master: str) -> bool:
@@ -66,7 +77,6 @@ def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundl
     if named := os.environ.get(MEMORY_VARIABLE):
         fixed[f"spark.executorEnv.{MEMORY_VARIABLE}"] = named
     defaults = {
-        "spark.driver.memory": "1g",
         "spark.executor.memory": "1g",
         "spark.executor.extraJavaOptions": _LIGHT,
         "spark.executor.heartbeatInterval": "2s",
@@ -106,18 +116,11 @@ def _of_every_master(master: str, java_options: Sequence[str]) -> dict[str, str]
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """(host, port) of a standalone cluster's masters; empty for any other kind.  Raises SparkUnavailable."""
+    """(host, port) of a standalone cluster's masters; empty for any other kind."""
     if not master.startswith("spark://"):
         return []
-    addresses = []
-    for one in master.removeprefix("spark://").split(","):
-        found = re.fullmatch(r"\[?([^\[\]/\s]+?)\]?(?::(\d{1,5}))?", one)
-        if found is None:
-            raise SparkUnavailable(
-                f"{master} is no address of a Spark master; they look like spark://host:{MASTER_PORT}"
-            )
-        addresses.append((found[1], int(found[2] or MASTER_PORT)))
-    return addresses
+    found = map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))
+    return [(one["host"], int(one["port"])) for one in found if one is not None]
 
 
 def _address_towards(master: str) -> str | None:
