@@ -140,7 +140,7 @@ class SparkJudge:
             return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
         with _Cluster(self._context, self._answers) as nodes:
             judged, sent_bytes = shipping.judge_on_nodes(tasks, nodes, lambda done: say(done, len(tasks)))
-        self._sent_bytes += sent_bytes
+        self._sent_bytes = sent_bytes
         return judged
 
     def _answers(

@@ -179,3 +179,20 @@ def test_nodes_without_numba_are_named_and_the_run_is_judged(
         results = driver.judge(run.root).results()
     assert re.search(r"in process \(the workers on .* cannot judge: ModuleNotFoundError", results["judged_by"])
     assert comparable(results) == in_process
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_nodes_with_another_processor_compile_once_and_say_the_same(
+    run: RunFiles, in_process: dict[str, Any], tmp_path: Path
+) -> None:
+    other = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with Cluster(tmp_path / "cluster", workers=1, **other) as cluster:
+        said = []
+        for _ in range(2):
+            with Driver(cluster.master, tmp_path) as driver:
+                results = driver.judge(run.root).results()
+            assert comparable(results) == in_process
+            said.append(results["judged_by"])
+    assert re.search(r"compiled \d+ kernels anew \(\d+ s\)", said[0])
+    assert "compiled" not in said[1]
