@@ -9,15 +9,19 @@ folder of the worker's own, which is gone after the task.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from checkers.checker import Part
 from checkers.tasks import Judged, Task, judge_task, named
+
+T = TypeVar("T")
 
 IN_ALL_BYTES_MAX = 256 << 20
 """What is sent to each node for one judging.  A larger run has to lie on a disk that the nodes share."""
@@ -159,14 +163,13 @@ def mark_of(path: str) -> Mark | None:
 def _judge_contents(remote: RemoteTask, contents: Mapping[str, Content]) -> Judged:
     try:
         with tempfile.TemporaryDirectory(prefix="krucible-sent-", dir=_spark_folder()) as folder:
-            moved = {path: _under(folder, path) for path in files_of(remote.task.part)}
+            there = {path: _under(folder, path) for path in files_of(remote.task.part)}
             for path in remote.marks:
-                Path(moved[path]).parent.mkdir(parents=True, exist_ok=True)
-                Path(moved[path]).write_bytes(contents[path].value)
-            judged = judge_task(replace(remote.task, part=_moved(remote.task.part, moved)))
-            for path, there in moved.items():
-                judged = replace(judged, failure=judged.failure.replace(there, path))
-            return judged
+                Path(there[path]).parent.mkdir(parents=True, exist_ok=True)
+                Path(there[path]).write_bytes(contents[path].value)
+            part = _with_strings(remote.task.part, lambda text: there.get(text, text))
+            judged = judge_task(replace(remote.task, part=part))
+            return _with_strings(judged, lambda text: _home(text, folder, there))
     except OSError as problem:
         return Judged(None, f"the files sent to a worker could not be laid out there: {problem}", 0.0)
 
@@ -183,8 +186,31 @@ def _spark_folder() -> str | None:
     return None
 
 
-def _moved(part: Part, moved: Mapping[str, str]) -> Part:
-    return Part(tuple(moved[path] for path in part.paths), _replaced(part.params, moved))
+def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
+    """A text in which files are called again what the driver calls them."""
+    if folder in text:
+        for path, moved in there.items():
+            text = text.replace(moved, path)
+    return text
+
+
+def _with_strings(value: T, changed: Callable[[str], str]) -> T:
+    """A copy of anything that can be pickled, however it is nested, with its strings changed."""
+
+    class Changing(pickle.Pickler):
+        def persistent_id(self, inner: object) -> str | None:
+            if type(inner) is not str or (new := changed(inner)) == inner:
+                return None
+            return new
+
+    class Changed(pickle.Unpickler):
+        def persistent_load(self, new: str) -> str:
+            return new
+
+    written = io.BytesIO()
+    Changing(written, pickle.HIGHEST_PROTOCOL).dump(value)
+    copy: T = Changed(io.BytesIO(written.getvalue())).load()
+    return copy
 
 
 def _parquet_in(value: Any) -> Iterator[str]:
@@ -197,17 +223,3 @@ def _parquet_in(value: Any) -> Iterator[str]:
         case list() | tuple():
             for inner in value:
                 yield from _parquet_in(inner)
-
-
-def _replaced(value: Any, moved: Mapping[str, str]) -> Any:
-    match value:
-        case str():
-            return moved.get(value, value)
-        case dict():
-            return {key: _replaced(inner, moved) for key, inner in value.items()}
-        case list():
-            return [_replaced(inner, moved) for inner in value]
-        case tuple():
-            changed = [_replaced(inner, moved) for inner in value]
-            return value._make(changed) if hasattr(value, "_make") else tuple(changed)  # a NamedTuple stays one
-    return value

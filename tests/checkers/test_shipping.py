@@ -75,10 +75,10 @@ class Slices(NamedTuple):
 
 
 def reads_all(part: Part, budget: Budget) -> list[Any]:
-    """What stands in every file a part names, wherever it names it."""
+    """What stands in every file a part names, wherever it names it; and under which path."""
     named: list[Slices] = part.params["slices"]
     paths = [*part.paths, part.params["nested"]["log"], *(one.path for one in named)]
-    return [(Path(path).name, Path(path).read_text()) for path in paths] + [one.first for one in named]
+    return [(path, f"read from {path}", Path(path).read_text()) for path in paths] + [one.first for one in named]
 
 
 def part_of(folder: Path, text: str = "text", count: int = 3) -> Part:
