@@ -45,6 +45,15 @@ QUIET_S = 2.0
 """Whoever waits longer than this at a terminal is told how far it is."""
 
 
+_REPORT = click.option(
+    "--report",
+    "report_to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Write an HTML page of all of them, with every witness drawn: one file that needs no network.",
+)
+
+
 @click.command()
 @click.option(
     "--model",
@@ -54,13 +63,7 @@ QUIET_S = 2.0
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words (docs/check.md).")
 @click.option("--explain", is_flag=True, help="Below the line of an invalid file, draw what is wrong with it.")
-@click.option(
-    "--report",
-    "report_to",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="Write an HTML page of all files, with every witness drawn: one file that needs no network.",
-)
+@_REPORT
 @click.option("--keyed", is_flag=True, help="In EDN and logs a value [k v] is a key and its value.")
 @click.option(
     "--failed-cas",
@@ -133,8 +136,7 @@ def check(
     ask = Ask(model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow, model))
     default = Budget()
     budget = Budget(steps or default.steps, size_bytes or default.size_bytes)
-    if report_to is not None and not report_to.resolve().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
+    _must_have_a_folder(report_to)
     waiting = _Waiting(len(files))
     if spark_master is None:
         judged = _in_process(files, ask, budget)
@@ -146,8 +148,9 @@ def check(
 @click.command(name="check-logs")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words.")
 @click.option("--explain", is_flag=True, help="Below the line of an invalid folder, draw what is wrong with it.")
+@_REPORT
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-def check_logs(as_json: bool, explain: bool, folders: tuple[Path, ...]) -> None:
+def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tuple[Path, ...]) -> None:
     """Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.
 
     Asks whether any two logs agree wherever they share an epoch, and whether each is in order in itself.
@@ -161,7 +164,14 @@ def check_logs(as_json: bool, explain: bool, folders: tuple[Path, ...]) -> None:
                 patience.done()
                 yield each
 
-    _show(judged(), as_json, explain, None, "logs")
+    _must_have_a_folder(report_to)
+    _show(judged(), as_json, explain, report_to, "logs")
+
+
+def _must_have_a_folder(report_to: Path | None) -> None:
+    """Better said before hours of judging.  Raises click.BadParameter."""
+    if report_to is not None and not report_to.resolve().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
 
 
 def judge_file(path: Path, ask: Ask, budget: Budget) -> Judged:

@@ -33,6 +33,25 @@ KIND_NAMES: dict[int, str] = {
     kinds.INT_SEND_SKIP: "int-send-skip",
 }
 
+RIGHT: dict[str, str] = {
+    "unsent-read": "nothing but what somebody sent",
+    "G1a": "nothing of a send that failed",
+    "lost-write": "that what was acknowledged is polled before anything that stands behind it",
+    "inconsistent-offsets": "one value at each offset, for ever",
+    "duplicate": "one offset for what was sent once",
+    "precommitted-read": "that a transaction polls its own messages after it committed, if at all",
+    "int-poll-skip": "the messages of a log one after another, none left out",
+    "int-nonmonotonic-poll": "the messages of a log in the order of their offsets",
+    "poll-skip": "that a consumer goes on where it had stopped",
+    "nonmonotonic-poll": "that a consumer goes on behind where it had stopped",
+    "nonmonotonic-send": "that what a process sends later stands at a later offset",
+    "unseen": "that somebody polls in the end what was acknowledged",
+    "int-nonmonotonic-send": "that what a transaction sends later stands at a later offset",
+    "int-send-skip": "the messages of a transaction one after another",
+}
+"""What should have been, per anomaly; of a cycle the same can be said of all."""
+
+_CYCLE_RIGHT = "an order in which each comes after all that it depends on; there is none"
 _SHOWN_MAX = 5
 
 
@@ -78,7 +97,8 @@ def witness(
     events = {e.index: e for o in operations for e in history.events(o)}
     rows = [{c: getattr(e, c) for c in Event.__slots__} | {"type": int(e.type)} for e in events.values()]
     in_order = tuple(sorted(rows, key=lambda row: row["index"]))
-    return Witness(name, f"{name}: {words}", in_order, facts={"why": [words]} if facts is None else facts)
+    told = {"why": [words]} if facts is None else facts
+    return Witness(name, f"{name}: {words}", in_order, facts={**told, "expected": RIGHT.get(name, _CYCLE_RIGHT)})
 
 
 Told = tuple[str, list[int]]

@@ -5,6 +5,7 @@ There is no run behind it, so there is no timeline and no fault to show; the fin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,15 @@ _SCRIPTS = ("page.js", "proof.js", "check.js")
 FINDINGS_MOST = 60
 """Witnesses that are drawn; beyond them only the first of each file, up to as many again."""
 
+LOGS = "logs"
+"""The `model` of what `check-logs` judged."""
+
 _QUESTIONS = {
     "list-append": "Could transactions have given these answers and have been as isolated as was asked for?",
     "rw-register": "Could transactions have given these answers and have been as isolated as was asked for?",
     "kafka": "Did every log keep what was sent to it, in one order, and show it so to whoever polled?",
     "unique-ids": "Was no id handed out twice?",
-    "logs": "Do the logs of the nodes agree wherever they share an epoch?",
+    LOGS: "Do the logs of the nodes agree wherever they share an epoch?",
 }
 _QUESTION = "Is there one order of all operations that respects real time and explains every answer?"
 
@@ -46,7 +50,7 @@ class FileRow:
 def render_check(judged: Sequence[Judged], model: str, out: Path) -> Path:
     """Write the page of these files to `out` and return it.  Raises OSError."""
     found, left_out = _findings(judged)
-    title, below = _head(judged)
+    title, below = _head(judged, ("folder", "folders") if model == LOGS else ("history", "histories"))
     overall = combine(j.verdict.validity for j in judged)
     script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in _SCRIPTS) + "\n})();"
     page = environment().get_template("check.html.j2").render(
@@ -54,6 +58,7 @@ def render_check(judged: Sequence[Judged], model: str, out: Path) -> Path:
         below=below,
         mark=_mark(overall),
         model=words.shorten(model, 80),
+        what="logs of nodes" if model == LOGS else "histories",
         question=_QUESTIONS.get(model, _QUESTION),
         files=[_row(j, str(i), found) for i, j in enumerate(judged)],
         findings=found,
@@ -78,17 +83,17 @@ def _findings(judged: Sequence[Judged]) -> tuple[list[witness.FindingView], int]
             entry = each.verdict.to_json()
             checkers[str(place)] = {**entry, "title": each.file, "witness": entry["witness"][:most]}
     data = ReportData(
-        folder=Path(), test={}, results={"checkers": checkers}, outcome={}, faults=[], operations=operations.none(),
-        traces={}, copies=[], event_count=0,
+        folder=Path(os.devnull), test={}, results={"checkers": checkers}, outcome={}, faults=[],
+        operations=operations.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     found = witness.views(data, [], [])
     return found, every - len(found)
 
 
-def _head(judged: Sequence[Judged]) -> tuple[str, list[str]]:
+def _head(judged: Sequence[Judged], nouns: tuple[str, str]) -> tuple[str, list[str]]:
     """The verdict over all files in one sentence, and what else must be said."""
     counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
-    total = words.plural(len(judged), "history").replace("historys", "histories")
+    total = f"{len(judged):,} {nouns[len(judged) != 1]}"
     bad, unknown = counts[Validity.INVALID], counts[Validity.UNKNOWN]
     below = []
     broken = sum(bool(j.error) for j in judged)

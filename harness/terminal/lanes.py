@@ -52,7 +52,8 @@ def draw_lanes(ops: Sequence[WindowOp], letters: Mapping[str, str], bad: int | N
         line = Text(f"{_INDENT}{f'p{process}':<{gutter - len(_INDENT)}}")
         for i, op in enumerate(ops):
             if op.process == process:
-                _bar(line, op, labels[i], columns, gutter, room, i == bad)
+                span = gutter + columns[i, True], gutter + columns.get((i, False), room - 1)
+                _bar(line, op, labels[i], span, i == bad)
         lines.append(line)
     return Lanes(lines, labels is not short)
 
@@ -71,48 +72,45 @@ def legend(ops: Sequence[WindowOp], bad: int | None) -> str:
     return "   ".join(shapes)
 
 
-def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[int, int] | None:
-    """Column of every event by its history index, each right of those before it; None if the room does not do."""
-    events = sorted({op.invoke: (i, True) for i, op in enumerate(ops)} | _completions(ops), key=lambda e: e)
-    by_index = {op.invoke: (i, True) for i, op in enumerate(ops)} | _completions(ops)
-    column: dict[int, int] = {}
+_Columns = Mapping[tuple[int, bool], int]
+"""(place of the operation, whether it is its call) -> column."""
+
+
+def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[tuple[int, bool], int] | None:
+    """Column of every event, each right of those before it in the history; None if the room does not do."""
+    events = [(op.invoke, 0, i) for i, op in enumerate(ops)]
+    events += [(op.complete, 1, i) for i, op in enumerate(ops) if op.complete < FOREVER]
+    column: dict[tuple[int, bool], int] = {}
     free: dict[int, int] = {}
     at = -1
-    for index in events:
-        i, begins = by_index[index]
-        op = ops[i]
-        least = free.get(op.process, 0) if begins else column[op.invoke] + len(labels[i]) + 3
+    for _, ends, i in sorted(events):
+        least = column[i, True] + len(labels[i]) + 3 if ends else free.get(ops[i].process, 0)
         at = max(at + 1, least)
-        column[index] = at
-        if not begins:
-            free[op.process] = at + 3
-    ends = [column[op.invoke] + len(labels[i]) + 5 for i, op in enumerate(ops) if op.complete >= FOREVER]
-    needed = max([at + 1, *ends])
+        column[i, not ends] = at
+        if ends:
+            free[ops[i].process] = at + 3
+    open_ends = [column[i, True] + len(labels[i]) + 5 for i, op in enumerate(ops) if op.complete >= FOREVER]
+    needed = max([at + 1, *open_ends])
     if needed > room:
         return None
     stretch = min(_STRETCH_MOST, (room - (needed - at)) / at) if at > 0 else 1.0
-    return {index: round(x * max(1.0, stretch)) for index, x in column.items()}
+    return {event: round(x * max(1.0, stretch)) for event, x in column.items()}
 
 
-def _completions(ops: Sequence[WindowOp]) -> dict[int, tuple[int, bool]]:
-    return {op.complete: (i, False) for i, op in enumerate(ops) if op.complete < FOREVER}
-
-
-def _ruler(ops: Sequence[WindowOp], columns: Mapping[int, int], gutter: int) -> Text:
+def _ruler(ops: Sequence[WindowOp], columns: _Columns, gutter: int) -> Text:
     """The indices of the history above the events, as many as have room."""
     line = f"{_INDENT}{'index':<{gutter - len(_INDENT)}}"
-    for index in sorted(columns):
-        at = gutter + columns[index]
+    for (i, begins), column in sorted(columns.items(), key=lambda event: event[1]):
+        at = gutter + column
         if at >= len(line) + (1 if line[-1] != " " else 0):
-            line = f"{line:<{at}}{index}"
+            line = f"{line:<{at}}{ops[i].invoke if begins else ops[i].complete}"
     return Text(line, style="dim")
 
 
-def _bar(line: Text, op: WindowOp, label: str, columns: Mapping[int, int], gutter: int, room: int, bad: bool) -> None:
-    """Append one bar to its lane."""
-    start = gutter + columns[op.invoke]
+def _bar(line: Text, op: WindowOp, label: str, span: tuple[int, int], bad: bool) -> None:
+    """Append one bar to its lane; span: columns of its first and last character."""
+    start, end = span
     open_end = op.complete >= FOREVER
-    end = gutter + (room - 1 if open_end else columns[op.complete])
     line.append(" " * (start - len(line)))
     fill = "═" if bad else "┄" if op.type is Type.FAIL else "─"
     inner = f"{fill}{label}".ljust(end - start - 1, fill)

@@ -69,7 +69,8 @@ def draw_witness(
         parts += _message_logs(ops, letters_of(ops, facts), plain)
         drawn_operations = True
     parts += _rows(rows, plain)
-    why = [str(w) for w in _sentences(facts.get("why"))]
+    summary = str(witness.get("summary") or "")  # stands above the drawing
+    why = [str(w) for w in _sentences(facts.get("why")) if str(w).rstrip(".") not in summary]
     if cycle:
         why = []  # the edges say it
     elif "model" in facts and drawn_operations:  # the bars say what each operation did

@@ -109,3 +109,17 @@ def test_long_logs_over_many_row_groups_and_how_far_it_is(tmp_path: Path, monkey
 def test_what_takes_no_time_is_done_in_silence(tmp_path: Path) -> None:
     data_directory(tmp_path / "n1", log_of((1, 7)))
     assert check_logs(tmp_path).stderr == ""
+
+
+def test_entries_that_differ_are_drawn_side_by_side_at_the_terminal_and_on_a_page(tmp_path: Path) -> None:
+    data_directory(tmp_path / "n1", log_of((1, 7), (1, 8), (2, 9)))
+    data_directory(tmp_path / "n2", log_of((1, 7), (1, 5), (2, 9)))
+    result = check_logs("--explain", "--report", tmp_path / "page.html", tmp_path)
+    lines = result.stdout.splitlines()
+    [differs] = [line for line in lines if "≠" in line]
+    assert differs.split()[0] == "2"
+    assert differs.count("≠ epoch 1") == 2
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("differs") > 1
+    assert "Folders" in page
+    assert "k0 = 5" in page

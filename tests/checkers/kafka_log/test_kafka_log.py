@@ -11,6 +11,9 @@ from toy_kafka import Tape, simulate
 from checkers.checker import Budget
 from checkers.history import Event, MalformedHistory, Type
 from checkers.kafka_log import ALWAYS_ALLOWED, allowed_anomalies, judge_kafka_log
+from checkers.kafka_log import ANOMALIES as EVERY_ANOMALY
+from checkers.kafka_log.explain import RIGHT
+from checkers.transactions.anomalies import VARIANTS
 from checkers.verdict import Validity
 
 # name: (script, other anomalies that come with it)
@@ -169,3 +172,7 @@ def test_the_allowed_set_is_explicit() -> None:
 
 def numbered(events: list[Event]) -> list[Event]:
     return [replace(e, index=i, time_ns=i) for i, e in enumerate(events)]
+
+
+def test_of_every_anomaly_it_is_told_what_would_have_been_right() -> None:
+    assert {*RIGHT, *(c + v for c in ("G0", "G1c") for v in VARIANTS)} == set(EVERY_ANOMALY)
