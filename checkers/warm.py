@@ -9,6 +9,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from checkers.online.logs import LIVE, Entries, OnlineLogs
 from checkers.online.traces import OnlineTraces
 from checkers.pipeline import Verdicts, judge_run
 from checkers.seal import seal
-from checkers.transactions import judge_transactions
+from checkers.transactions import judge_transactions, judge_transcript
+from checkers.transactions.table import read_file
 from checkers.verdict import Validity, Verdict
 
 _STALE_READ = [
@@ -52,11 +54,13 @@ _VALUE_WRITTEN_TWICE = [
     Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
 ]
 
+_READ_OF_EACH = ("ax1 ry1", "ay1 rx1")
 _LISTS_AT_ONCE: tuple[tuple[str, ...], ...] = (
     ("ax1 ay1", "ax2 ay2", "rx12 ry21"),
     ("ax1 ax2", "rx1", "rx12"),
     ("!ax1", "ax2", "rx12"),
-    ("ax1 ry1", "ay1 rx1"),
+    _READ_OF_EACH,
+    tuple(text for p, q in zip("abcdefghij", "klmnopqrst", strict=True) for text in (f"a{p}1 r{q}1", f"a{q}1 r{p}1")),
     ("rx ay1", "ry ax1", "rx1 ry1"),
 )
 _LISTS_IN_TURN: tuple[tuple[str, ...], ...] = (("ax1", "ax2", "rx21"), ("ax1", "rx", "rx1"))
@@ -140,7 +144,19 @@ def _transactions() -> Iterator[Verdict]:
         yield judge_transactions(_at_once(texts), "rw-register")
     for texts in _REGISTERS_IN_TURN:
         yield judge_transactions(_in_turn(texts), "rw-register", linearizable_keys=True)
+    for number in ("1", "2000000000"):
+        yield _from_a_file(
+            [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]
+        )
     yield judge_kafka_log(_poll_of_each_other())
+
+
+def _from_a_file(events: Sequence[Event]) -> Verdict:
+    """Transactions over lists as they are read of a run; small values are taken as they are, large ones numbered."""
+    with tempfile.TemporaryDirectory(prefix="krucible-warm-") as folder:
+        path = f"{folder}/history.parquet"
+        pq.write_table(events_to_table(events), path)
+        return judge_transcript(read_file(path, "list-append"))
 
 
 GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {

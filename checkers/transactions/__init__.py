@@ -55,7 +55,8 @@ def judge_transactions(
 
     consistency: the model it has to have, one of `anomalies.MODELS`; anomalies it allows are told and do not count.
     linearizable_keys: registers only: conclude version orders from real time, as if each key were linearizable.
-    `details`: {"anomalies": {name: how often}, "ruled_out": [...], "strongest_left": [...], "allowed": [...]}.
+    `details`: {"consistency": as asked for, "anomalies": {name: how often}, "allowed": [names that do not count],
+    "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...]}.
     Raises MalformedHistory where a payload holds no micro-operations of this model.
     """
     transcript = read_transactions(events, model)
@@ -156,6 +157,7 @@ def _conclude(
         "consistency": consistency,
         "anomalies": {name: counts[name] for name in names},
         "allowed": [name for name in names if name not in counted],
+        "violates": anomalies.weakest(excluded),
         "ruled_out": excluded,
         "strongest_left": anomalies.strongest(excluded),
     }

@@ -63,7 +63,7 @@ with watch_compiler() as compiler:
             for lies in (0, 3):
                 judge_events(history(test_small_models.SIMULATED[model][0], rng, 60, 5, 0.05, lies), model)
     for model, name in test_transactions_anomalies.CASES:
-        texts, together, _ = test_transactions_anomalies.case(model, name)
+        texts, together, _ = test_transactions_anomalies.smallest(model, name)
         events = test_transactions_anomalies.history(texts, together)
         judge_transactions(events, model)
         if model == "rw-register":
