@@ -33,7 +33,7 @@ from checkers.pipeline import judge_run
 from checkers.seal import seal
 from checkers.spark.session import SparkJudge
 from checkers.verdict import Validity
-from checkers.warm import load_kernels, load_rare_kernels
+from checkers.warm import load_kernels
 
 TEN_MILLION = 10_000_000
 
@@ -95,7 +95,6 @@ def main() -> None:
         spark = SparkJudge()
         spark.start_in_background()
         load_kernels()
-        load_rare_kernels()
         spark.wait_until_started()
         for shape in SHAPES:
             for rows in map(int, chosen.rows.split(",")):
