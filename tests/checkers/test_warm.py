@@ -29,50 +29,72 @@ from random import Random
 from checkers.kernels.compilations import watch_compiler
 
 with watch_compiler() as compiler:
-    import small_domain, test_small_models, test_transactions_anomalies, toy_kafka, toy_transactions
+    import small_domain, test_small_models, toy_kafka, toy_transactions
+    from bench import transaction_anomalies
     from checkers.catalog import CATALOG
-    from checkers.checker import RunFiles
-    from checkers.judge_events import MODEL_NAMES, judge_events
-    from checkers.kafka_log import judge_kafka_log
+    from checkers.checker import Budget, RunFiles
+    from checkers.columns import events_to_table
+    from checkers.judge_events import judge_events
+    from checkers.judge_file import NAMES, Ask, task_of
     from checkers.models.registers import CAS_REGISTER
+    from checkers.online.keys import OnlineKeys
+    from checkers.online.prefix import judge_prefix
     from checkers.pipeline import judge_run
     from checkers.seal import seal
+    from checkers.tasks import judge_task
     from checkers.transactions import judge_transactions
     from histories import by_construction, tiny, write_stream
     from simulated_objects import history
     from wrong_run import run_that_is_wrong_everywhere
 
     folder, rng = Path(sys.argv[1]), Random(1)
+    everyone = list(CATALOG.values())
 
     def judge(name, events):
-        seal(write_stream(folder / name, list(events)))
-        judge_run(RunFiles(folder / name), list(CATALOG.values()))
+        stream = write_stream(folder / name, list(events)) / "history.arrows"
+        judge_prefix(stream, {"k", "k0"})
+        seal(folder / name)
+        judge_run(RunFiles(folder / name), everyone)
 
-    judge_run(run_that_is_wrong_everywhere(folder / "wrong"), list(CATALOG.values()))
-    judge("correct", by_construction(rng, 2000, keys=10, crash=0.02))
+    def check(events, model, **options):
+        write_stream(folder / "file", list(events))
+        task = task_of(folder / "file" / "history.arrows", Ask(model, **options), Budget())
+        assert judge_task(task).finding.error == "", model
+        models.discard(model)
+
+    models = set(NAMES)
+    judge_run(run_that_is_wrong_everywhere(folder / "wrong"), everyone)
+    correct = list(by_construction(rng, 2000, keys=10, crash=0.02))
+    judge("correct", correct)
     judge("nonsense", tiny(rng, 60, 5))
     judge("repeated", small_domain.as_events(small_domain.correct(rng, 300, 8, 3, crash=0.05), "k"))
     judge("repeated nonsense", small_domain.as_events(small_domain.nonsense(rng, 40, 4, 3), "k"))
+    online = OnlineKeys()
+    for first in range(0, len(correct), 500):
+        online.take(events_to_table(correct[first : first + 500]))
+    check(tiny(rng, 60, 5, cas=False), "register")
     for _ in range(4):
-        some = small_domain.as_events(small_domain.nonsense(rng, 30, 70, 3), "k")
         for failed_cas in ("did-not-happen", "observed"):
-            judge_events(some, "cas-register", failed_cas=failed_cas)
+            some = small_domain.as_events(small_domain.nonsense(rng, 30, 70, 3), "k")
+            check(some, "cas-register", failed_cas=failed_cas)
         judge_events(tiny(rng, 30, 5, cas=False), CAS_REGISTER)
-    for model in MODEL_NAMES:
-        if model in test_small_models.SIMULATED:
-            for lies in (0, 3):
-                judge_events(history(test_small_models.SIMULATED[model][0], rng, 60, 5, 0.05, lies), model)
-    for model, name in test_transactions_anomalies.CASES:
-        texts, together, _ = test_transactions_anomalies.smallest(model, name)
-        events = test_transactions_anomalies.history(texts, together)
-        judge_transactions(events, model)
-        if model == "rw-register":
-            judge_transactions(events, model, linearizable_keys=True)
-    for isolation in toy_transactions.ISOLATIONS:
-        for model in ("list-append", "rw-register"):
-            judge_transactions(toy_transactions.simulate(rng, model, isolation, transactions=300), model)
-    for ww in (False, True):
-        judge_kafka_log(toy_kafka.simulate(rng), ww_dependencies=ww)
+    for model, (what, _) in test_small_models.SIMULATED.items():
+        for lies in (0, 3):
+            check(history(what, rng, 60, 5, 0.05, lies), model)
+    tables = {"list-append": transaction_anomalies.LISTS, "rw-register": transaction_anomalies.REGISTERS}
+    for model, table in tables.items():
+        for texts, together, _ in table.values():
+            events = transaction_anomalies.history(texts, together)
+            check(events, model)
+            if model == "rw-register":
+                judge_transactions(events, model, linearizable_keys=True)
+        for isolation in toy_transactions.ISOLATIONS:
+            events = toy_transactions.simulate(rng, model, isolation, transactions=300)
+            check(events, model)
+            judge(f"{model} {isolation}", events)
+    check(toy_kafka.simulate(rng), "kafka")
+    judge("kafka", toy_kafka.simulate(rng))
+    assert models == {"mutex", "unique-ids"}, models  # judged without kernels
 print("\\n".join(compiler.names))
 """
 
