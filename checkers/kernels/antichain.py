@@ -18,7 +18,8 @@ on without it; a write that is not owed is also tried as visible, at its last ch
 
 What is not tried, and why nothing is lost:
 
-  * of operations that do the same, only the one with the earliest deadline goes first: in any order the two may swap;
+  * of operations that do the same, only the one with the earliest deadline goes first: in any order the two may swap.
+    (Not where that one, in a window, need not happen, and the other, a cas, must: an order may hold only the other);
   * a step on the way that satisfies no open observer, enables no cas and is no answered cas: leave it out, a write that
     follows covers all it would have covered;
   * a write of the value already there, unless it covers owed writes before a cas;

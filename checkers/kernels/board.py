@@ -181,10 +181,13 @@ def worth_trying(problem: Problem, board: Board, step: int, state: int, need: Wo
             other = w * 64 + trailing_zeros(alike)
             alike &= alike - ONE
             rival = board.holder[other]
-            if other != step and (is_write or problem.made[rival] == state_after):
-                sooner = problem.deadline[rival] - problem.deadline[op]
-                if sooner < 0 or (sooner == 0 and other < step):
-                    return False
+            if other == step or not (is_write or problem.made[rival] == state_after):
+                continue
+            if not is_write and need[word] & bit and not need[w] & (ONE << np.uint64(other & 63)):
+                continue  # the rival need not happen and this one must: to put the rival there would not serve as well
+            sooner = problem.deadline[rival] - problem.deadline[op]
+            if sooner < 0 or (sooner == 0 and other < step):
+                return False
     if leave or (not is_write and need[word] & bit):
         return True
     for w in range(words):

@@ -17,6 +17,7 @@ from checkers.kernels.antichain_problem import prepare
 from checkers.kernels.operations import NIL
 from checkers.kernels.overwritten import certainly_overwritten
 from checkers.kernels.register import Key
+from checkers.search import SearchExhausted
 
 HOLDS, NO_ORDER = antichain.LINEARIZABLE, antichain.NO_ORDER
 START = np.array([NIL], np.int64)
@@ -75,7 +76,10 @@ def shortcuts_never_cry_wolf(rng: Random, cases: int) -> None:
         key, positions = key_of(operations)
         places = len(prepare(key, positions, START).event)
         overwritten = certainly_overwritten(prepare(key, positions, START)) >= 0
-        expected = searched(operations)
+        try:
+            expected = searched(operations)
+        except SearchExhausted:
+            continue
         assert (judged(operations) == HOLDS) == expected, operations
         if not places:
             continue
@@ -163,7 +167,20 @@ def test_a_changed_answer_is_judged_in_few_steps_right_or_wrong() -> None:
     assert codes <= {HOLDS, NO_ORDER}
 
 
-def test_both_readings_of_what_never_returned_at_the_edge_of_a_window() -> None:
+def test_a_cas_that_must_happen_is_not_kept_back_for_one_that_need_not() -> None:
+    """Both take 0 to 1; the one under way when the window begins returns first, and may have happened before it."""
+    operations = [Op("write", 0, None, 0, 1), Op("cas", 0, 1, 2, 12), Op("read", 1, None, 3, 4)]
+    operations += [Op("write", 0, None, 5, 6), Op("cas", 0, 1, 7, 14), Op("read", 1, None, 8, 9)]
+    operations += [Op("read", 1, None, 10, 16)]
+    key, positions = key_of(operations)
+    assert judged(operations) == HOLDS
+    places = len(prepare(key, positions, START).event)
+    for first in range(places):
+        for last in range(first, places):
+            assert antichain.judge_window(key, positions, START, first, last, 10**6, 10**6)[0] == HOLDS
+
+
+def test_what_never_returned_may_happen_in_a_window_or_before_it() -> None:
     """A write under way when the window begins may have happened, may happen in it, or never."""
     operations = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, 9), Op("read", 1, None, 3, 4)]
     operations += [Op("read", 2, None, 5, 6), Op("read", 1, None, 7, 8)]
@@ -196,9 +213,7 @@ def test_a_million_operations(seed: int, clients: int, open_: int) -> None:
     assert antichain.judge_key(*correct_one, START, 10**10, 10**9)[0] == HOLDS
     for spoil in VIOLATIONS.values():
         key, positions = spoil(*correct_one, np.random.default_rng(seed))
-        code, at, _ = antichain.judge_key(key, positions, START, 10**10, 10**9)
-        assert code == NO_ORDER
-        assert at > positions * 0.8
+        assert antichain.judge_key(key, positions, START, 10**10, 10**9)[0] == NO_ORDER
 
 
 def test_more_than_sixty_four_operations_may_be_open_at_once() -> None:
