@@ -1,8 +1,8 @@
 """The smallest window of a model's history that no order explains, and the witness made of it.
 
 Of an object known only by its `step` little may be dropped without manufacturing a violation: what changes nothing
-(an operation of `Model.observers`), and the past, where nothing was under way, if the states it can have led to are put
-in its place.  The history ends at the first answer that no order explains.
+(an operation of `Model.observers`), and the past, if the states it can have led to are put in its place
+(`model_past.py`).  The history ends at the first answer that no order explains.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from checkers import search
 from checkers.checker import Budget
+from checkers.model_past import Rest, shortest_rest
 from checkers.model_search import cut_at, judge_object
 from checkers.models.model import REFUSED, Model, Operation, Rows, State, letter
 from checkers.verdict import Witness
@@ -21,10 +22,12 @@ SEARCHED_MAX = 60
 """Windows of more operations are not made smaller, nor put before the independent search."""
 
 CONFIGURATIONS_MAX = 20_000
-STATES_MAX = 50
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
 """So that what would have been right costs a second at most; an answer that takes longer to prove is not told."""
+
+OPERATIONS_TRIED = 20_000
+"""How many operations are judged again, answer by answer, where the whole history is needed to prove one right."""
 
 ANSWERS_TOLD = 4
 
@@ -41,14 +44,16 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
     index = _first_impossible(model, operations, index, budget)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
-    states, segment = _last_segment(model, cut)
-    window = _drop_observers(model, segment, states, culprit) if len(segment) <= SEARCHED_MAX else segment
-    again = _impossible(model, window, states) if len(window) <= SEARCHED_MAX else None
+    rest = shortest_rest(model, cut, culprit.call, lambda left: _impossible(model, left.operations, left.states))
+    states, window = list(rest.states), list(rest.operations)
+    if len(window) <= SEARCHED_MAX:
+        window = _drop_observers(model, window, states, culprit)
+    again = _impossible(model, window, states)
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
     letters = {o.call: letter(place) for place, o in enumerate(window)}
     answered = {o.call for o in operations if o.returned}
-    told = [f"{letters[o.call]}: {_told(model, o, o.call in answered)}" for o in window]
+    told = [f"{letters[o.call]}: {_told(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
     before = [_words(state) for state in states[:6]]
     name = "" if culprit.key is None else f" on {culprit.key}"
     summary = f"No order of the operations{name} explains {model.describe(culprit)} (index {index})"
@@ -63,7 +68,7 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
         "key": culprit.key,
         "states_before": before,
         "why": why,
-        "expected": _expected(model, operations, segment, states, culprit),
+        "expected": _expected(model, cut, rest, culprit, budget),
         "letters": {str(call): name for call, name in letters.items()},
         "culprit": letters[culprit.call],
         "rejudged": bool(again),
@@ -74,7 +79,9 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
     return Witness("no order", summary, as_rows(window), facts=facts)
 
 
-def _told(model: Model, operation: Operation, answered: bool) -> str:
+def _told(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
+    if answered and under_way:
+        return f"{operation.f} of {_words(operation.input)}, under way before this window and perhaps done"
     if answered and not operation.returned:
         return f"{operation.f} of {_words(operation.input)}, answered only afterwards"
     return model.describe(operation)
@@ -93,24 +100,6 @@ def _first_impossible(model: Model, operations: Sequence[Operation], certain: in
     return returns[low]
 
 
-def _last_segment(model: Model, operations: Sequence[Operation]) -> tuple[list[State], list[Operation]]:
-    """(states possible at the last moment at which nothing was under way, what came after it).
-
-    The whole history, if no such moment can be reached with few states.
-    """
-    states: list[State] = [model.init()]
-    start = 0
-    latest_ret = -1
-    for at, operation in enumerate(operations):
-        if at > start and latest_ret < operation.call:
-            reached = _reachable(model, operations[start:at], states)
-            if not reached or len(reached) > STATES_MAX:
-                return states, list(operations[start:])
-            states, start = reached, at
-        latest_ret = max(latest_ret, operation.ret if operation.ret is not None else 2**62)
-    return states, list(operations[start:])
-
-
 def _reachable(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> list[State]:
     if len(operations) > SEARCHED_MAX:
         return []
@@ -125,6 +114,8 @@ def _impossible(
     model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
 ) -> bool | None:
     """What the independent search says; None if that takes too long."""
+    if len(operations) > SEARCHED_MAX:
+        return None
     try:
         return not search.linearizable(_given(operations), states, _step(model), limit)
     except search.SearchExhausted:
@@ -142,28 +133,17 @@ def _drop_observers(
     return kept
 
 
-def _expected(
-    model: Model,
-    operations: Sequence[Operation],
-    segment: Sequence[Operation],
-    states: Sequence[State],
-    culprit: Operation,
-) -> str:
-    """What would have been right: other answers with which all that was under way can be explained, by trying.
-
-    segment: the window before anything was dropped from it, for a dropped read may forbid an answer.
-    """
-    without = [replace(o, output=None, ret=None) if o is culprit else o for o in segment]
-    candidates: list[Hashable] = [*_reachable(model, without, states), *(o.input for o in segment), None]
-    earlier = [o for o in reversed(operations) if o.call < culprit.call]
+def _expected(model: Model, cut: Sequence[Operation], rest: Rest, culprit: Operation, budget: Budget) -> str:
+    """What would have been right: other answers with which all that was under way can be explained, by trying."""
+    without = [replace(o, output=None, ret=None) if o is culprit else o for o in rest.operations]
+    candidates: list[Hashable] = [*_reachable(model, without, rest.states), *(o.input for o in rest.operations), None]
+    earlier = [o for o in reversed(cut) if o.call < culprit.call]
     candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
     right: list[Hashable] = []
-    for candidate in list(dict.fromkeys(c for c in candidates if c != culprit.output))[:CANDIDATES_MAX]:
-        other = [replace(o, output=candidate) if o is culprit else o for o in segment]
+    candidates = list(dict.fromkeys(c for c in candidates if c != culprit.output))
+    for candidate in candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]:
         try:
-            if len(segment) > SEARCHED_MAX:
-                break
-            if _impossible(model, other, states, CONFIGURATIONS_PER_CANDIDATE) is False:
+            if _explained(model, cut, rest, replace(culprit, output=candidate), budget):
                 right.append(candidate)
         except Exception:  # noqa: BLE001 - an answer of a shape that the user's `step` never meets proves nothing
             continue
@@ -171,6 +151,16 @@ def _expected(
         return "a refusal, or no answer yet"
     more = f" or one of {len(right) - ANSWERS_TOLD} others" if len(right) > ANSWERS_TOLD else ""
     return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}"
+
+
+def _explained(model: Model, cut: Sequence[Operation], rest: Rest, other: Operation, budget: Budget) -> bool:
+    """Whether an order is known with another answer.  What is left shows it where nothing was under way; elsewhere it
+    asks less than the history, which is judged itself, with what was dropped: a read, too, may forbid an answer."""
+    if rest.exact:
+        operations = [other if o.call == other.call else o for o in rest.operations]
+        return _impossible(model, operations, rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
+    operations = [other if o.call == other.call else o for o in cut]
+    return judge_object(model, operations, budget).linearizable is True
 
 
 def _longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
