@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,8 +16,10 @@ from click.testing import CliRunner, Result
 from checkers.columns import events_to_table
 from checkers.history import Event, Type
 from checkers.judge_file import NAMES
-from harness.check import MODELS
+from checkers.verdict import Validity, Verdict
+from harness.check import MODELS, _Waiting
 from harness.cli import cli
+from harness.judged_file import Judged
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "histories"
@@ -327,3 +332,31 @@ def test_the_other_recorded_histories(model: str, pattern: str, verdict: str) ->
     found = verdicts(check("--model", model, "--json", *sorted(SHARED.glob(pattern))))
     assert found
     assert set(found.values()) == {verdict}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file: float) -> list[str]:
+    """What stands on stderr after three files, as it was written."""
+    now = [0.0]
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("harness.check.time.monotonic", lambda: now[0])
+
+    def judged() -> Iterator[Judged]:
+        for name in ("a", "b", "c"):
+            now[0] += seconds_a_file
+            yield Judged(name, Verdict(Validity.VALID))
+
+    told = [each.file for each in _Waiting(3).told(judged())]
+    assert told == ["a", "b", "c"]
+    return re.findall(r"judged \d of 3 files|\x1b\[K$", stderr.getvalue())
+
+
+def test_whoever_waits_at_a_terminal_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = waited(monkeypatch, Terminal(), seconds_a_file=1.5)
+    assert shown == ["judged 2 of 3 files", "judged 3 of 3 files", "\x1b[K"], "and nothing is left standing"
+    assert waited(monkeypatch, Terminal(), seconds_a_file=0.1) == []
+    assert waited(monkeypatch, io.StringIO(), seconds_a_file=9.0) == []
