@@ -39,6 +39,7 @@ class Disagreement(AssertionError):
 def explain(model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows) -> Witness:
     """The witness of one object's history that has no order; index: of an event at which that was certain.
 
+    The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
     Raises Disagreement.
     """
     index = _first_impossible(model, operations, index, budget)
@@ -71,6 +72,7 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
         "expected": _expected(model, cut, rest, culprit, budget),
         "letters": {str(call): name for call, name in letters.items()},
         "culprit": letters[culprit.call],
+        "under_way": [name for call, name in letters.items() if call in rest.under_way],
         "rejudged": bool(again),
         "model": model.name,
     }

@@ -95,7 +95,11 @@ def test_the_longest_order_is_legal_and_lacks_something_that_was_answered(
     model: Model, functions: Sequence[str]
 ) -> None:
     for operations, facts, index in without_order(model, functions, 150):
-        window = {o.call: o for o in cut_at(operations, index) if str(o.call) in facts["letters"]}
+        window = {
+            o.call: replace(o, output=None, ret=None) if facts["letters"][str(o.call)] in facts["under_way"] else o
+            for o in cut_at(operations, index)
+            if str(o.call) in facts["letters"]
+        }
         order = [window[step["call"]] for step in facts["order"]["steps"]]
         left = [o for o in window.values() if o not in order]
         assert any(o.returned for o in left)
