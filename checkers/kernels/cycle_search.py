@@ -13,7 +13,7 @@ that completed first precedes whatever was invoked after it.  One such step is e
 reaches to where the other one leads, and closes a shorter cycle of the same class or a worse one.  Real time contains
 the order of processes.
 
-Nodes: transactions, groups, then the chain.  A place is state * nodes + node.
+Nodes: transactions, groups, then the chain, where it counts.  A place is state * nodes + node.
 """
 
 from __future__ import annotations
@@ -61,13 +61,17 @@ class Orders(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Memory of searches, as many as there are places; `visited` zero; marks: zero, as many as there are nodes."""
+    """Memory of searches, little of which is ever touched: 20 bytes for each step at most.
+
+    visited (zero), came_by, came_from: of each place.  level, next_level: for the places of one state; a search that
+    needs more is unfinished.  marks: zero, of each node.
+    """
 
     visited: Int32
     came_by: Int32
-    came_from: Int64
-    level: Int64
-    next_level: Int64
+    came_from: Int32
+    level: Int32
+    next_level: Int32
     marks: Int32
 
 
@@ -159,6 +163,7 @@ def shortest_cycle(
     pointer = np.empty(state_count, np.int64)
     targets = np.empty(16, np.int32)
     steps = 0
+    places = len(room.level)
     for i in range(n):
         start = chosen[i]
         targets, target_count = _targets(
@@ -193,13 +198,13 @@ def shortest_cycle(
         if closed < 0:
             outcome[i] = NONE if closed == -1 else UNFINISHED
             continue
-        if not _is_simple(closed, orders, room, 2 * i + 2):
+        if not _is_simple(closed, places, orders, room, 2 * i + 2):
             continue
         outcome[i] = FOUND
         lengths[i] = length
         if best_length == 0 or length < best_length:
             best_length = length
-            best = _walk_to(closed, start, orders, room)
+            best = _walk_to(closed, places, start, room)
     return best, outcome, lengths, steps
 
 
@@ -264,7 +269,7 @@ def _search(
     """(place that closes the cycle, its length, steps); for the place -1 where there is none, -2 out of steps."""
     txn_count = txns.status.shape[0]
     node_count = graph.first.shape[0] - 1
-    places = node_count + txn_count
+    places = len(room.level)
     rank, visited, came_by, came_from = orders.rank, room.visited, room.came_by, room.came_from
     target_stamp = 2 * stamp - 1
     level, next_level = room.level, room.next_level
@@ -273,7 +278,7 @@ def _search(
         end = _end_of_window(txns, orders, high)
         for s in range(state_count):
             horizon[s], holder[s], pointer[s] = NEVER, -1, end
-    place = np.int64(_begin(rule, first_kind)) * places + home
+    place = int(_begin(rule, first_kind)) * places + int(home)
     visited[place] = stamp
     came_by[place] = 0
     came_from[place] = -1
@@ -283,7 +288,9 @@ def _search(
         next_size = 0
         j = 0
         while j < size:
-            place = level[j]
+            if size == places or next_size == places:
+                return -2, 0, steps
+            place = int(level[j])
             j += 1
             node = place % places
             state = place // places
@@ -315,6 +322,8 @@ def _search(
                 target = graph.target[e]
                 if kind & kinds == 0 or target == home:
                     continue
+                if size == places or next_size == places:
+                    return -2, 0, steps
                 outside = rank[target] < low or rank[target] > high
                 if target < txn_count and (outside or (only_ok and txns.status[target] != OK)):
                     continue
@@ -335,6 +344,8 @@ def _search(
                     size += 1
             if node >= txn_count:
                 continue
+            if size == places or next_size == places:
+                return -2, 0, steps
             if beyond == PROCESS:
                 following = orders.next_of_process[node]
                 if following >= 0 and rank[following] <= high and (not only_ok or txns.status[following] == OK):
@@ -361,6 +372,8 @@ def _search(
                 t = pointer[state] - 1
                 while t >= 0 and txns.invoked[t] > horizon[state]:
                     steps += 1
+                    if next_size == places:
+                        return -2, 0, steps
                     other = base + t
                     inside = t != home and rank[t] >= low and rank[t] <= high
                     if inside and visited[other] != stamp and (not only_ok or txns.status[t] == OK):
@@ -388,14 +401,13 @@ def _end_of_window(txns: Transactions, orders: Orders, high: int) -> int:
 
 
 @inner_kernel
-def _is_simple(closed: int, orders: Orders, room: Room, stamp: int) -> bool:
+def _is_simple(closed: int, places: int, orders: Orders, room: Room, stamp: int) -> bool:
     """Whether the walk meets no transaction twice.
 
     Under a rule the shortest walk may.  Then it falls apart into cycles that are shorter, of which one is of a worse
     class: those were searched before from the same start, so that nothing is lost by passing it over.
     """
     txn_count = orders.next_of_process.shape[0]
-    places = orders.rank.shape[0] + txn_count
     at = np.int64(closed)
     while at >= 0:
         node = at % places
@@ -408,8 +420,7 @@ def _is_simple(closed: int, orders: Orders, room: Room, stamp: int) -> bool:
 
 
 @kernel
-def _walk_to(closed: int, start: int, orders: Orders, room: Room) -> Walk:
-    places = orders.rank.shape[0] + orders.next_of_process.shape[0]
+def _walk_to(closed: int, places: int, start: int, room: Room) -> Walk:
     count = 0
     at = np.int64(closed)
     while at >= 0:

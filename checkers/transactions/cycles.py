@@ -189,7 +189,7 @@ class _Search:
             beyond,
             states,
             number == _G0,
-            self._room(2 * states if beyond == REALTIME else states),
+            self._room(2 * states if beyond == REALTIME else states, beyond),
             max(steps_max, 0),
         )
         known = self._length[chosen]
@@ -213,16 +213,17 @@ class _Search:
             shorter = min(known, cycle, key=lambda c: len(c.steps))
             self._found[cycle.name] = NamedCycle(cycle.name, shorter.steps, known.times + cycle.times)
 
-    def _room(self, states: int) -> Room:
+    def _room(self, states: int, beyond: int) -> Room:
         """Zeroed by the system where it is touched, and nowhere else."""
         nodes = len(self._orders.rank)
-        places = states * (nodes + self._txn_count)
+        of_one_state = nodes + (self._txn_count if beyond == PROCESS else 0)
+        places = states * of_one_state
         return Room(
             np.zeros(places, np.int32),
             np.empty(places, np.int32),
-            np.empty(places, np.int64),
-            np.empty(places, np.int64),
-            np.empty(places, np.int64),
+            np.empty(places, np.int32),
+            np.empty(of_one_state, np.int32),
+            np.empty(of_one_state, np.int32),
             np.zeros(nodes, np.int32),
         )
 
