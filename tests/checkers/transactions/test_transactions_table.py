@@ -166,6 +166,7 @@ def as_written(results: dict[str, object]) -> str:
     return json.dumps(text, sort_keys=True)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
 def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model, spark: SparkJudge) -> None:
     weak = simulate(Random(7), model, "read-committed", transactions=2000, processes=9)
@@ -179,6 +180,7 @@ def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model,
         assert as_written(results_json(here)) == as_written(results_json(there))
 
 
+@pytest.mark.spark
 def test_kafka_is_judged_the_same_on_spark(tmp_path: Path, spark: SparkJudge) -> None:
     lines = [
         ("send", [["send", "k", [5, 1]]]),
