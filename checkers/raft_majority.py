@@ -37,7 +37,7 @@ from checkers.evidence import (
     servers,
     trace_row,
 )
-from checkers.kernels.raft import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, Bools, Int64, reaches
+from checkers.kernels.raft import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, Int64, lowest, reaches
 from checkers.raft_traces import Row
 from checkers.verdict import Verdict, Witness
 
@@ -114,10 +114,11 @@ def _judge(part: Part, budget: Budget) -> VoterFinding:
 
 def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
     """Arguments as those of `reaches`, of any epochs."""
-    known, dense = np.unique(epochs, return_inverse=True)
-    if len(known) == 0:
+    if len(epochs) == 0:
         return Reach({}, {}, (0, -1))
-    held, own, base_end, base_epoch = reaches(events, offsets, dense.astype(np.int64), len(known))
+    known = np.unique(epochs[np.flatnonzero(np.diff(epochs, prepend=-1))])  # epochs come in long runs
+    dense = np.searchsorted(known, epochs).astype(np.int64)
+    held, own, base_end, base_epoch = reaches(events, offsets, dense, len(known))
     names = known.tolist()
     return Reach(
         dict(zip(names, held.tolist(), strict=True)),
@@ -128,10 +129,11 @@ def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
 
 def _tops(rows: Int64, epoch: Int64, offset: Int64) -> list[int]:
     """Of each epoch the row of the largest offset: if that is held by a majority, so is all below it."""
-    order = rows[np.lexsort((-rows, offset[rows], epoch[rows]))]
-    last: Bools = np.ones(len(order), np.bool_)
-    last[:-1] = epoch[order[1:]] != epoch[order[:-1]]
-    return [int(i) for i in order[last]]
+    if len(rows) == 0:
+        return []
+    order = rows[np.argsort(epoch[rows], kind="stable")]
+    begins = np.flatnonzero(np.diff(epoch[order], prepend=-1))
+    return [int(order[i]) for i in lowest(begins, -offset[order])]
 
 
 def _combine(run: RunFiles, findings: Sequence[VoterFinding]) -> Verdict:

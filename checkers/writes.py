@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,17 @@ class Writes:
 
 
 def read_writes(history: str) -> Writes:
-    """The writes (f = "write") with an integer value in a sealed history."""
+    """The writes (f = "write") with an integer value in a sealed history.
+
+    Parts of one run ask for the same writes one after another, so the last answer is kept.
+    """
+    stat = Path(history).stat()
+    return _read_writes(history, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=1)
+def _read_writes(history: str, stamp: tuple[int, int, int]) -> Writes:
+    """stamp: what tells a file from another one of the same name."""
     table = read_table(history, ["index", "process", "type", "f", "key", "value"])
     table = table.filter(pc.not_equal(table["process"], NEMESIS))
     indexes, types = numbers(table, "index"), numbers(table, "type")
