@@ -38,11 +38,11 @@ def unpack(bundle: Path, into: Path) -> Path:
     return folder
 
 
-def forget_unused(into: Path) -> None:
-    """Remove bundles, and what was unpacked from bundles, that nobody has used for a week."""
+def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
+    """Remove bundles, and what was unpacked from bundles, that nobody has used for so long."""
     for folder in into.glob("krucible-*"):
         with contextlib.suppress(FileNotFoundError):  # somebody else does the same
-            if time.time() - folder.stat().st_mtime < UNUSED_S_MAX:
+            if time.time() - folder.stat().st_mtime < unused_s_max:
                 continue
             if folder.is_dir():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -32,12 +32,15 @@ PATIENCE_S = 120.0
 
 
 class Cluster:
-    """A master and workers of one core each, on the loopback; all of them end with the `with` block."""
+    """A master and workers of one core each, on the loopback; all of them end with the `with` block.
+
+    Its nodes keep what they are sent in a cache of their own, which is empty at first.
+    """
 
     def __init__(self, folder: Path, workers: int = 2, **environment: str) -> None:
         self.folder = folder
         self.master = f"spark://127.0.0.1:{free_port()}"
-        self.environment = environment
+        self.environment = {"XDG_CACHE_HOME": str(folder / "cache")} | environment
         self.processes: list[subprocess.Popen[bytes]] = []
         self.count = workers
 
