@@ -22,34 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.kernels.dependencies import PASS, PROCESS, REALTIME, RW, Graph, Reverse
+from checkers.kernels.cycle_rules import begin, fulfils, step
+from checkers.kernels.cycle_starts import Starts
+from checkers.kernels.dependencies import PROCESS, REALTIME, Graph, Reverse
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import Int8, Int32, Int64
-from checkers.kernels.transactions import NEVER, OK, Bools, Transactions
-
-ANY, ONE_RW, NOT_ADJACENT = 0, 1, 2
-"""What a cycle must satisfy besides its kinds of edges: nothing; one rw exactly; two or more, no two adjacent."""
-
-STATES = {ANY: 1, ONE_RW: 2, NOT_ADJACENT: 6}
-"""How many states the automaton of each rule has."""
+from checkers.kernels.transactions import NEVER, OK, Transactions
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
 """How a place was reached, where by no edge: at the beginning of a step, or along the chain of a process."""
 
 NONE, FOUND, UNFINISHED = 0, 1, 2
-
-
-class Starts(NamedTuple):
-    """Broken edges, one row each for every kind they stand for (those from groups may stand for two).
-
-    edge, source: numbers.  kind: int8.  low, high: int32, bounds of the ranks a search may visit.
-    """
-
-    edge: Int64
-    source: Int32
-    kind: Int8
-    low: Int32
-    high: Int32
 
 
 class Orders(NamedTuple):
@@ -81,53 +64,6 @@ class Walk(NamedTuple):
     start: int
     nodes: Int64
     ways: Int64
-
-
-@kernel
-def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
-    """A start for each broken edge and kind; bounds are those of the edge itself.  Ordered by how far they reach."""
-    n = broken.shape[0]
-    source = np.empty(2 * n, np.int32)
-    edge = np.empty(2 * n, np.int64)
-    kind = np.empty(2 * n, np.int8)
-    reach = np.empty(2 * n, np.int32)
-    count = 0
-    for i in range(n):
-        target = graph.target[broken[i]]
-        by = np.int32(-1)
-        for e in range(backward.first[target], backward.first[target + 1]):
-            if backward.edge[e] == broken[i]:
-                by = backward.source[e]
-        kinds = 0
-        if by < txn_count:
-            kinds = graph.kind[broken[i]]
-        else:
-            for e in range(backward.first[by], backward.first[by + 1]):
-                if rank[backward.source[e]] > rank[target]:
-                    kinds |= graph.kind[backward.edge[e]]
-        for bit in (1, 2, 4):
-            if kinds & bit != 0:
-                source[count], edge[count], kind[count] = by, broken[i], bit
-                reach[count] = rank[by] - rank[target]
-                count += 1
-    order = np.argsort(reach[:count], kind="mergesort")
-    low, high = np.empty(count, np.int32), np.empty(count, np.int32)
-    for i in range(count):
-        low[i] = rank[graph.target[edge[order[i]]]]
-        high[i] = rank[source[order[i]]]
-    return Starts(edge[order], source[order], kind[order], low, high)
-
-
-@kernel
-def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
-    """int32 per transaction: the next one of its process that happened, or -1.  Processes number from 0."""
-    following = np.full(process.shape[0], -1, np.int32)
-    latest = np.full(process_count, -1, np.int32)
-    for t in range(process.shape[0] - 1, -1, -1):
-        if happened[t]:
-            following[t] = latest[process[t]]
-            latest[process[t]] = t
-    return following
 
 
 @kernel
@@ -278,7 +214,7 @@ def _search(
         end = _end_of_window(txns, orders, high)
         for s in range(state_count):
             horizon[s], holder[s], pointer[s] = NEVER, -1, end
-    place = int(_begin(rule, first_kind)) * places + int(home)
+    place = int(begin(rule, first_kind)) * places + int(home)
     visited[place] = stamp
     came_by[place] = 0
     came_from[place] = -1
@@ -303,7 +239,7 @@ def _search(
                 other = state * places + base + t
                 if visited[other] != stamp:
                     visited[other], came_by[other], came_from[other] = stamp, ALONG, place
-                    if room.marks[t] == target_stamp and _fulfils(rule, state, first_kind):
+                    if room.marks[t] == target_stamp and fulfils(rule, state, first_kind):
                         return other, length + 1, steps
                     next_level[next_size] = other
                     next_size += 1
@@ -327,7 +263,7 @@ def _search(
                 outside = rank[target] < low or rank[target] > high
                 if target < txn_count and (outside or (only_ok and txns.status[target] != OK)):
                     continue
-                then = _step(rule, state, kind)
+                then = step(rule, state, kind)
                 if then < 0:
                     continue
                 other = then * places + base + target
@@ -335,7 +271,7 @@ def _search(
                     continue
                 visited[other], came_by[other], came_from[other] = stamp, e, place
                 if target < txn_count:
-                    if room.marks[target] == target_stamp and _fulfils(rule, then, first_kind):
+                    if room.marks[target] == target_stamp and fulfils(rule, then, first_kind):
                         return other, length + 1, steps
                     next_level[next_size] = other
                     next_size += 1
@@ -349,7 +285,7 @@ def _search(
             if beyond == PROCESS:
                 following = orders.next_of_process[node]
                 if following >= 0 and rank[following] <= high and (not only_ok or txns.status[following] == OK):
-                    other = _step(rule, state, PROCESS) * places + base + node_count + following
+                    other = step(rule, state, PROCESS) * places + base + node_count + following
                     if visited[other] != stamp:
                         visited[other], came_by[other], came_from[other] = stamp, BY_PROCESS, place
                         level[size] = other
@@ -358,36 +294,90 @@ def _search(
                 horizon[state] = txns.completed[node]
                 holder[state] = place
         if jumps:
-            for state in range(state_count):
-                if pointer[state] == 0 or txns.invoked[pointer[state] - 1] <= horizon[state]:
-                    continue
-                then = _step(rule, state, REALTIME)
-                base = (state_count + then) * places
-                if _fulfils(rule, then, first_kind):
-                    for i in range(target_count):
-                        if txns.invoked[targets[i]] > horizon[state]:
-                            other = base + targets[i]
-                            came_by[other], came_from[other] = BY_REALTIME, holder[state]
-                            return other, length + 1, steps
-                t = pointer[state] - 1
-                while t >= 0 and txns.invoked[t] > horizon[state]:
-                    steps += 1
-                    if next_size == places:
-                        return -2, 0, steps
-                    other = base + t
-                    inside = t != home and rank[t] >= low and rank[t] <= high
-                    if inside and visited[other] != stamp and (not only_ok or txns.status[t] == OK):
-                        visited[other], came_by[other], came_from[other] = stamp, BY_REALTIME, holder[state]
-                        next_level[next_size] = other
-                        next_size += 1
-                    t -= 1
-                pointer[state] = t + 1
+            closed, next_size, looked_at = _jump(
+                txns,
+                orders,
+                low,
+                high,
+                first_kind,
+                home,
+                targets,
+                target_count,
+                rule,
+                state_count,
+                only_ok,
+                horizon,
+                holder,
+                pointer,
+                room,
+                next_level,
+                next_size,
+                stamp,
+            )
+            steps += looked_at
+            if closed != -1:
+                return closed, length + 1, steps
         if steps > steps_max:
             return -2, 0, steps
         level, next_level = next_level, level
         size = next_size
         length += 1
     return -1, 0, steps
+
+
+@inner_kernel
+def _jump(
+    txns: Transactions,
+    orders: Orders,
+    low: int,
+    high: int,
+    first_kind: int,
+    home: int,
+    targets: Int32,
+    target_count: int,
+    rule: int,
+    state_count: int,
+    only_ok: bool,
+    horizon: Int64,
+    holder: Int64,
+    pointer: Int64,
+    room: Room,
+    next_level: Int32,
+    next_size: int,
+    stamp: int,
+) -> tuple[int, int, int]:
+    """One step of real time: visit all that was invoked after the first completion of what was reached so far.
+
+    horizon, holder: per state, that completion and its place.  pointer: per state, the first transaction visited so.
+    Returns (place that closes the cycle, -1 where none does or -2 out of room; size of the next level; steps).
+    """
+    places = len(room.level)
+    steps = 0
+    for state in range(state_count):
+        if pointer[state] == 0 or txns.invoked[pointer[state] - 1] <= horizon[state]:
+            continue
+        then = step(rule, state, REALTIME)
+        base = (state_count + then) * places
+        if fulfils(rule, then, first_kind):
+            for i in range(target_count):
+                if txns.invoked[targets[i]] > horizon[state]:
+                    place = base + int(targets[i])
+                    room.came_by[place], room.came_from[place] = BY_REALTIME, holder[state]
+                    return place, next_size, steps
+        t = int(pointer[state]) - 1
+        while t >= 0 and txns.invoked[t] > horizon[state]:
+            steps += 1
+            if next_size == places:
+                return -2, next_size, steps
+            place = base + t
+            inside = t != home and orders.rank[t] >= low and orders.rank[t] <= high
+            if inside and room.visited[place] != stamp and (not only_ok or txns.status[t] == OK):
+                room.visited[place], room.came_by[place], room.came_from[place] = stamp, BY_REALTIME, holder[state]
+                next_level[next_size] = place
+                next_size += 1
+            t -= 1
+        pointer[state] = t + 1
+    return -1, next_size, steps
 
 
 @inner_kernel
@@ -434,40 +424,3 @@ def _walk_to(closed: int, places: int, start: int, room: Room) -> Walk:
         ways[count] = room.came_by[at]
         at = room.came_from[at]
     return Walk(start, nodes, ways)
-
-
-# Automata.  ANY: one state.  ONE_RW: how many rw there were.  NOT_ADJACENT: 2 * how many there were, up to two, and one
-# more if the last edge was one.  The broken edge itself counts first.
-
-
-@inner_kernel
-def _begin(rule: int, kind: int) -> int:
-    if kind != RW or rule == ANY:
-        return 0
-    return 1 if rule == ONE_RW else 3
-
-
-@inner_kernel
-def _step(rule: int, state: int, kind: int) -> int:
-    """The state after one more edge, or -1 where the rule forbids it."""
-    if rule == ANY or kind == PASS:
-        return state
-    if rule == ONE_RW:
-        if kind != RW:
-            return state
-        return 1 if state == 0 else -1
-    if kind != RW:
-        return state - state % 2
-    if state % 2 == 1:
-        return -1
-    return 5 if state >= 2 else 3
-
-
-@inner_kernel
-def _fulfils(rule: int, state: int, first_kind: int) -> bool:
-    """Whether a path that came back to the broken edge in this state is a cycle under the rule."""
-    if rule == ANY:
-        return True
-    if rule == ONE_RW:
-        return state == 1
-    return state >= 4 and (first_kind != RW or state % 2 == 0)

@@ -18,23 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from checkers.kernels.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
 from checkers.kernels.cycle_search import (
-    ANY,
     BY_PROCESS,
     BY_REALTIME,
     FOUND,
-    NOT_ADJACENT,
-    ONE_RW,
-    STATES,
     UNFINISHED,
     Orders,
     Room,
-    Starts,
     Walk,
-    next_of_process,
     shortest_cycle,
-    starts_of,
 )
+from checkers.kernels.cycle_starts import Starts, next_of_process, starts_of
 from checkers.kernels.dependencies import (
     PASS,
     PROCESS,

@@ -21,6 +21,7 @@ from checkers.kernels import payloads
 from checkers.kernels.operations import Int32, Int64
 from checkers.kernels.payloads import Bytes
 from checkers.kernels.transactions import Transactions
+from checkers.kernels.value_numbers import Numbered, are_dense, number_values
 from checkers.seal import dense_processes, dictionary_codes
 from checkers.transactions.read import Model, Transcript, read_transactions
 
@@ -85,7 +86,7 @@ def _transcript(
             return None
         first_row += len(bounds) - 1
     names = _key_names(keys)
-    values = () if payloads.are_dense(columns, len(names)) else _Values(payloads.number_values(columns, len(names)))
+    values = () if are_dense(columns, len(names)) else _Values(number_values(columns, len(names)))
     txns = Transactions(
         pairs.process,
         pairs.status,
@@ -109,7 +110,7 @@ def _key_names(keys: payloads.Texts) -> list[Any]:
 class _Values(Sequence[list[int]]):
     """Per key, what each value number stands for."""
 
-    def __init__(self, numbered: payloads.Numbered) -> None:
+    def __init__(self, numbered: Numbered) -> None:
         self._numbered = numbered
 
     def __len__(self) -> int:
