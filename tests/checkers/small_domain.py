@@ -53,7 +53,14 @@ def nonsense(rng: Random, operations: int, processes: int, domain: int) -> list[
     return sorted(done, key=lambda o: o.call)
 
 
-def correct(rng: Random, operations: int, processes: int, domain: int, crash: float = 0.0) -> list[Op]:
+def correct(
+    rng: Random,
+    operations: int,
+    processes: int,
+    domain: int,
+    crash: float = 0.0,
+    fs: Sequence[str] = ("read", "write", "cas"),
+) -> list[Op]:
     """Each operation takes effect at one instant between its events; a crashed one then, later, or never."""
     state: int | None = None
     idle, at, asked = processes, 0, 0
@@ -62,7 +69,7 @@ def correct(rng: Random, operations: int, processes: int, domain: int, crash: fl
     while asked < operations or busy:
         step = rng.random()
         if asked < operations and idle and (step < 0.4 or not busy):
-            f = rng.choice(["read", "write", "cas"])
+            f = rng.choice(fs)
             busy.append([Op(f, rng.randrange(domain), rng.randrange(domain), at, None), False])
             asked, at, idle = asked + 1, at + 1, idle - 1
             continue

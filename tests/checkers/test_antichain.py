@@ -118,6 +118,29 @@ def test_shortcuts_to_no_order_never_cry_wolf() -> None:
     shortcuts_never_cry_wolf(Random(5), 1500)
 
 
+def every_window_of_a_right_history_has_an_order(rng: Random, cases: int) -> None:
+    for _ in range(cases):
+        fs = rng.choice([("read", "write", "cas"), ("cas", "cas", "read"), ("cas", "write"), ("cas", "write", "read")])
+        crash = rng.choice([0, 0.1, 0.4])
+        operations = correct(rng, rng.randint(4, 20), rng.randint(2, 8), rng.choice([2, 2, 3]), crash, fs)
+        key, positions = key_of(operations)
+        places = len(prepare(key, positions, START).event)
+        for first in range(places):
+            for last in range(first, places):
+                code, _ = antichain.judge_window(key, positions, START, first, last, 10**9, 10**9)
+                assert code == HOLDS, (operations, first, last)
+
+
+def test_every_window_of_a_right_history_has_an_order() -> None:
+    every_window_of_a_right_history_has_an_order(Random(6), 150)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_every_window_of_a_right_history_has_an_order_all_night() -> None:
+    every_window_of_a_right_history_has_an_order(Random(), 100_000)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_shortcuts_to_no_order_never_cry_wolf_all_night() -> None:
