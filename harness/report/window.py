@@ -97,6 +97,13 @@ def culprit_of(
     return order.stuck if order else None
 
 
+def told_by_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """How sentences begin that say of one operation what its bar says already.  Of an operation that was under way
+    before the window the bar does not say that it may have been done by then."""
+    apart = {str(name) for name in sequence(facts.get("under_way"))}
+    return tuple(f"{name}: " for name in letters.values() if name not in apart)
+
+
 def say(op: WindowOp) -> str:
     """An operation with its answer, as short as a label must be."""
     if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.asked, tuple):

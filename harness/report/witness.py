@@ -32,6 +32,7 @@ from harness.report.window import (
     operations_of,
     order_of,
     say,
+    told_by_bars,
     value,
 )
 from harness.report.words import Finding, amount, either, findings, label, listed, plural, seconds, sentence, shorten
@@ -44,6 +45,7 @@ MOST_DRAWN = 60
 TOLD_APART = {
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
+    "under_way",
 }  # fmt: skip
 """Facts that the page tells in other ways than as a list.  `letters` name operations by the index of their invoke,
 `culprit` is the letter of the one no order explains."""
@@ -159,7 +161,7 @@ def _view(
     trace_rows = [r for r in rows if r.get("table") == "trace"]
     kept_rows = [_kept(r) for r in rows if r.get("table") == "copies"]
     story = _story(drawn if with_bars else [], order, bad, letters, faults, roles)
-    told = tuple(f"{letter}: " for letter in letters.values())
+    told = told_by_bars(letters, facts)
     why = [str(w) for w in sequence(facts.get("why")) or _one(facts.get("why")) if not str(w).startswith(told)]
     why = [shorten(sentence(w), 600) for w in why if not cycle]
     expected = [shorten(sentence(str(w)), 600) for w in sequence(facts.get("expected")) or _one(facts.get("expected"))]

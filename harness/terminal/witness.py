@@ -30,6 +30,7 @@ from harness.report.window import (
     operations_of,
     order_of,
     say,
+    told_by_bars,
     value,
 )
 from harness.report.witness import TOLD_APART
@@ -74,7 +75,7 @@ def draw_witness(
     if cycle:
         why = []  # the edges say it
     elif "model" in facts and drawn_operations:  # the bars say what each operation did
-        why = [w for w in why if not w.startswith(tuple(f"{a}: " for a in mapping(facts.get("letters")).values()))]
+        why = [w for w in why if not w.startswith(told_by_bars(letters_of(ops, facts), facts))]
     if not compact:
         parts += [_bullet(text, width) for text in why]
         if not drawn_operations and not cycle and not transactions:
