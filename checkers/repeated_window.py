@@ -35,6 +35,13 @@ BYTES_MAX = 1_000_000_000
 VALUES_MAX = 64
 """With more values than this, no state is ruled out as the one before the window."""
 
+PAST_MAX = 2_000
+"""How many positions before a moment are looked at to rule out a state there.  One that only an older past rules out
+stays among those the window may begin with, which asks less of the window, not more."""
+
+POSITIONS_TRIED = 20_000_000
+"""How many positions are judged again, answer by answer, to find one that would have been right."""
+
 NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
 
@@ -59,18 +66,19 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
 
     Raises Disagreement if the independent search does find one.
     """
+    made = _first_made(key)
     limit = _first_impossible(key, positions, impossible_at + 1)
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
     everything = _Part(np.flatnonzero(key.call < limit), (NIL,))
-    produced = _values_before(key, limit)
+    produced = _values_before(made, limit)
     from_nowhere = key.kind[culprit] in (READ, CAS) and int(key.a[culprit]) not in produced
     part = everything
     if from_nowhere:
         part = replace(everything, operations=np.array([culprit]))
     else:
-        part = _cut_past(key, limit, everything)
+        part = _cut_past(key, limit, everything, made)
         part = _drop_observers(key, limit, part, culprit)
-        part = _drop_values(key, limit, part, culprit)
+        part = _drop_values(key, limit, part, culprit, produced)
         part = _drop_observers(key, limit, part, culprit)
     return Window(
         code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
@@ -87,13 +95,19 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
 
 def _first_impossible(key: Key, positions: int, certain: int) -> int:
     """The shortest prefix, in positions, that has no order; the kernel, which knew the future, was certain earlier."""
-    everything = np.arange(len(key.kind))
-    low, high = certain, positions
-    if _impossible(key, low, _Part(everything, (NIL,))):
-        return low
+
+    steps_max = STEPS_MAX + 10 * positions  # enough for any history that was judged at all: few steps for most events
+
+    def impossible(limit: int) -> bool:
+        code, _, _ = antichain.judge_key(key, limit, np.array([NIL], np.int64), steps_max, BYTES_MAX)
+        return code == antichain.NO_ORDER
+
+    low, high, step = certain - 1, certain, 1
+    while high < positions and not impossible(high):
+        low, high, step = high, min(positions, high + step), 4 * step
     while low + 1 < high:
         middle = (low + high) // 2
-        if _impossible(key, middle, _Part(everything, (NIL,))):
+        if impossible(middle):
             high = middle
         else:
             low = middle
@@ -124,21 +138,30 @@ def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
     return Key(kind, a, b, new[: len(ops)], new_ret), len(order)
 
 
-def _values_before(key: Key, position: int) -> list[int]:
-    """nil and whatever may have been produced before a position, ascending."""
+def _first_made(key: Key) -> tuple[Int64, Int64]:
+    """The values that may be produced, ascending, and the position of the first call that does; nil is there at -1."""
     makers = (key.kind == WRITE) | (key.kind == CAS)
-    made = np.where(key.kind == CAS, key.b, key.a)[makers & (key.call < position)]
-    return [int(value) for value in np.unique(np.append(made, NIL))]
+    values = np.append(np.where(key.kind == CAS, key.b, key.a)[makers], NIL)
+    calls = np.append(key.call[makers], -1)
+    order = np.argsort(calls, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    return found, calls[order][first].astype(np.int64)
 
 
-def _cut_past(key: Key, limit: int, everything: _Part) -> _Part:
+def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
+    """nil and whatever may have been produced before a position, ascending."""
+    values, first = made
+    return [int(value) for value in values[first < position]]
+
+
+def _cut_past(key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]) -> _Part:
     """The latest moment from which the rest has no order: doubling back from the end, then halving."""
     moments = key.call[everything.operations]
     best, best_at, failed_at = everything, 0, len(moments)
     size = 1
     while size < len(moments):
         at = len(moments) - size
-        part = _from_moment(key, limit, int(moments[at]))
+        part = _from_moment(key, limit, int(moments[at]), made)
         if part is not None:
             best, best_at = part, at
             break
@@ -146,7 +169,7 @@ def _cut_past(key: Key, limit: int, everything: _Part) -> _Part:
         size *= 2
     while best_at + 1 < failed_at:
         at = (best_at + failed_at) // 2
-        part = _from_moment(key, limit, int(moments[at]))
+        part = _from_moment(key, limit, int(moments[at]), made)
         if part is None:
             failed_at = at
         else:
@@ -154,29 +177,35 @@ def _cut_past(key: Key, limit: int, everything: _Part) -> _Part:
     return best
 
 
-def _from_moment(key: Key, limit: int, since: int) -> _Part | None:
+def _from_moment(key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
     """What is left from a position on, if it has no order from any state the past may have led to."""
-    mutates = (key.kind == WRITE) | (key.kind == CAS)
-    carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
-    later = np.flatnonzero((key.call >= since) & (key.call < limit))
-    operations = np.sort(np.concatenate([carried, later]))
-    held = _values_before(key, since)
-    part = _Part(operations, tuple(held), since, frozenset(carried.tolist()))
+    part = _since(key, since, limit, made)
+    held = list(part.starts)
     if len(held) <= VALUES_MAX and not _impossible(key, limit, part):
-        held = [value for value in held if _may_hold(key, since, value)]
+        held = [value for value in held if _may_hold(key, since, value, made)]
         part = replace(part, starts=tuple(held))
     if not held or not _impossible(key, limit, part):
         return None
     if len(held) <= VALUES_MAX:
-        certain = tuple(value for value in held if _may_hold(key, since, value))
+        certain = tuple(value for value in held if _may_hold(key, since, value, made))
         part = replace(part, starts=certain or part.starts)
     return part
 
 
-def _may_hold(key: Key, since: int, value: int) -> bool:
+def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Part:
+    """What was under way at a position and may be carried on, and what was called from there on."""
+    mutates = (key.kind == WRITE) | (key.kind == CAS)
+    carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
+    later = np.flatnonzero((key.call >= since) & (key.call < limit))
+    operations = np.sort(np.concatenate([carried, later]))
+    return _Part(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
+
+
+def _may_hold(key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
     """Whether a read at that moment might have been answered with a value, as far as the past goes."""
-    before = np.flatnonzero(key.call < since)
-    past, end = _as_key(key, since, _Part(before, (NIL,)))
+    earlier = max(0, since - PAST_MAX)
+    recent = _since(key, earlier, since, made) if earlier else _Part(np.flatnonzero(key.call < since), (NIL,))
+    past, end = _as_key(key, since, recent)
     asked = Key(
         np.append(past.kind, np.int8(READ)),
         np.append(past.a, np.int64(value)),
@@ -184,7 +213,8 @@ def _may_hold(key: Key, since: int, value: int) -> bool:
         np.append(past.call, np.int32(end)),
         np.append(past.ret, np.int32(end + 1)),
     )
-    code, _, _ = antichain.judge_key(asked, end + 2, np.array([NIL]), STEPS_MAX, BYTES_MAX)
+    starts = np.array(recent.starts, np.int64)
+    code, _, _ = antichain.judge_key(asked, end + 2, starts, STEPS_MAX, BYTES_MAX)
     return code != antichain.NO_ORDER
 
 
@@ -196,12 +226,12 @@ def _drop_observers(key: Key, limit: int, part: _Part, culprit: int) -> _Part:
     )
 
 
-def _drop_values(key: Key, limit: int, part: _Part, culprit: int) -> _Part:
+def _drop_values(key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
     """Drop every value that is not needed, with all that wrote or saw it."""
     if (key.kind[part.operations] == MISMATCH).any():
         return part
     needed = {int(key.a[culprit]), int(key.b[culprit]) if key.kind[culprit] == CAS else int(key.a[culprit])}
-    values = [value for value in _values_before(key, limit) if value not in needed]
+    values = [value for value in produced if value not in needed]
 
     def without(some: Sequence[int], rest: _Part) -> _Part:
         gone, weakened = set(), set(rest.weakened)
@@ -251,7 +281,7 @@ def _right_answers(key: Key, limit: int, culprit: int, produced: list[int]) -> t
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ
     right = []
-    for value in produced[:VALUES_MAX]:
+    for value in produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]:
         changed.a[culprit] = value
         code, _, _ = antichain.judge_key(changed, limit, np.array([NIL]), STEPS_MAX, BYTES_MAX)
         if code == antichain.LINEARIZABLE:
