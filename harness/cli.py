@@ -300,6 +300,8 @@ def _tell(console: Console, results: dict[str, Any]) -> None:
     console.print()
     console.print(results.get("summary", verdict), highlight=False, markup=False, style=_COLOUR[verdict])
     _draw_first(results)
+    if results.get("judged_by", "").startswith("in process ("):  # not where it was asked for; in brackets why
+        console.print(f"judged {results['judged_by']}", highlight=False, markup=False, style="yellow")
     console.print(f"report: {results['report']}", highlight=False, markup=False)
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
     raise click.exceptions.Exit(results["exit_code"])

@@ -39,6 +39,7 @@ def newest(results: Path) -> Path:
         (["run", "--nodes", "0"], "--nodes must be at least 1, not 0"),
         (["run", "--no-online", "--stop-on-violation"], "--stop-on-violation needs online checks"),
         (["run", "--time-limit", "soon"], "'soon' is not a valid"),
+        (["run", "--spark-master", "node:7077"], "'node:7077' is no address of a Spark master"),
         (["analyze", "results"], "is not a run folder"),
         (["analyze", "/nowhere"], "does not exist"),
         (["flounder"], "No such command 'flounder'"),
@@ -92,6 +93,15 @@ def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | N
         assert witness["summary"] in done.stdout
     assert {p.name for p in run.iterdir()} >= {"report.html", "junit.xml", "history.parquet", "test.json"}
     assert str(Path(os.path.relpath(run / "report.html", ROOT)).name) in done.stdout
+
+
+def test_a_cluster_that_is_not_there_is_told_and_the_run_is_judged(tmp_path: Path) -> None:
+    nobody = "spark://127.0.0.1:9"
+    done = krucible(*canary(tmp_path, "--time-limit", "2", "--bug", "lose", "--spark-master", nobody))
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = f"in process (no Spark master answers at {nobody} (127.0.0.1:9: Connection refused))"
+    assert f"judged {told}" in done.stdout
+    assert json.loads((newest(tmp_path) / "results.json").read_text())["judged_by"] == told
 
 
 def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> None:
