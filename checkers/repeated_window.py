@@ -67,7 +67,7 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
     Raises Disagreement if the independent search does find one.
     """
     made = _first_made(key)
-    limit = _first_impossible(key, positions, impossible_at + 1)
+    limit = _first_impossible(key, positions, impossible_at + 1, made)
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
     everything = _Part(np.flatnonzero(key.call < limit), (NIL,))
     produced = _values_before(made, limit)
@@ -93,24 +93,45 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
     )
 
 
-def _first_impossible(key: Key, positions: int, certain: int) -> int:
-    """The shortest prefix, in positions, that has no order; the kernel, which knew the future, was certain earlier."""
+def _first_impossible(key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
+    """The shortest prefix, in positions, that has no order; the kernel, which knew the future, was certain earlier.
 
+    As a rule the events around that place show it; then only that the prefix one shorter has an order is asked of all.
+    """
     steps_max = STEPS_MAX + 10 * positions  # enough for any history that was judged at all: few steps for most events
+    earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
+
+    def shown(limit: int) -> bool:
+        part = _since(key, earlier, limit, made)
+        return len(part.starts) <= VALUES_MAX and _impossible(key, limit, part)
 
     def impossible(limit: int) -> bool:
         code, _, _ = antichain.judge_key(key, limit, np.array([NIL], np.int64), steps_max, BYTES_MAX)
         return code == antichain.NO_ORDER
 
-    low, high, step = certain - 1, certain, 1
-    while high < positions and not impossible(high):
-        low, high, step = high, min(positions, high + step), 4 * step
-    while low + 1 < high:
+    if earlier and shown(near):
+        positions = _smallest(certain, near, shown)
+        if positions == certain or not impossible(positions - 1):
+            return positions
+        positions -= 1
+    return _smallest(certain, positions, impossible)
+
+
+def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number from `low` on for which a monotone condition holds; it holds for `high`.  Near ones first."""
+    step = 1
+    while low < high:
+        at = min(high - 1, low + step - 1)
+        if holds(at):
+            high = at
+            break
+        low, step = at + 1, 4 * step
+    while low < high:
         middle = (low + high) // 2
-        if impossible(middle):
+        if holds(middle):
             high = middle
         else:
-            low = middle
+            low = middle + 1
     return high
 
 
