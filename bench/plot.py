@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +18,11 @@ from figures import Figure, read
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-PANELS = (("s", "seconds to the verdict", 1.0), ("bytes", "peak memory, MB", 1e-6))
+PANELS = (({"s": 1.0}, "seconds to the verdict"), ({"MB": 1.0, "GB": 1000.0}, "peak memory, MB"))
+"""Of each panel: what one of each unit is there, and its title."""
+
+LEFT_OUT = ("on disk", "seal", "in process")
+"""Figures whose names begin or end like this are in the file and not in the picture."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -27,25 +31,28 @@ def main(words: Sequence[str]) -> int:
         return 3
     figures = read(Path(words[0]))
     picture, both = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
-    for axes, (unit, title, scale) in zip(both, PANELS, strict=True):
-        draw(axes, [figure for figure in figures if figure.unit == unit], title, scale)
+    for axes, (units, title) in zip(both, PANELS, strict=True):
+        draw(axes, [figure for figure in figures if figure.unit in units], units, title)
     picture.savefig(words[1], dpi=110)
     return 0
 
 
-def draw(axes: Axes, figures: Sequence[Figure], title: str, scale: float) -> None:
-    """All figures of one unit, by name."""
+def draw(axes: Axes, figures: Sequence[Figure], scale: Mapping[str, float], title: str) -> None:
+    """All figures of one panel, by name."""
     by_name: dict[str, list[Figure]] = defaultdict(list)
     for figure in figures:
-        by_name[figure.figure].append(figure)
+        if not figure.figure.startswith(LEFT_OUT) and not figure.figure.endswith(LEFT_OUT):
+            by_name[figure.figure].append(figure)
     for name, points in sorted(by_name.items()):
         if len({point.size for point in points}) < 2:
             continue
         points.sort(key=lambda point: point.size)
-        [line] = axes.plot([p.size for p in points], [p.value * scale for p in points], marker="o", ms=3, label=name)
+        [line] = axes.plot(
+            [p.size for p in points], [p.value * scale[p.unit] for p in points], marker="o", ms=3, label=name
+        )
         for point in points:
             if point.goal is not None:
-                axes.plot(point.size, point.goal * scale, marker="x", ms=8, color=line.get_color())
+                axes.plot(point.size, point.goal * scale[point.unit], marker="x", ms=8, color=line.get_color())
     axes.set(xscale="log", yscale="log", title=title, xlabel="events, transactions, entries: how much is judged")
     low, high = axes.get_ylim()
     left, right = axes.get_xlim()
