@@ -49,7 +49,7 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/lint-imports
 
 bench: $(VENV)/prepared $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, half an hour)
-	@$(PY) bench/everything.py $(if $(FULL),--full)
+	@$(PY) -m bench.everything $(if $(FULL),--full)
 
 nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)

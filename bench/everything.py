@@ -1,6 +1,6 @@
 """All measurements, one after another: `make bench`, or `make bench FULL=1` for the sizes that goals are set for.
 
-    python bench/everything.py [--full] [--into results/bench]
+    python -m bench.everything [--full] [--into results/bench]
 
 Figures go into one file of JSON lines, `figures.jsonl`, and what cost against size shows into `cost.png`.  Without
 --full it takes about five minutes on two cores and goes up to a million; with it half an hour and 24 GB of memory.
@@ -15,41 +15,46 @@ import subprocess
 import sys
 from pathlib import Path
 
-from figures import read
+from bench.figures import read
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 
 QUICK = (
-    ("judge.py", "--rows", "10000,100000,1000000"),
-    ("registers.py", "--operations", "500000"),
-    ("transactions.py", "--sizes", "10000", "100000", "1000000"),
-    ("raft.py", "--sizes", "100000,1000000"),
+    ("judge", "--rows", "10000,100000,1000000"),
+    ("registers", "--operations", "500000"),
+    ("transactions", "--sizes", "10000", "100000", "1000000"),
+    ("kafka", "--sizes", "10000", "100000"),
+    ("raft", "--sizes", "100000,1000000"),
 )
 FULL = (
-    ("judge.py", "--rows", "10000,100000,1000000,10000000"),
-    ("registers.py", "--grid"),
-    ("transactions.py", "--sizes", "10000", "100000", "1000000", "10000000"),
-    ("raft.py", "--sizes", "100000,1000000,10000000"),
+    ("judge", "--rows", "10000,100000,1000000,10000000"),
+    ("registers", "--grid"),
+    ("transactions", "--sizes", "10000", "100000", "1000000", "10000000"),
+    ("kafka", "--sizes", "10000", "100000", "1000000"),
+    ("raft", "--sizes", "100000,1000000,10000000"),
 )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
-    parser.add_argument("--into", type=Path, default=HERE.parent / "results" / "bench")
+    parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
     chosen = parser.parse_args()
+    chosen.into = chosen.into.resolve()
     chosen.into.mkdir(parents=True, exist_ok=True)
     file = chosen.into / "figures.jsonl"
     file.unlink(missing_ok=True)
     broken = []
     for script, *words in FULL if chosen.full else QUICK:
         print(f"\n{script} {' '.join(words)}   load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
-        done = subprocess.run([sys.executable, str(HERE / script), *words, "--json", str(file)], check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", f"bench.{script}", *words, "--json", str(file)], cwd=ROOT, check=False
+        )
         broken += [script] if done.returncode else []
     if broken:
         print(f"{', '.join(broken)} ended with an error; see above", file=sys.stderr)
         return 3
-    subprocess.run([sys.executable, str(HERE / "plot.py"), str(file), str(chosen.into / "cost.png")], check=True)
+    subprocess.run([sys.executable, "-m", "bench.plot", str(file), str(chosen.into / "cost.png")], cwd=ROOT, check=True)
     missed = [figure for figure in read(file) if not figure.reached]
     print(f"\n{len(read(file))} figures in {file}, {len(missed)} goals missed" + (":" if missed else ""))
     for figure in missed:

@@ -1,6 +1,6 @@
 """How long a verdict takes: Spark's cold start, sealing, and histories of every size and shape, warm.
 
-    python bench/judge.py [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
+    python -m bench.judge [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
 
 A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
 key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from figures import Sheet
 
+from bench.figures import Sheet
 from checkers.checker import Budget, RunFiles
 from checkers.columns import HISTORY
 from checkers.kernels.jit import kernel

@@ -1,7 +1,7 @@
 """What online checks cost the run they watch: pairs of runs of one seed, with and without, in turn.
 
-    python bench/online.py runs --pairs 3 --time-limit 30 --backend docker       # runs of the bundled KRaft, in pairs
-    python bench/online.py keys --seconds 3600 --rate 400                        # the core alone, an hour's history
+    python -m bench.online runs --pairs 3 --time-limit 30 --backend docker       # runs of the bundled KRaft, in pairs
+    python -m bench.online keys --seconds 3600 --rate 400                        # the core alone, an hour's history
 
 `runs`: achieved rate outside faults, latency of ok operations, the longest and the 99th percentile of how late the
 harness' own loop was, CPU seconds of online checks and of the whole harness per second of the run.  Which of a pair

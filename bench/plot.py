@@ -1,7 +1,7 @@
-"""Draw what judging costs against how much is judged: `python bench/plot.py FIGURES.jsonl cost.png`.
+"""Draw what judging costs against how much is judged: `python -m bench.plot FIGURES.jsonl cost.png`.
 
-One line per figure that was measured at two sizes or more, both axes logarithmic; a straight line of slope one, the
-dotted one, is cost in proportion.  Left seconds, right peak memory.  A cross is a goal.
+One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost is in
+proportion.  A cross is a goal.  What no panel asks for is in the file and not in the picture.
 """
 
 from __future__ import annotations
@@ -9,59 +9,84 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
-from figures import Figure, read
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-PANELS = (({"s": 1.0}, "seconds to the verdict"), ({"MB": 1.0, "GB": 1000.0}, "peak memory, MB"))
-"""Of each panel: what one of each unit is there, and its title."""
+from bench.figures import Figure, read
 
-LEFT_OUT = ("on disk", "seal", "in process")
-"""Figures whose names begin or end like this are in the file and not in the picture."""
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """begin: how the names of its figures begin.  units: what one of each unit is on its axis."""
+
+    title: str
+    begin: tuple[str, ...]
+    units: Mapping[str, float]
+
+
+_S = {"s": 1.0}
+_MB = {"MB": 1.0, "GB": 1000.0}
+PANELS = (
+    Panel("linearizability: events, s", ("linearizability on Spark",), _S),
+    Panel(
+        "transactions, operations on Kafka's logs, s",
+        ("list-append, valid", "list-append, worst", "list-append, G", "rw-register", "Kafka's logs, valid"),
+        _S,
+    ),
+    Panel(
+        "logs and traces: rows of each of five nodes, s",
+        (
+            *("log matching", "committed", "election", "high-watermark", "history-against", "leader-comp"),
+            *("monotonicity", "state-machine"),
+        ),
+        _S,
+    ),
+    Panel("peak memory, MB", ("peak memory of a worker", "committed", "history-against", "list-append, peak"), _MB),
+)
 
 
 def main(words: Sequence[str]) -> int:
     if len(words) != 2 or not Path(words[0]).exists():
-        print("usage: python bench/plot.py FIGURES.jsonl IMAGE.png", file=sys.stderr)
+        print("usage: python -m bench.plot FIGURES.jsonl IMAGE.png", file=sys.stderr)
         return 3
     figures = read(Path(words[0]))
-    picture, both = pyplot.subplots(1, 2, figsize=(13, 5.4), layout="constrained")
-    for axes, (units, title) in zip(both, PANELS, strict=True):
-        draw(axes, [figure for figure in figures if figure.unit in units], units, title)
-    picture.savefig(words[1], dpi=110)
+    picture, all_axes = pyplot.subplots(2, 2, figsize=(13, 9.5), layout="constrained")
+    for axes, panel in zip(all_axes.flat, PANELS, strict=True):
+        draw(axes, panel, [f for f in figures if f.figure.startswith(panel.begin) and f.unit in panel.units])
+    picture.savefig(words[1], dpi=90)
     return 0
 
 
-def draw(axes: Axes, figures: Sequence[Figure], scale: Mapping[str, float], title: str) -> None:
+def draw(axes: Axes, panel: Panel, figures: Sequence[Figure]) -> None:
     """All figures of one panel, by name."""
     by_name: dict[str, list[Figure]] = defaultdict(list)
     for figure in figures:
-        if not figure.figure.startswith(LEFT_OUT) and not figure.figure.endswith(LEFT_OUT):
-            by_name[figure.figure].append(figure)
+        by_name[figure.figure].append(figure)
     for name, points in sorted(by_name.items()):
         if len({point.size for point in points}) < 2:
             continue
         points.sort(key=lambda point: point.size)
-        [line] = axes.plot(
-            [p.size for p in points], [p.value * scale[p.unit] for p in points], marker="o", ms=3, label=name
-        )
+        values = [point.value * panel.units[point.unit] for point in points]
+        [line] = axes.plot([point.size for point in points], values, marker="o", ms=3, label=name)
         for point in points:
             if point.goal is not None:
-                axes.plot(point.size, point.goal * scale[point.unit], marker="x", ms=8, color=line.get_color())
-    axes.set(xscale="log", yscale="log", title=title, xlabel="events, transactions, entries: how much is judged")
+                goal = point.goal * panel.units[point.unit]
+                axes.plot(point.size, goal, marker="x", ms=8, color=line.get_color())
+    axes.set(xscale="log", yscale="log", title=panel.title)
     low, high = axes.get_ylim()
     left, right = axes.get_xlim()
     middle = (low * high) ** 0.5 / (left * right) ** 0.5
     axes.plot([left, right], [left * middle, right * middle], color="grey", ls=":", lw=1)
     axes.set(xlim=(left, right), ylim=(low, high))
     axes.grid(alpha=0.25)
-    if by_name:
-        axes.legend(fontsize=7, loc="upper left")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7)
 
 
 if __name__ == "__main__":

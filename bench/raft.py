@@ -1,6 +1,6 @@
 """What logs and traces of a quorum cost: log matching, every other checker of Raft, and reading real log files.
 
-    python bench/raft.py [--sizes 1000000,10000000] [--only WORDS] [--json FILE]
+    python -m bench.raft [--sizes 1000000,10000000] [--only WORDS] [--json FILE]
 
 Five nodes.  Of each size: entries in every log, rows in every trace (four a batch of four entries: append, flush,
 high watermark, applied), an election every 50,000 rows, one write of a client in every batch; nothing is wrong with
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from figures import Sheet, load
 
+from bench.figures import Sheet, load
 from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
 from checkers.columns import COPIES, HISTORY, TRACE
@@ -89,7 +89,7 @@ def main() -> None:
 
 def tell(sheet: Sheet, what: str, size: int, folder: Path) -> None:
     """Measure one figure in a process of its own."""
-    command = [sys.executable, __file__, "--measure", what, str(folder)]
+    command = [sys.executable, "-m", "bench.raft", "--measure", what, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{what}: {done.stderr.strip().splitlines()[-1]}", flush=True)
