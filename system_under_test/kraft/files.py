@@ -55,7 +55,8 @@ def write_tables(
         (tables / name).mkdir(parents=True, exist_ok=True)
     written = {}
     for path in sorted((run_folder / "trace").glob("*.jsonl")):
-        written[path.stem] = _write_trace(path, tables / "trace", started_monotonic_ns)
+        promised = max((c.trace_size_bytes for c in copies if c.node == path.stem), default=0)
+        written[path.stem] = _write_trace(path, tables / "trace", started_monotonic_ns, promised)
         say(f"read the trace of {path.stem}")
     rows = []
     for node in sorted({c.node for c in copies}):
@@ -138,11 +139,16 @@ def read_quorum_state(path: Path) -> QuorumStateSaid:
     return QuorumStateSaid(epoch, f"n{voted}" if voted >= 0 else None)
 
 
-def _write_trace(path: Path, folder: Path, started_monotonic_ns: int) -> tuple[Int64, Int64]:
-    """Tabulate one trace, or say why not.  Returns the bytes up to the end of each readable row, and its seq."""
+def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:
+    """Tabulate one trace, or say why not.  Returns the bytes up to the end of each readable row, and its seq.
+
+    promised_size_bytes: how long it was when its node's disk was last copied; one that is shorter now lost its end.
+    """
     broken = folder / f"{path.stem}.error"
     broken.unlink(missing_ok=True)
     try:
+        if (size_bytes := path.stat().st_size) < promised_size_bytes:
+            raise UnreadableFile(f"{path.name}: it was {promised_size_bytes} bytes long and is {size_bytes} now")
         return write_trace(path, folder / f"{path.stem}.parquet", started_monotonic_ns)
     except UnreadableFile as problem:
         broken.write_text(f"{problem}\n")

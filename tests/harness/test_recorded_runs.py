@@ -61,3 +61,13 @@ def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_
     results = judge(root, None, silent, report=False)
     assert results["exit_code"] == 1
     assert found(load_subject("kraft").bugs[bug], results)
+
+
+def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> None:
+    root = unpacked("kraft-partition", tmp_path)
+    trace = root / "trace" / "n2.jsonl"
+    lines = trace.read_bytes().splitlines(keepends=True)
+    trace.write_bytes(b"".join(lines[: len(lines) // 2]))
+    results = judge(root, None, silent, report=False)
+    assert results["verdict"] == "unknown"
+    assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
