@@ -57,7 +57,7 @@ class Member:
             writer.close()
 
 
-async def outcomes(answer, *requests: Request, timeout_s: float = 0.3):
+async def outcomes(answer, *requests: Request, timeout_s: float = 10):
     member = Member(answer)
     server = await asyncio.start_server(member.serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -86,7 +86,8 @@ async def outcomes(answer, *requests: Request, timeout_s: float = 0.3):
     ],
 )
 async def test_without_an_answer_a_change_is_unknown_and_a_read_did_nothing(answer, error):
-    (read, write, cas), member = await outcomes(answer, READ, WRITE, CAS)
+    patience_s = 0.3 if error == "timeout" else 10
+    (read, write, cas), member = await outcomes(answer, READ, WRITE, CAS, timeout_s=patience_s)
     assert (read.type, write.type, cas.type) == (Type.FAIL, Type.INFO, Type.INFO)
     assert read.node == write.node == "n1"
     assert len(member.asked) == 3, "one attempt each"
