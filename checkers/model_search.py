@@ -8,6 +8,7 @@ return, those without the operation are extended until they have it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ STEPS_PER_PYTHON_STEP = 200
 """What one step of the plain search counts of a budget, about what it takes longer than a compiled one."""
 
 SIZE_BYTES_PER_CONFIGURATION = 400
+"""Of a configuration without its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
     """operations: of one object, in order of call.  Raises what the model's functions raise."""
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     classes = _classes(model, kept)
-    table = _table(model, kept, classes)
+    table = _table(model, kept, classes, budget.size_bytes)
     if table is None:
         return _plain_search(model, kept, budget)
     schedule, indices = _schedule(kept, classes, table)
@@ -78,20 +80,26 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
     return classes
 
 
-def _table(model: Model, operations: Sequence[Operation], classes: Sequence[int]) -> Table | None:
-    """All states that can occur; None if there are too many."""
+def _table(model: Model, operations: Sequence[Operation], classes: Sequence[int], size_bytes: int) -> Table | None:
+    """All states that can occur; None if there are too many, or they do not fit.
+
+    No order has more steps than there are operations, so states further from the first are not asked for: a model whose
+    state only grows would have no end of them.
+    """
     if not operations:
         return Table(np.zeros((0, 1), np.int32), np.zeros(0, np.int8))
     example = dict(zip(reversed(classes), reversed(operations), strict=True))
     count = len(example)
     one_of = model.canonical(operations) if model.canonical is not None else _itself
-    number = {one_of(model.init()): 0}
+    first = one_of(model.init())
+    number, steps_to = {first: 0}, [0]
+    left_bytes = size_bytes - _size_bytes(first)
     rows: list[list[int]] = []
-    waiting = list(number)
-    for state in waiting:
+    waiting = [first]
+    for at, state in enumerate(waiting):
         row = []
         for c in range(count):
-            after = model.step(state, example[c])
+            after = model.step(state, example[c]) if steps_to[at] < len(operations) else REFUSED
             after = REFUSED if after is REFUSED else one_of(after)
             if after is REFUSED:
                 row.append(-1)
@@ -99,13 +107,20 @@ def _table(model: Model, operations: Sequence[Operation], classes: Sequence[int]
             if after not in number:
                 number[after] = len(number)
                 waiting.append(after)
+                steps_to.append(steps_to[at] + 1)
+                left_bytes -= _size_bytes(after)
             row.append(number[after])
         rows.append(row)
-        if len(number) * count > ENTRIES_MAX:
+        if len(number) * count > ENTRIES_MAX or left_bytes < 0:
             return None
     after_state = np.ascontiguousarray(np.array(rows, np.int32).T)
     unchanged = (after_state == np.arange(len(number))) | (after_state < 0)
     return Table(after_state, unchanged.all(axis=1).astype(np.int8))
+
+
+def _size_bytes(state: State) -> int:
+    """Of a state itself.  What it holds is mostly held by others as well: by operations, and by the state before."""
+    return sys.getsizeof(state)
 
 
 def _itself(state: State) -> State:
@@ -144,12 +159,12 @@ _Configuration = tuple[State, frozenset[int]]
 def _plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
     one_of = model.canonical(operations) if model.canonical is not None else _itself
     steps_max = budget.steps // STEPS_PER_PYTHON_STEP
-    configurations_max = budget.size_bytes // SIZE_BYTES_PER_CONFIGURATION
     events = [(o.call, n, False) for n, o in enumerate(operations)]
     events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
-    now: set[_Configuration] = {(one_of(model.init()), frozenset())}
+    first = one_of(model.init())
+    now: set[_Configuration] = {(first, frozenset())}
     open_now: set[int] = set()
-    steps = 0
+    steps, largest_bytes = 0, _size_bytes(first)
     for index, n, is_return in sorted(events):
         if not is_return:
             open_now.add(n)
@@ -165,6 +180,7 @@ def _plain_search(model: Model, operations: Sequence[Operation], budget: Budget)
                 after = REFUSED if after is REFUSED else one_of(after)
                 if after is REFUSED:
                     continue
+                largest_bytes = max(largest_bytes, _size_bytes(after))
                 if m == n:
                     following.add((after, done))
                     continue
@@ -176,7 +192,8 @@ def _plain_search(model: Model, operations: Sequence[Operation], budget: Budget)
                 return Answer(
                     None, -1, steps * STEPS_PER_PYTHON_STEP, False, f"the budget of {budget.steps} steps ran out"
                 )
-            if len(seen) + len(following) > configurations_max:
+            each_bytes = SIZE_BYTES_PER_CONFIGURATION + largest_bytes
+            if (len(seen) + len(following)) * each_bytes > budget.size_bytes:
                 spent = steps * STEPS_PER_PYTHON_STEP
                 return Answer(None, -1, spent, False, f"the budget of {budget.size_bytes} bytes ran out")
         open_now.remove(n)
