@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from checkers import search
 from checkers.checker import Budget
+from checkers.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
 from checkers.model_past import Rest, shortest_rest
 from checkers.model_search import cut_at, judge_object
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, letter
+from checkers.models.model import Model, Operation, Rows, State, letter
 from checkers.verdict import Witness
 
-SEARCHED_MAX = 60
-"""Windows of more operations are not made smaller, nor put before the independent search."""
-
-CONFIGURATIONS_MAX = 20_000
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
 """So that what would have been right costs a second at most; an answer that takes longer to prove is not told."""
@@ -31,9 +27,8 @@ OPERATIONS_TRIED = 20_000
 
 ANSWERS_TOLD = 4
 
-
-class Disagreement(AssertionError):
-    """The search calls a window impossible and the independent search does not: nothing may be claimed."""
+_ANSWERS = (int, float, str, tuple, frozenset)
+"""Types of what may be answered; a state of another type is none."""
 
 
 def explain(model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows) -> Witness:
@@ -45,17 +40,17 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
     index = _first_impossible(model, operations, index, budget)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
-    rest = shortest_rest(model, cut, culprit.call, lambda left: _impossible(model, left.operations, left.states))
+    rest = shortest_rest(model, cut, culprit.call, lambda left: impossible(model, left.operations, left.states))
     states, window = list(rest.states), list(rest.operations)
     if len(window) <= SEARCHED_MAX:
         window = _drop_observers(model, window, states, culprit)
-    again = _impossible(model, window, states)
+    again = impossible(model, window, states)
     if again is False:
         raise Disagreement("the model's search and the independent search disagree about a window")
     letters = {o.call: letter(place) for place, o in enumerate(window)}
     answered = {o.call for o in operations if o.returned}
     told = [f"{letters[o.call]}: {_told(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
-    before = [_words(state) for state in states[:6]]
+    before = [in_words(model, state) for state in states[:6]]
     name = "" if culprit.key is None else f" on {culprit.key}"
     summary = f"No order of the operations{name} explains {model.describe(culprit)} (index {index})"
     more = f" or one of {len(states) - 6} other states" if len(states) > 6 else ""
@@ -76,7 +71,7 @@ def explain(model: Model, operations: Sequence[Operation], index: int, budget: B
         "rejudged": bool(again),
         "model": model.name,
     }
-    if len(window) <= SEARCHED_MAX and (order := _longest_order(model, window, states)) is not None:
+    if (order := longest_order(model, window, states)) is not None:
         facts["order"] = order
     return Witness("no order", summary, as_rows(window), facts=facts)
 
@@ -102,35 +97,13 @@ def _first_impossible(model: Model, operations: Sequence[Operation], certain: in
     return returns[low]
 
 
-def _reachable(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> list[State]:
-    if len(operations) > SEARCHED_MAX:
-        return []
-    try:
-        found = search.reachable_states(_given(operations), states, _step(model), CONFIGURATIONS_MAX)
-    except search.SearchExhausted:
-        return []
-    return sorted(found, key=repr)
-
-
-def _impossible(
-    model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
-) -> bool | None:
-    """What the independent search says; None if that takes too long."""
-    if len(operations) > SEARCHED_MAX:
-        return None
-    try:
-        return not search.linearizable(_given(operations), states, _step(model), limit)
-    except search.SearchExhausted:
-        return None
-
-
 def _drop_observers(
     model: Model, window: Sequence[Operation], states: Sequence[State], culprit: Operation
 ) -> list[Operation]:
     kept = list(window)
     for operation in [o for o in window if o.f in model.observers and o is not culprit]:
         without = [o for o in kept if o is not operation]
-        if _impossible(model, without, states):
+        if impossible(model, without, states):
             kept = without
     return kept
 
@@ -138,7 +111,8 @@ def _drop_observers(
 def _expected(model: Model, cut: Sequence[Operation], rest: Rest, culprit: Operation, budget: Budget) -> str:
     """What would have been right: other answers with which all that was under way can be explained, by trying."""
     without = [replace(o, output=None, ret=None) if o is culprit else o for o in rest.operations]
-    candidates: list[Hashable] = [*_reachable(model, without, rest.states), *(o.input for o in rest.operations), None]
+    states = [s for s in reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
+    candidates: list[Hashable] = [*states, *(o.input for o in rest.operations), None]
     earlier = [o for o in reversed(cut) if o.call < culprit.call]
     candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
     right: list[Hashable] = []
@@ -160,51 +134,11 @@ def _explained(model: Model, cut: Sequence[Operation], rest: Rest, other: Operat
     asks less than the history, which is judged itself, with what was dropped: a read, too, may forbid an answer."""
     if rest.exact:
         operations = [other if o.call == other.call else o for o in rest.operations]
-        return _impossible(model, operations, rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
+        return impossible(model, operations, rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
     operations = [other if o.call == other.call else o for o in cut]
     return judge_object(model, operations, budget).linearizable is True
 
 
-def _longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
-    """The legal order that puts the most answered operations in place, from any of the states; None if there are too
-    many to try.  Operations are taken as they are named in `window`, states in words."""
-    best: tuple[int, tuple[int, ...], State] = (-1, (), None)
-    tried = 0
-    for begins in states:
-        seen: set[tuple[int, State]] = set()
-        waiting: list[tuple[int, State, tuple[int, ...], int]] = [(0, begins, (), 0)]
-        while waiting:
-            done, state, path, placed = waiting.pop()
-            if (tried := tried + 1) > CONFIGURATIONS_MAX:
-                return None
-            if placed > best[0]:
-                best = (placed, path, begins)
-            left = [i for i in range(len(window)) if not done >> i & 1]
-            first_ret = min((ret for i in left if (ret := window[i].ret) is not None), default=None)
-            for i in left:
-                if first_ret is not None and window[i].call > first_ret:
-                    continue
-                after = model.step(state, window[i])
-                if after is REFUSED or (done | 1 << i, after) in seen:
-                    continue
-                seen.add((done | 1 << i, after))
-                waiting.append((done | 1 << i, after, (*path, i), placed + window[i].returned))
-    state, steps = best[2], []
-    for i in best[1]:
-        state = model.step(state, window[i])
-        steps.append({"call": window[i].call, "holds": _words(state)})
-    return {"begins": _words(best[2]), "steps": steps}
-
-
-def _given(operations: Sequence[Operation]) -> list[search.Operation]:
-    """The search reads nothing of an operation but `call` and `ret`; what else is in it is the model's."""
-    return cast(list[search.Operation], list(operations))
-
-
-def _step(model: Model) -> search.Model:
-    return cast(search.Model, model.step)
-
-
-def _words(state: State) -> str:
-    text = "nil" if state is None else repr(state)
+def _words(answer: Hashable) -> str:
+    text = "nil" if answer is None else repr(answer)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]

@@ -8,9 +8,12 @@ few enough to enumerate.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation, facts_of
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.projection import Violation, witness
 from checkers.verdict import Witness
 
 
@@ -47,31 +50,23 @@ COUNTER = Model("counter", init=int, step=step, observers=frozenset({"read"}), c
 
 
 def bounds(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
-    """The first read of one counter that no sum allows, if there is one."""
+    """The first read of one counter that no sum allows, if there is one.  Raises Disagreement."""
     points: list[tuple[int, str, Operation]] = []
     for operation in operations:
         points.append((operation.call, "call", operation))
         if operation.ret is not None:
             points.append((operation.ret, "ret", operation))
     least = greatest = 0
-    least_at_call: dict[int, int] = {}
-    greatest_at_call: dict[int, int] = {}
+    at_call: dict[int, tuple[int, int]] = {}
     for _, what, operation in sorted(points, key=lambda point: point[0]):
         if operation.f == "read":
             if what == "call":
-                least_at_call[operation.call], greatest_at_call[operation.call] = least, greatest
+                at_call[operation.call] = least, greatest
                 continue
-            low, high = least_at_call[operation.call], greatest_at_call[operation.call]
-            low, high = _widened(operations, operation, low, high)
+            meanwhile = _called_meanwhile(operations, operation)
+            low, high = _widened(meanwhile, *at_call[operation.call])
             if not isinstance(operation.output, int) or not low <= operation.output <= high:
-                right = f"between {low} and {high}" if low < high else f"{low}"
-                words = f"a read answered {operation.output!r}; {right} would have been right"
-                why = (
-                    f"All that had been answered before the read makes at least {low} of the sum, "
-                    f"and all that had been asked before its answer at most {high}"
-                )
-                facts = facts_of([operation], operation, f"an answer {'of ' * (low == high)}{right}", why)
-                return [Witness("impossible sum", words, as_rows([operation]), facts=facts)]
+                return [_impossible_sum(operation, meanwhile, at_call[operation.call], (low, high), as_rows)]
             continue
         change = amount(operation)
         if what == ("ret" if change > 0 else "call"):
@@ -81,20 +76,57 @@ def bounds(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
     return []
 
 
-def _widened(operations: Sequence[Operation], read: Operation, low: int, high: int) -> tuple[int, int]:
+def _impossible_sum(
+    read: Operation, meanwhile: Sequence[Operation], before: tuple[int, int], right: tuple[int, int], as_rows: Rows
+) -> Witness:
+    """before, right: the least and the greatest sum when the read was asked, and that it could have answered."""
+    low, high = right
+    could = f"between {low} and {high}" if low < high else f"{low}"
+    why = [
+        f"All that had been answered before the read makes at least {low} of the sum, "
+        f"and all that had been asked before its answer at most {high}"
+    ]
+    violation = Violation(
+        "impossible sum",
+        f"a read answered {read.output!r}; {could} would have been right",
+        [*meanwhile, read],
+        read,
+        f"an answer {'of ' * (low == high)}{could}",
+        why,
+    )
+    few = before[1] - before[0] < SUMS_MAX
+    smaller = COUNTER if few else replace(COUNTER, step=_within, show=_span)
+    return witness(violation, smaller, as_rows, range(before[0], before[1] + 1) if few else [before])
+
+
+SUMS_MAX = 50
+"""Of more sums that may have been reached before a read only the least and the greatest are told."""
+
+
+def _within(state: State, operation: Operation) -> object:
+    """The step of a counter of which only (the least, the greatest sum) are known."""
+    assert isinstance(state, tuple)
+    low, high = state
+    if operation.f == "read":
+        return state if isinstance(operation.output, int) and low <= operation.output <= high else REFUSED
+    return low + amount(operation), high + amount(operation)
+
+
+def _span(state: State) -> str:
+    assert isinstance(state, tuple)
+    return f"{state[0]} to {state[1]}"
+
+
+def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, int]:
     """Bounds at the call of a read, widened by what was called while it was under way."""
-    assert read.ret is not None
-    for other in _called_between(operations, read.call, read.ret):
-        if other.f != "read":
-            change = amount(other)
-            low, high = min(low, low + change), max(high, high + change)
+    for other in meanwhile:
+        change = amount(other)
+        low, high = min(low, low + change), max(high, high + change)
     return low, high
 
 
-def _called_between(operations: Sequence[Operation], start: int, end: int) -> Sequence[Operation]:
-    """Operations, which are in order of call, that were called in that span."""
-    from bisect import bisect_left
-
-    return operations[
-        bisect_left(operations, start, key=lambda o: o.call) : bisect_left(operations, end, key=lambda o: o.call)
-    ]
+def _called_meanwhile(operations: Sequence[Operation], read: Operation) -> list[Operation]:
+    """What changes the sum and was called while a read was under way.  operations: in order of call."""
+    assert read.ret is not None
+    first, last = (bisect_left(operations, at, key=lambda o: o.call) for at in (read.call, read.ret))
+    return [o for o in operations[first:last] if o.f != "read"]

@@ -6,6 +6,7 @@
     partition(operation) -> name       which object it is about; objects are judged apart (Herlihy & Wing 1990: a
                                        history is linearizable iff each object's is).  Without it: the event's key
     describe(operation) -> words       how a witness tells it.  Without it: `f(input) -> output`
+    show(state) -> words               how a witness tells a state.  Without it: its `repr`
     canonical(operations)              given all operations of one object, a function that maps states nobody can tell
                                        apart any more to one of them.  Without it: every state stands for itself
 
@@ -23,7 +24,7 @@ from typing import Any
 from checkers.history import CREATE, NEMESIS, Event, Type
 from checkers.search import REFUSED
 
-__all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "facts_of", "operations_of"]
+__all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
 
 State = Hashable
 
@@ -89,6 +90,7 @@ class Model:
     process_matters: bool = False
     partition: Callable[[Operation], Hashable] = by_key
     describe: Callable[[Operation], str] = told
+    show: Callable[[State], str] = repr
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
 
 
@@ -100,15 +102,6 @@ def letter(place: int) -> str:
         place, digit = divmod(place - 1, 26)
         letters = chr(ord("A") + digit) + letters
     return letters
-
-
-def facts_of(operations: Sequence[Operation], culprit: Operation, expected: str, why: str = "") -> dict[str, Any]:
-    """What a picture of these operations needs: a letter for each in order of call, which of them is wrong, what would
-    have been right (the end of a sentence), and why nothing else explains it."""
-    letters = {str(o.call): letter(place) for place, o in enumerate(sorted(operations, key=lambda o: o.call))}
-    facts: dict[str, Any] = {"key": culprit.key, "letters": letters, "culprit": letters[str(culprit.call)]}
-    facts |= {"why": [why]} if why else {}
-    return facts | {"expected": expected}
 
 
 def operations_of(events: Iterable[Event]) -> list[Operation]:

@@ -22,7 +22,9 @@ import numpy as np
 from checkers.kernels import register
 from checkers.kernels.operations import NIL, OPEN, READ, WRITE
 from checkers.kernels.register import Key
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.projection import Violation, witness
+from checkers.verdict import Witness
 
 
 def step(state: State, operation: Operation) -> object:
@@ -34,7 +36,7 @@ def step(state: State, operation: Operation) -> object:
     raise WrongOperation(f"{operation.f} is not an operation of a mutex (acquire, release)")
 
 
-MUTEX = Model("mutex", init=lambda: "free", step=step)
+MUTEX = Model("mutex", init=lambda: "free", step=step, show=str)
 
 Pair = tuple[Operation, Operation | None]
 
@@ -81,3 +83,31 @@ def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
     if code < register.FIRST_INVALID:
         return None
     return matched[left // 2], matched[right // 2]
+
+
+def held_twice(two: tuple[Pair, Pair], as_rows: Rows) -> Witness:
+    """The witness of a clash: the lock as only these two use it, for which the others are less in the way, not more.
+
+    Raises Disagreement.
+    """
+    one, other = (acquire for acquire, _ in two)
+    first, later = sorted((one, other), key=lambda o: o.ret or 0)
+    held = f"processes {one.process} and {other.process} both held the lock"
+    spans = [
+        f"process {acquire.process} held it from index {acquire.ret} on, "
+        + (f"and asked to release it at index {release.call}" if release is not None else "and never released it")
+        for acquire, release in two
+    ]
+    why = [
+        f"Certainly {' and '.join(spans)}: neither can be put before the other",
+        "Only these two processes matter here; the locks that others held are left out",
+    ]
+    violation = Violation(
+        "held twice",
+        f"{held} (acquired at indices {one.ret} and {other.ret})",
+        [o for pair in two for o in pair if o is not None],
+        later,
+        f"no answer before process {first.process} had released the lock",
+        why,
+    )
+    return witness(violation, MUTEX, as_rows)

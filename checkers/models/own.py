@@ -1,6 +1,6 @@
 """Reading a model of one's own from a Python file (`docs/models.md` shows one).
 
-The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `canonical` and
+The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `show`, `canonical` and
 `process_matters`; `checkers/models/model.py` says what each means.  The file is run: it is code, not data.
 
 Whatever goes wrong in it, when it is run or later inside one of its functions, is a `BadModel` that names its file and
@@ -45,7 +45,7 @@ def model_of(source: str, file: str) -> Model:
     for name in ("init", "step"):
         if not callable(found.get(name)):
             raise BadModel(f"{file}: defines no function {name}; docs/models.md shows what a model needs")
-    for name in ("partition", "describe", "canonical"):
+    for name in ("partition", "describe", "show", "canonical"):
         if found.get(name) is not None and not callable(found[name]):
             raise BadModel(f"{file}: {name} must be a function; docs/models.md shows what it is for")
     observers = found.get("observers", ())
@@ -58,7 +58,8 @@ def model_of(source: str, file: str) -> Model:
         observers=frozenset(observers),
         process_matters=bool(found.get("process_matters", False)),
         partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
-        describe=_words(found["describe"], file) if found.get("describe") else told,
+        describe=_words(found["describe"], file, "describe") if found.get("describe") else told,
+        show=_words(found["show"], file, "show") if found.get("show") else repr,
         canonical=_canonical(found["canonical"], file) if found.get("canonical") else None,
     )
     model.init()
@@ -88,22 +89,24 @@ def _states(function: Callable[..., Any], file: str, name: str) -> Callable[...,
     return checked
 
 
-def _named(function: Callable[[Operation], Any], file: str, name: str) -> Callable[[Operation], Any]:
+def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
+    """A function of an operation or a state whose answer must be hashable."""
+
     @wraps(function)
-    def checked(operation: Operation) -> Any:
+    def checked(given: Any) -> Any:
         try:
-            found = function(operation)
+            found = function(given)
             hash(found)
         except Exception as problem:
-            raise BadModel(_complaint(problem, file, f"{name} failed{_of((operation,))}")) from problem
+            raise BadModel(_complaint(problem, file, f"{name} failed{_of((given,))}")) from problem
         return found
 
     return checked
 
 
-def _words(function: Callable[[Operation], Any], file: str) -> Callable[[Operation], str]:
-    described = _named(function, file, "describe")
-    return lambda operation: str(described(operation))
+def _words(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], str]:
+    described = _named(function, file, name)
+    return lambda given: str(described(given))
 
 
 def _canonical(

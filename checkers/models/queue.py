@@ -9,10 +9,12 @@ A `drain` answers with a list of values: what that many dequeues, one after anot
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
-from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation, facts_of
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.projection import Violation, real_time, witness
 from checkers.verdict import Witness
 
 _RIGHT = "a value that had been put there and not yet been taken, or nil"
@@ -54,48 +56,81 @@ QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
 
 
 def conserved(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
-    """Violations of conservation in one queue, at most one of each kind.  as_rows: events of operations."""
+    """Violations of conservation in one queue, at most one of each kind.  as_rows: events of operations.
+
+    Raises Disagreement.
+    """
     puts: dict[Hashable, list[Operation]] = {}
+    takes: dict[Hashable, list[Operation]] = {}
     for operation in operations:
         if operation.f == PUT:
             puts.setdefault(operation.input, []).append(operation)
-    takes: dict[Hashable, list[Operation]] = {}
-    for operation in operations:
-        for value in _taken(operation):
+        for value in taken_by(operation):
             takes.setdefault(value, []).append(operation)
-    found: dict[str, Witness] = {}
-
-    def report(kind: str, summary: str, involved: Sequence[Operation], culprit: Operation, right: str) -> None:
-        facts = facts_of(involved, culprit, right)
-        found.setdefault(kind, Witness(kind, summary, as_rows(involved), facts=facts))
-
+    found: dict[str, tuple[Violation, Hashable]] = {}
     for value, taken in takes.items():
-        first = min(taken, key=lambda o: o.ret or 0)
-        asked = [o for o in puts.get(value, ()) if o.call < (first.ret or 0)]
-        if not asked:
-            report(
-                "value from nowhere",
-                f"{value!r} was taken, and nobody had asked to put it there",
-                [first],
-                first,
-                _RIGHT,
-            )
-        elif len(taken) > len(puts[value]):
-            times = f"{len(taken)} times, and put there {len(puts[value])} times at most"
-            last = max(taken, key=lambda o: o.ret or 0)
-            report("duplicate", f"{value!r} was taken {times}", [*puts[value], *taken], last, _RIGHT)
+        violation = _taken_too_often(value, puts.get(value, []), taken)
+        if violation is not None:
+            found.setdefault(violation.kind, (violation, value))
     last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
     if last_drain is not None and all(o.returned for o in operations if o.f != PUT):
         for value, asked in puts.items():
-            certain = [o for o in asked if o.ret is not None and o.ret < last_drain.call]
-            if len(certain) > len(takes.get(value, ())):
-                words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
-                right = f"that {value!r} comes out of the queue once, at the latest in the last drain"
-                report("lost", words, [*certain, last_drain], last_drain, right)
-    return list(found.values())
+            violation = _lost(value, asked, takes.get(value, []), last_drain)
+            if violation is not None:
+                found.setdefault(violation.kind, (violation, value))
+    return [witness(violation, seen_through(value), as_rows) for violation, value in found.values()]
 
 
-def _taken(operation: Operation) -> tuple[Hashable, ...]:
+def seen_through(value: Hashable) -> Model:
+    """A queue of which only one value is looked at: how often it is there."""
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, int)
+        if operation.f == PUT:
+            return state + 1
+        times = taken_by(operation).count(value)
+        return state - times if times <= state and (operation.f != DRAIN or times == state) else REFUSED
+
+    def show(state: State) -> str:
+        return f"no {value!r}" if state == 0 else repr(value) if state == 1 else f"{value!r} {state} times"
+
+    return Model("queue", init=int, step=step, show=show)
+
+
+def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:
+    """Taken more often than anybody had asked to put it there by then."""
+    in_time = sorted(takes, key=lambda o: o.ret or 0)
+    calls = [put.call for put in puts]
+    for times, take in enumerate(in_time, 1):
+        asked = bisect_left(calls, take.ret or 0)
+        if times <= asked:
+            continue
+        involved = [*puts[:asked], *dict.fromkeys(in_time[:times])]
+        if not asked:
+            words = f"{value!r} was taken, and nobody had asked to put it there"
+            why = [f"No enqueue of {value!r} had been asked when it was answered (index {take.ret})"]
+            return Violation("value from nowhere", words, involved, take, _RIGHT, why)
+        words = f"{value!r} was taken {times} times, and put there {asked} time{'s' * (asked > 1)} at most"
+        why = [f"Each take of {value!r} needs an enqueue of its own; what else the queue holds is left out"]
+        return Violation("duplicate", words, involved, take, _RIGHT, why)
+    return None
+
+
+def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation], drain: Operation) -> Violation | None:
+    """Acknowledged before the last drain was asked, and in no answer."""
+    certain = [o for o in puts if o.ret is not None and o.ret < drain.call]
+    if len(certain) <= len(takes):
+        return None
+    words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
+    if takes:
+        words = f"{value!r} was acknowledged {len(certain)} times and taken {len(takes)}, though the queue was drained"
+    right = f"that {value!r} comes out of the queue as often as it was put there, at the latest in the last drain"
+    why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was asked")]
+    why += ["A drain takes all there is", f"Only {value!r} matters here; what else the queue holds is left out"]
+    return Violation("lost", words, list(dict.fromkeys([*certain, *takes, drain])), drain, right, why)
+
+
+def taken_by(operation: Operation) -> tuple[Hashable, ...]:
     if not operation.returned or operation.output is None:
         return ()
     if operation.f == TAKE:

@@ -16,48 +16,62 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from checkers.models.model import Operation, Rows, WrongOperation, facts_of
+from checkers.models.model import REFUSED, Model, Operation, Rows, State, WrongOperation
+from checkers.models.projection import Violation, real_time, witness
 from checkers.models.ranks import NEVER, Ranked, out_of_order
 from checkers.verdict import Witness
 
 
 def judge(operations: Sequence[Operation], as_rows: Rows) -> tuple[list[Witness], dict[str, int]]:
-    """(the violation of one set, if there is one; counts for readers).  Raises WrongOperation."""
+    """(the violation of one set, if there is one; counts for readers).  Raises WrongOperation, Disagreement."""
     adds, reads = _split(operations)
-    for read in reads:
-        assert isinstance(read.output, tuple)
-        if len(set(read.output)) < len(read.output):
-            twice = next(x for x in read.output if read.output.count(x) > 1)
-            return [
-                _witness("duplicate", f"one read saw {twice!r} twice", [read], as_rows, read, "each element once")
-            ], {}
     chain, clash = _chain(reads)
-    if clash:
-        one, other = clash
-        only, only_other = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
-        words = f"one read saw {only!r} without {only_other!r}, another {only_other!r} without {only!r}"
-        words = f"{words}: no order of the two adds explains both"
-        right = f"an answer with {only!r} in it, for {only_other!r} was not there without it"
-        return [_witness("order cycle", words, clash, as_rows, other, right)], {}
     place_of: dict[Hashable, int] = {}
     for place, seen in enumerate(chain):
         for element in seen - (chain[place - 1] if place else frozenset()):
             place_of[element] = place
-    nowhere = _any(set(place_of) - {add.input for add in adds})
-    if nowhere is not None:
-        read = next(r for r in reads if nowhere in _seen(r))
-        words = f"a read saw {nowhere!r}, which nobody ever asked to add"
-        return [_witness("value from nowhere", words, [read], as_rows, read, f"an answer without {nowhere!r}")], {}
-    counts = {
+    ranked = _ranked(adds, reads, chain, place_of) if not clash else []
+    found = _twice(reads) or (_neither_inside(*clash) if clash else None) or _from_nowhere(adds, reads, place_of)
+    if found is None and (pair := out_of_order([r for r, _ in ranked])) is not None:
+        early, late = (ranked[at][1] for at in pair)
+        found = _out_of_order(early, late, reads)
+    if found is not None:
+        violation, elements = found
+        return [witness(_with_adds(violation, elements, adds), seen_through(elements), as_rows)], {}
+    return [], {
         "never_read": sum(1 for add in adds if add.returned and add.input not in place_of),
         "reads": len(reads),
     }
-    ranked = _ranked(adds, reads, chain, place_of)
-    found = out_of_order([r for r, _ in ranked])
-    if found is None:
-        return [], counts
-    early, late = (ranked[at][1] for at in found)
-    return [_told(early, late, reads, as_rows)], counts
+
+
+def seen_through(elements: Sequence[Hashable]) -> Model:
+    """A set of which only these elements are looked at."""
+    at_stake = frozenset(elements)
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, frozenset)
+        if operation.f == "add":
+            return state | ({operation.input} & at_stake)
+        seen = [x for x in _answer(operation) if x in at_stake]
+        return state if len(seen) == len(state) and state == frozenset(seen) else REFUSED
+
+    def show(state: State) -> str:
+        assert isinstance(state, frozenset)
+        return "{" + ", ".join(sorted(map(repr, state))) + "}"
+
+    return Model("set", init=frozenset, step=step, observers=frozenset({"read"}), show=show)
+
+
+def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:
+    """With the adds of the elements at stake that were asked before the last answer.  One asked after the element had
+    certainly been added changes nothing in any order."""
+    end = max(o.ret for o in violation.operations if o.ret is not None)
+    first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
+    concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
+    others = [o for o in violation.operations if o not in concerned]
+    apart = f"Only {' and '.join(map(repr, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
+    why = [*violation.why, f"{apart} is left out"]
+    return replace(violation, operations=[*concerned, *others], why=why)
 
 
 def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
@@ -66,18 +80,16 @@ def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Opera
             raise WrongOperation(f"{operation.f} is not an operation of a set that only grows (add, read)")
         if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
             raise WrongOperation(f"a read of a set answered {operation.output!r}, which is no list")
-    adds = [o for o in operations if o.f == "add"]
-    reads = [o for o in operations if o.f == "read" and o.returned]
-    return adds, [_with_tuple(read) for read in reads]
+    return [o for o in operations if o.f == "add"], [o for o in operations if o.f == "read" and o.returned]
 
 
-def _with_tuple(read: Operation) -> Operation:
-    return read if read.output is not None else replace(read, output=())
+def _answer(read: Operation) -> tuple[Hashable, ...]:
+    assert isinstance(read.output, tuple | None)
+    return read.output or ()
 
 
 def _seen(read: Operation) -> frozenset[Hashable]:
-    assert isinstance(read.output, tuple)
-    return frozenset(read.output)
+    return frozenset(_answer(read))
 
 
 def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[Operation]]:
@@ -115,33 +127,67 @@ def _ranked(
     return ranked
 
 
-def _told(early: Operation, late: Operation, reads: Sequence[Operation], as_rows: Rows) -> Witness:
+_Found = tuple[Violation, tuple[Hashable, ...]]
+"""A violation, and the elements at stake."""
+
+
+def _twice(reads: Sequence[Operation]) -> _Found | None:
+    for read in reads:
+        if len(_seen(read)) < len(_answer(read)):
+            element = next(x for x in _answer(read) if _answer(read).count(x) > 1)
+            why = ["A set holds an element once, or not at all"]
+            words = f"one read saw {element!r} twice"
+            return Violation("duplicate", words, [read], read, "each element once", why), (element,)
+    return None
+
+
+def _neither_inside(one: Operation, other: Operation) -> _Found:
+    a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
+    words = f"one read saw {a!r} without {b!r}, another {b!r} without {a!r}: no order of the two adds explains both"
+    right = f"an answer with {a!r} in it, for {b!r} was not there without it"
+    why = [f"What is in a set stays there: the first of these reads needs {a!r} added before {b!r}, the second after"]
+    return Violation("order cycle", words, [one, other], other, right, why), (a, b)
+
+
+def _from_nowhere(
+    adds: Sequence[Operation], reads: Sequence[Operation], place_of: dict[Hashable, int]
+) -> _Found | None:
+    element = _any(set(place_of) - {add.input for add in adds})
+    if element is None:
+        return None
+    read = next(r for r in reads if element in _seen(r))
+    words = f"a read saw {element!r}, which nobody ever asked to add"
+    why = [f"No add of {element!r} is in the history, answered or not"]
+    return Violation("value from nowhere", words, [read], read, f"an answer without {element!r}", why), (element,)
+
+
+def _out_of_order(early: Operation, late: Operation, reads: Sequence[Operation]) -> _Found:
     """early returned before late was called, and yet must come after it."""
+    x, y = early.input, late.input
+    both = [early, late]
     if early.f == "add" and late.f == "read":
         later = [r for r in reads if r.call > (early.ret or 0)]
-        missing = all(early.input not in _seen(r) for r in later)
-        words = f"the add of {early.input!r} was acknowledged before a read was asked that did not see it"
-        kind, right = "lost" if missing else "stale read", f"an answer with {early.input!r} in it"
-        return _witness(kind, words, [early, late], as_rows, late, right)
+        kind = "lost" if all(x not in _seen(r) for r in later) else "stale read"
+        words = f"the add of {x!r} was acknowledged before a read was asked that did not see it"
+        why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was asked"), _STAYS]
+        return Violation(kind, words, both, late, f"an answer with {x!r} in it", why), (x,)
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
         words = f"a read saw {gone!r}, and a read asked after its answer did not"
-        return _witness("stale read", words, [early, late], as_rows, late, f"an answer with {gone!r} in it")
+        why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was asked"), _STAYS]
+        return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
     if early.f == "read":
-        words = f"a read saw {late.input!r}, or what must have come after it, before it was asked to be added"
-        right = f"an answer without {late.input!r}"
-        return _witness("value from nowhere", words, [early, late], as_rows, early, right)
-    words = f"{late.input!r} was seen without {early.input!r}, whose add had returned before {late.input!r} was asked"
-    between = [r for r in reads if late.input in _seen(r) and early.input not in _seen(r)]
-    right = f"an answer with both of them, or without {late.input!r}"
-    return _witness("order cycle", words, [early, late, *between[:1]], as_rows, (between or [late])[0], right)
+        words = f"a read saw {y!r} before anybody had asked to add it"
+        why = [real_time(early, "The read was answered", late, f"an add of {y!r} was asked for the first time")]
+        return Violation("value from nowhere", words, both, early, f"an answer without {y!r}", why), (y,)
+    words = f"{y!r} was seen without {x!r}, whose add had returned before {y!r} was asked"
+    between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
+    why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was asked"), _STAYS]
+    right = f"an answer with both of them, or without {y!r}"
+    return Violation("order cycle", words, [early, between], between, right, why), (x, y)
 
 
-def _witness(
-    kind: str, summary: str, involved: Iterable[Operation], as_rows: Rows, culprit: Operation, expected: str
-) -> Witness:
-    in_order = sorted(involved, key=lambda o: o.call)
-    return Witness(kind, summary, as_rows(in_order), facts=facts_of(in_order, culprit, expected))
+_STAYS = "What is in a set that only grows stays there"
 
 
 def _any(elements: Iterable[Hashable]) -> Hashable | None:

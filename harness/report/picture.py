@@ -298,6 +298,8 @@ def _bracket(
         return None
     late = ops[bad]
     over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
+    if isinstance(late.got, list | tuple):  # of a set or a log an answer shows many changes
+        over = [op for op in over if op.asked not in late.got]
     if not over or late.f != "read":
         return None
     seen = over[-1]

@@ -189,6 +189,23 @@ def test_the_table_and_the_plain_search_give_the_same_answer(monkeypatch: pytest
         assert (judge_events(events, KV).validity is Validity.VALID) == expected
 
 
+def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget() -> None:
+    """Asked for every state whatever the history, its enumeration would have no end and its memory no bound."""
+
+    def step(state: Any, operation: Operation) -> Any:
+        if operation.f == "append":
+            return (*state, operation.input)
+        return state if state == (operation.output or ()) else REFUSED
+
+    growing = Model("growing", init=tuple, step=step, observers=frozenset({"read"}))
+    appended = [("append", 0, 0)] * 2000
+    right, wrong = (one_process(*appended, ("read", None, [0] * n)) for n in (2000, 1999))
+    assert judge_events(right, growing).validity is Validity.VALID
+    assert judge_events(wrong, growing).validity is Validity.INVALID
+    tight = judge_events(right, growing, Budget(size_bytes=10_000))
+    assert (tight.validity, tight.reason) == (Validity.UNKNOWN, "the budget of 10000 bytes ran out")
+
+
 def test_a_register_told_as_a_model_agrees_with_the_register_kernels() -> None:
     rng = Random(4)
     what = Simulated(

@@ -68,6 +68,12 @@ def cases(nasty: str) -> dict[str, tuple[str, list[Event]]]:
         ),
         "set": ("set", history((0, INVOKE, "add", nasty), (0, OK, "add", nasty), (1, INVOKE, "read", None),
                                (1, OK, "read", []))),
+        "two reads of a set": (
+            "set",
+            history((0, INVOKE, "add", 1), (0, OK, "add", 1), (1, INVOKE, "add", nasty), (2, INVOKE, "read", None),
+                    (2, OK, "read", [1, nasty]), (1, OK, "add", nasty), (0, INVOKE, "add", 3), (0, OK, "add", 3),
+                    (2, INVOKE, "read", None), (2, OK, "read", [1, 3])),
+        ),
         "two in a cycle": ("list-append", skew(["x", "y"])),
         "six in a cycle": ("list-append", skew([nasty, "b", "account-number-7", 4, "e", "f"])),
         "aborted": (
@@ -107,7 +113,7 @@ def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
     witnesses = sum(len(each.verdict.witnesses) for each in files)
     assert html.count('class="finding"') == witnesses
     assert html.count('class="cyclering"') == 2
-    assert html.count('class="witness"') == 3 * (4 + 2), "three widths each; of Kafka two anomalies"
+    assert html.count('class="witness"') == 3 * (5 + 2), "three widths each; of Kafka two anomalies"
     for part in (
         "Log of v",
         "nobody",
@@ -116,6 +122,7 @@ def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
         "n1 and n2",
         "rw account-n…",
         "back to where it began",
+        "v acknowledged before the read began",
     ):
         assert part in html
     assert "An answer of &#39;v&#39;" in html

@@ -1,0 +1,81 @@
+"""Witnesses of a large object, seen through the few values at stake.
+
+Forget of a set all but two of its elements, of a log all but two of its values, of a queue all but one: every order of
+the whole object's operations is an order of the smaller one's, for it answers just as the whole did, as far as those
+values go.  So what the smaller object cannot explain, the whole cannot.  Nothing need be known of the past either: all
+that concerns those values is at hand, and the smaller object begins as empty as the whole.
+
+The smaller object is a `Model` like any other, so its few operations are put before the independent search, and the
+longest legal order of them is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.legal_orders import Disagreement, impossible, in_words, longest_order
+from checkers.model_past import shortest_rest
+from checkers.models.model import Model, Operation, Rows, State, letter
+from checkers.verdict import Witness
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What went wrong, in words, and the operations that show it.
+
+    kind, summary: as in `Witness`.  operations: all that concerns the values at stake, as far as it matters.  culprit:
+    whose answer is wrong.  expected: what would have been right, the end of a sentence.  why: sentences that say why no
+    order of these operations explains that answer.
+    """
+
+    kind: str
+    summary: str
+    operations: Sequence[Operation]
+    culprit: Operation
+    expected: str
+    why: Sequence[str]
+
+
+def witness(violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None = None) -> Witness:
+    """smaller: the object seen through the values at stake.  states: in which it may begin; without them, its first.
+
+    The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
+    Raises Disagreement.
+    """
+    window = sorted(violation.operations, key=lambda o: o.call)
+    begins, under_way = tuple(states) if states is not None else (smaller.init(),), frozenset[int]()
+    again = impossible(smaller, window, begins)
+    if again is None and states is None:
+        rest = shortest_rest(
+            smaller, window, violation.culprit.call, lambda left: impossible(smaller, left.operations, left.states)
+        )
+        window, begins, under_way = list(rest.operations), rest.states, rest.under_way
+        again = impossible(smaller, window, begins)
+    if again is False:
+        raise Disagreement(f"{violation.summary}; yet the independent search finds an order, so nothing is claimed")
+    letters = {str(o.call): letter(place) for place, o in enumerate(window)}
+    why = list(violation.why)
+    if again:
+        tried = f"every order of these {len(window)} operations" if len(window) > 1 else "this operation by itself"
+        why.append(f"An independent search tried {tried} and found none that fits")
+    facts: dict[str, Any] = {
+        "key": violation.culprit.key,
+        "states_before": [in_words(smaller, state) for state in begins],
+        "why": why,
+        "expected": violation.expected,
+        "letters": letters,
+        "culprit": letters[str(violation.culprit.call)],
+        "under_way": [name for call, name in letters.items() if int(call) in under_way],
+        "rejudged": bool(again),
+        "model": smaller.name,
+    }
+    if (order := longest_order(smaller, window, begins)) is not None:
+        facts["order"] = order
+    return Witness(violation.kind, violation.summary, as_rows(window), facts=facts)
+
+
+def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
+    """The sentence that says that one operation had returned before another was asked, and so comes first."""
+    return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"
