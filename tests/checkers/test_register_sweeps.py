@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from every_order import some_order_fits
 from histories import by_construction, judged_alone
 
 from checkers.history import Type
@@ -62,15 +63,15 @@ def test_a_share_of_the_middling_sweep() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 110))
-def test_ten_million_tiny_keys_in_every_order(seed: int) -> None:
-    sweep_tiny(1_000_000, seed)
+@pytest.mark.parametrize("part", range(10))
+def test_ten_million_tiny_keys_in_every_order(part: int, night: Random) -> None:
+    sweep_tiny(1_000_000, seed=night.randrange(2**31))
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(200, 220))
-def test_a_hundred_thousand_middling_keys_before_the_search(seed: int) -> None:
-    sweep_middling(5_000, seed)
+@pytest.mark.parametrize("part", range(20))
+def test_a_hundred_thousand_middling_keys_before_the_search(part: int, night: Random) -> None:
+    sweep_middling(5_000, seed=night.randrange(2**31))
 
 
 @kernel
@@ -82,7 +83,7 @@ def _sweep(count: int, seed: int) -> tuple[int, Int64]:
     for case in range(count):
         n = np.random.randint(2, OPERATIONS_MAX + 1)
         kind, a, b, call, ret, positions = _random_key(n, np.random.randint(2, 5))
-        expected = _some_order_fits(kind, a, b, call, ret)
+        expected = some_order_fits(kind, a, b, call, ret)
         if np.random.randint(2) == 0:
             far_a, far_b = _far_apart(a), _far_apart(b)
             code, _, _ = register.judge_key(Key(kind, far_a, far_b, call, ret), positions, scratch)
@@ -148,38 +149,3 @@ def _far_apart(values: Int64) -> Int64:
         if values[i] != NIL:
             far[i] = (values[i] - 50) * 10**16
     return far
-
-
-@kernel
-def _some_order_fits(kind: Int8, a: Int64, b: Int64, call: Int32, ret: Int32) -> bool:
-    """Every order of all that returned and of any of the rest, tried one by one."""
-    n = kind.shape[0]
-    placed, state = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
-    following = np.zeros(n + 1, np.int64)
-    must = 0
-    for op in range(n):
-        if ret[op] != OPEN:
-            must |= 1 << op
-    done, depth = 0, 0
-    state[0] = NIL
-    while True:
-        if done & must == must:
-            return True
-        op = following[depth]
-        if op == n:
-            if depth == 0:
-                return False
-            depth -= 1
-            done &= ~(1 << placed[depth])
-            continue
-        following[depth] = op + 1
-        fits = done >> op & 1 == 0 and (kind[op] == WRITE or state[depth] == a[op])
-        for other in range(n):
-            if done >> other & 1 == 0 and other != op and ret[other] < call[op]:
-                fits = False
-        if fits:
-            placed[depth] = op
-            done |= 1 << op
-            state[depth + 1] = state[depth] if kind[op] == READ else (a[op] if kind[op] == WRITE else b[op])
-            depth += 1
-            following[depth] = 0
