@@ -53,7 +53,8 @@ bench: $(VENV)/prepared $(VENV)/testing ## measure what judging costs (FULL=1: t
 
 nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
-	@$(PY) -m pytest -m nightly
+	@$(PY) -m pytest -m "nightly and not docker and not spark" --numprocesses logical --maxprocesses 4 --dist worksteal
+	@$(PY) -m pytest -m "nightly and (docker or spark)"
 
 list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted bug
 	@$(PY) -m harness list

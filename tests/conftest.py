@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from checkers.spark.session import SparkJudge
+
+NIGHT_SEED = os.environ.setdefault("NIGHT_SEED", str(int(time.time())))
+"""Of everything random that every night tries anew.  Workers of pytest-xdist inherit it with the environment."""
+
+
+def pytest_report_header() -> str:
+    return f"night seed: {NIGHT_SEED} (the same cases again: NIGHT_SEED={NIGHT_SEED})"
+
+
+@pytest.fixture
+def night(request: pytest.FixtureRequest) -> Random:
+    """Other numbers every night, and for every test and case of it; the seed is printed when the tests begin."""
+    return Random(f"{NIGHT_SEED} {request.node.nodeid}")
 
 
 @pytest.fixture(scope="session")

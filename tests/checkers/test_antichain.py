@@ -137,37 +137,36 @@ def test_every_window_of_a_right_history_has_an_order() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_every_window_of_a_right_history_has_an_order_all_night() -> None:
-    every_window_of_a_right_history_has_an_order(Random(), 100_000)
+def test_every_window_of_a_right_history_has_an_order_all_night(night: Random) -> None:
+    every_window_of_a_right_history_has_an_order(night, 100_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_shortcuts_to_no_order_never_cry_wolf_all_night() -> None:
-    shortcuts_never_cry_wolf(Random(), 400_000)
+def test_shortcuts_to_no_order_never_cry_wolf_all_night(night: Random) -> None:
+    shortcuts_never_cry_wolf(night, 400_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(4))
-def test_a_million_tiny_histories(part: int) -> None:
-    rng = Random()
+def test_a_million_tiny_histories(part: int, night: Random) -> None:
     for _ in range(250_000):
-        operations = nonsense(rng, rng.randint(2, 10), rng.randint(2, 7), rng.randint(1, 4))
+        operations = nonsense(night, night.randint(2, 10), night.randint(2, 7), night.randint(1, 4))
         assert (judged(operations) == HOLDS) == searched(operations), operations
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(4))
-def test_a_hundred_thousand_middling_histories(part: int) -> None:
-    agrees_with_the_search(Random(), 25_000, 30, 60)
+def test_a_hundred_thousand_middling_histories(part: int, night: Random) -> None:
+    agrees_with_the_search(night, 25_000, 30, 60)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_ten_thousand_histories_of_two_hundred_operations() -> None:
-    agrees_with_the_search(Random(), 10_000, 100, 200, crash=0.02)
+def test_ten_thousand_histories_of_two_hundred_operations(night: Random) -> None:
+    agrees_with_the_search(night, 10_000, 100, 200, crash=0.02)
 
 
 def test_every_violation_is_found_whatever_the_crowd() -> None:

@@ -51,10 +51,10 @@ def test_after_every_batch_of_a_tiny_history_online_says_what_the_whole_prefix_s
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(40))
-def test_after_every_batch_of_many_tiny_histories(seed: int) -> None:
-    for number in range(1000):
-        rng = Random(f"{seed}/{number}")
+@pytest.mark.parametrize("part", range(40))
+def test_after_every_batch_of_many_tiny_histories(part: int, night: Random) -> None:
+    for _ in range(1000):
+        rng = Random(night.getrandbits(64))
         same_at_every_moment(rng, tiny(rng, rng.randint(2, 30), rng.randint(1, 6)), rng.randint(1, 12))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from simulated_objects import Simulated, history, one_process, renumbered, searched
-from test_small_models import SIMULATED, Locks, agrees, mixed_up, mutex_do
+from test_small_models import SIMULATED, Locks, mixed_up, mutex_do
 
 from checkers import search
 from checkers.history import Event, Type
@@ -195,10 +195,3 @@ def test_a_counter_of_many_open_adds_tells_the_least_and_the_greatest_sum() -> N
     assert few.facts["states_before"] == ["0", "1", "2", "3"]
     assert many.facts["states_before"] == ["0 to 80"]
     assert few.facts["rejudged"] and many.facts["rejudged"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["set", "append-log"])
-def test_no_witness_is_refused_by_the_search_all_night(name: str) -> None:
-    """Or the verdict would be unknown, which `agrees` does not take."""
-    agrees(name, Random(f"{name} at night"), 20_000)

@@ -139,8 +139,8 @@ def test_a_model_agrees_with_the_independent_search(name: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
-def test_a_model_agrees_with_the_independent_search_all_night(name: str) -> None:
-    agrees(name, Random(), 10_000)
+def test_a_model_agrees_with_the_independent_search_all_night(name: str, night: Random) -> None:
+    agrees(name, night, 100_000)
 
 
 def agrees(name: str, rng: Random, cases: int) -> None:

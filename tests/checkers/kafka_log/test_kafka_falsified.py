@@ -96,10 +96,10 @@ def test_kernels_find_what_the_rules_say() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(10))
-def test_many_more_of_several_sizes(seed: int) -> None:
-    compare(Random(100 + seed), cases=400, operations=80)
-    compare(Random(200 + seed), cases=10, operations=2000)
+@pytest.mark.parametrize("part", range(10))
+def test_many_more_of_several_sizes(part: int, night: Random) -> None:
+    compare(night, cases=1000, operations=80)
+    compare(night, cases=10, operations=2000)
 
 
 @pytest.mark.parametrize("odd", ['"text \\u00e9"', "-1", "1.5", '["a", 1]', "true"])

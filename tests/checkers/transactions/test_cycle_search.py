@@ -173,6 +173,6 @@ def test_a_group_that_waits_for_a_late_member_stands_between_early_ones() -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(10))
-def test_many_more_graphs(seed: int) -> None:
-    compare(Random(1000 + seed), cases=1500, size=7)
+@pytest.mark.parametrize("part", range(10))
+def test_many_more_graphs(part: int, night: Random) -> None:
+    compare(night, cases=10_000, size=7)

@@ -56,9 +56,10 @@ def test_linearizable_keys_hold_for_a_strict_database(isolation: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("isolation", KEPT)
-def test_longer_histories_of_every_database(isolation: str, seed: int) -> None:
+def test_longer_histories_of_every_database(isolation: str, part: int, night: Random) -> None:
+    seed = night.randrange(2**31)
     for model in ("list-append", "rw-register"):
         events = simulate(Random(seed), model, isolation, transactions=3000, processes=20, keys=10)
         verdict = judge_transactions(events, model, consistency=KEPT[isolation])
