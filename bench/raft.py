@@ -28,7 +28,7 @@ from bench.figures import Sheet, load
 from checkers.catalog import CATALOG
 from checkers.checker import RunFiles
 from checkers.columns import COPIES, HISTORY, TRACE
-from checkers.kernels.record_batch import chain
+from checkers.kernels.prefix_hash import chain
 from checkers.pipeline import judge_run
 from checkers.spark.session import SparkJudge
 from checkers.verdict import Validity

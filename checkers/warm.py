@@ -23,7 +23,9 @@ from checkers.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
 from checkers.history import Event, Type
 from checkers.judge_events import judge_events
 from checkers.kafka_log import judge_kafka_log
-from checkers.kernels.record_batch import chain, find_configs, gather, scan
+from checkers.kernels.config_records import find_configs, gather
+from checkers.kernels.prefix_hash import chain
+from checkers.kernels.record_batch import scan
 from checkers.linearizability import DID_NOT_HAPPEN, OBSERVED
 from checkers.models.registers import CAS_REGISTER
 from checkers.online.keys import OnlineKeys

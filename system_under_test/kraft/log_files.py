@@ -28,6 +28,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from checkers.kernels.config_records import Configs, find_configs, gather
+from checkers.kernels.operations import Int32, Int64
+from checkers.kernels.prefix_hash import chain
 from checkers.kernels.record_batch import (
     BAD_CRC,
     BAD_LENGTH,
@@ -39,13 +42,7 @@ from checkers.kernels.record_batch import (
     SHORT_HEADER,
     WRONG_COUNT,
     Batches,
-    Configs,
-    Int32,
-    Int64,
     UInt8,
-    chain,
-    find_configs,
-    gather,
     scan,
 )
 

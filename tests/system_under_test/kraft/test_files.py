@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers.columns import COPIES, LOG, TRACE
-from checkers.kernels import record_batch
+from checkers.kernels import config_records, prefix_hash, record_batch
 from system_under_test.kraft import files, log_files, trace_files
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, NoOpRecord, encode
 from system_under_test.kraft.log import batch as codec
@@ -252,6 +252,8 @@ OWN = {
     log_files: set[str](),
     trace_files: set[str](),
     record_batch: set[str](),
+    config_records: set[str](),
+    prefix_hash: set[str](),
 }
 """What the modules of the reader import from where the subject's code lies."""
 
@@ -341,7 +343,7 @@ def test_the_prefix_hash_is_that_of_the_library(before: int, drawn: list[tuple[i
         digest = hashlib.blake2b(struct.pack(">qqiI", value, *row), digest_size=8).digest()
         value = int.from_bytes(digest, "big", signed=True)
         expected.append(value)
-    assert record_batch.chain(before, base, epoch, crc).tolist() == expected
+    assert prefix_hash.chain(before, base, epoch, crc).tolist() == expected
 
 
 @pytest.mark.parametrize(
