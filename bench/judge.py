@@ -4,7 +4,8 @@
 
 A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
 key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
-then, and twice in process; the better of the two counts.  Memory is what a process held at its peak while it judged.
+then, and twice in process; the better of the two counts.  So it is, on Spark, with one stale read near the end and its
+witness.  Memory is what a process held at its peak while it judged.
 Figures are told as `figures.py` says; say how busy the machine was.
 """
 
@@ -130,6 +131,13 @@ def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: She
         sheet.add(f"peak memory of {who}, {shape.name}", rows, "events", peak_mb(pids), "MB")
     for path in folder.rglob("*.parquet"):
         path.unlink()
+    wrong = folder.with_name(f"{folder.name}-wrong")
+    write_history(wrong, rows, shape.keys(rows), shape.processes, shape.domain, wrong=True)
+    seal(wrong)
+    late = min(timed(lambda: find(wrong, spark)) for _ in range(2))
+    sheet.add(f"one late stale read on Spark, {shape.name}", rows, "events", late, goal=goal)
+    for path in wrong.rglob("*.parquet"):
+        path.unlink()
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -141,6 +149,12 @@ def timed(action: Callable[[], object]) -> float:
 def hold(folder: Path, spark: SparkJudge | None) -> None:
     verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
     assert verdict.validity is Validity.VALID, verdict.reason
+
+
+def find(folder: Path, spark: SparkJudge) -> None:
+    verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
+    assert verdict.validity is Validity.INVALID, verdict.reason
+    assert len(verdict.witnesses) == 1
 
 
 def parents() -> dict[int, int]:
@@ -192,10 +206,17 @@ def cold(folder: Path, archive: bool = True) -> float:
     return float(done.stdout)
 
 
-def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int) -> None:
-    """An unsealed history of correct registers, half reads, half writes, with several operations of a key at once."""
+def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int, wrong: bool = False) -> None:
+    """An unsealed history of correct registers, half reads, half writes, with several operations of a key at once.
+
+    wrong: but for one stale read in its last twentieth.
+    """
     folder.mkdir()
     process, type_, f, key, value = _simulate(rows, keys, processes, domain, 1)
+    if wrong:
+        row, stale = _stale_read(process, type_, f, key, value, rows - rows // 20)
+        assert row >= 0, "no read in the last twentieth can be made stale"
+        value[row] = stale
     names = pa.array([f"k{k}" for k in range(keys)])
     text = HISTORY.field("f").type
     with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
@@ -243,6 +264,38 @@ def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> t
         value[row] = state[key[row]]
         open_row[p] = -1
     return process, type_, f, key, value
+
+
+@kernel
+def _stale_read(process: Int32, type_: Int8, f: Int32, key: Int32, value: Int64, start: int) -> tuple[int, int]:
+    """(row of the first answered read from `start` on that can be given a certainly overwritten value, that value).
+
+    Its last write returned before another one was called, and that one returned before the read was.
+    """
+    for row in range(start, type_.shape[0]):
+        if type_[row] != 1 or f[row] != 0:
+            continue
+        asked = row - 1
+        while process[asked] != process[row]:
+            asked -= 1
+        for old in range(asked - 1, max(0, start - 200_000), -1):
+            if type_[old] != 1 or f[old] != 1 or key[old] != key[row]:
+                continue
+            overwritten, again = False, False
+            for later in range(old + 1, row):
+                if key[later] != key[row] or f[later] != 1:
+                    continue
+                again = again or value[later] == value[old]
+                if type_[later] == 0:
+                    answer = later + 1
+                    while answer < asked and process[answer] != process[later]:
+                        answer += 1
+                    overwritten = overwritten or (answer < asked and value[later] != value[old])
+            if overwritten and not again:
+                return row, value[old]
+            if old < asked - 2000:
+                break
+    return -1, -1
 
 
 if __name__ == "__main__":
