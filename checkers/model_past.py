@@ -13,6 +13,7 @@ The states are found by the just-in-time search of `model_search.py`, in one pas
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,9 @@ from checkers.models.model import REFUSED, Model, Operation, State
 
 CONFIGURATIONS_MAX = 2_000
 """At a moment at which there are more of them, nothing is known of the states, nor later."""
+
+SIZE_BYTES_MAX = 500_000_000
+"""Of all states of all moments; where they need more, the older half of them is forgotten."""
 
 STATES_MAX = 50
 """A past that can have led to more states is not replaced by them."""
@@ -71,7 +75,8 @@ def shortest_rest(
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
-    """(index of a call, states the object may be in just before it), as far as there are few enough ways to get there.
+    """(index of a call, states the object may be in just before it), as far as there are few enough ways to get there;
+    of old calls not if the states are too large.
 
     operations: in order of call.  What is under way at a moment and could as well happen later is left for later.
     """
@@ -86,9 +91,17 @@ def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple
     now: set[tuple[State, frozenset[int]]] = {(model.init(), frozenset())}
     under_way: set[int] = set()
     found: list[tuple[int, frozenset[State]]] = []
+    last, size_bytes = frozenset[State](), 0
     for index, n, is_return in sorted(events):
         if not is_return:
-            found.append((index, frozenset(state for state, _ in now)))
+            states = frozenset(state for state, _ in now)
+            if states != last:
+                last = states
+                size_bytes += sum(map(sys.getsizeof, states))
+            if size_bytes > SIZE_BYTES_MAX:
+                del found[: len(found) // 2]
+                size_bytes = sum(sys.getsizeof(s) for s in {state for _, states in found for state in states})
+            found.append((index, last))
             under_way.add(n)
             continue
         waiting = [way for way in now if n not in way[1]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from simulated_objects import Simulated, event, history, one_process, searched
 
-from checkers import model_search
+from checkers import model_past, model_search
 from checkers.checker import Budget
 from checkers.history import Event, Type
 from checkers.judge_events import judge_events
@@ -189,7 +189,9 @@ def test_the_table_and_the_plain_search_give_the_same_answer(monkeypatch: pytest
         assert (judge_events(events, KV).validity is Validity.VALID) == expected
 
 
-def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget() -> None:
+def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Asked for every state whatever the history, its enumeration would have no end and its memory no bound."""
 
     def step(state: Any, operation: Operation) -> Any:
@@ -201,7 +203,10 @@ def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget
     appended = [("append", 0, 0)] * 2000
     right, wrong = (one_process(*appended, ("read", None, [0] * n)) for n in (2000, 1999))
     assert judge_events(right, growing).validity is Validity.VALID
-    assert judge_events(wrong, growing).validity is Validity.INVALID
+    for size_bytes in (model_past.SIZE_BYTES_MAX, 100_000):
+        monkeypatch.setattr(model_past, "SIZE_BYTES_MAX", size_bytes)
+        [witness] = judge_events(wrong, growing).witnesses
+        assert [row["index"] for row in witness.events] == [4000, 4001], "older moments may be forgotten, not these"
     tight = judge_events(right, growing, Budget(size_bytes=10_000))
     assert (tight.validity, tight.reason) == (Validity.UNKNOWN, "the budget of 10000 bytes ran out")
 
