@@ -16,8 +16,8 @@ decided for histories of any size, and what violates them is in no order.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,12 @@ REGISTERS = ("register", "cas-register")
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """Of one object: witnesses if wrong, else a reason if unknown."""
+    """Of one object: witnesses if wrong, else a reason if unknown.  counts: what else readers want to know of it."""
 
     witnesses: Sequence[Witness] = ()
     reason: str = ""
     steps: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge_events(
@@ -105,6 +106,7 @@ def _per_object(
     witnesses: list[Witness] = []
     reasons: list[str] = []
     steps = 0
+    counts: dict[str, int] = {}
     for name, some in by_object.items():
         try:
             finding = judge(some, rows)
@@ -112,9 +114,11 @@ def _per_object(
             finding = _Finding(reason=str(problem))
         witnesses += finding.witnesses
         steps += finding.steps
+        counts |= {what: counts.get(what, 0) + number for what, number in finding.counts.items()}
         if finding.reason:
             reasons.append(f"key {name}: {finding.reason}" if name is not None else finding.reason)
     looked_at: dict[str, int | float | str] = {"keys": len(by_object), "operations": len(operations), "steps": steps}
+    looked_at |= counts
     reason = reasons[0] + (f" (and {len(reasons) - 1} keys more)" if len(reasons) > 1 else "") if reasons else ""
     if witnesses:
         witnesses.sort(key=lambda w: int(w.events[-1]["index"]) if w.events else 0)
@@ -182,8 +186,8 @@ def _mutex(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Find
 
 
 def _set(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:
-    found, _ = sets.judge(operations, rows)
-    return _Finding(found, steps=len(operations))
+    found, counts = sets.judge(operations, rows)
+    return _Finding(found, steps=len(operations), counts=counts)
 
 
 def _append_log(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:

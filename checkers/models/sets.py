@@ -23,7 +23,8 @@ from checkers.verdict import Witness
 
 
 def judge(operations: Sequence[Operation], as_rows: Rows) -> tuple[list[Witness], dict[str, int]]:
-    """(the violation of one set, if there is one; counts for readers).  Raises WrongOperation, Disagreement."""
+    """(the violation of one set, if there is one; how many elements were acknowledged, and how many of these no read
+    saw).  Raises WrongOperation, Disagreement."""
     adds, reads = _split(operations)
     chain, clash = _chain(reads)
     place_of: dict[Hashable, int] = {}
@@ -35,13 +36,12 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> tuple[list[Witness]
     if found is None and (pair := out_of_order([r for r, _ in ranked])) is not None:
         early, late = (ranked[at][1] for at in pair)
         found = _out_of_order(early, late, reads)
-    if found is not None:
-        violation, elements = found
-        return [witness(_with_adds(violation, elements, adds), seen_through(elements), as_rows)], {}
-    return [], {
-        "never_read": sum(1 for add in adds if add.returned and add.input not in place_of),
-        "reads": len(reads),
-    }
+    acknowledged = {add.input for add in adds if add.returned}
+    counts = {"acknowledged": len(acknowledged), "never_read": len(acknowledged - set().union(*map(_seen, reads)))}
+    if found is None:
+        return [], counts
+    violation, elements = found
+    return [witness(_with_adds(violation, elements, adds), seen_through(elements), as_rows)], counts
 
 
 def seen_through(elements: Sequence[Hashable]) -> Model:

@@ -235,6 +235,9 @@ def test_what_a_set_can_do_wrong() -> None:
     assert kinds(one_process(*added, ("read", None, [2]), ("read", None, [1, 2])), "set") == ["stale read"]
     assert kinds(one_process(*added, ("read", None, [1, 1, 2])), "set") == ["duplicate"]
     assert kinds(one_process(("read", None, [7])), "set") == ["value from nowhere"]
+    late = judge_events(one_process(*added, ("read", None, [1, 2]), ("add", 3, 3)), "set")
+    assert late.validity is Validity.VALID, "no read began after the last add"
+    assert (late.looked_at["acknowledged"], late.looked_at["never_read"]) == (3, 1)
     verdict = judge_events(one_process(("remove", 1, 1)), "set")
     assert verdict.validity is Validity.UNKNOWN
     assert "remove is not an operation of a set" in verdict.reason
