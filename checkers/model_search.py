@@ -4,6 +4,10 @@ Two ways, same answer.  Where few states can occur, all of them are enumerated w
 table of integers, and the compiled search decides (`kernels/table_search.py`).  Otherwise the same just-in-time search
 (Lowe 2017) runs here in plain Python: a configuration is a state and the open operations already in the order; at a
 return, those without the operation are extended until they have it.
+
+A large table costs seconds, and most histories need none: they are decided by the plain search in a few steps for each
+operation.  So a small table is tried first, then a short search, then a large table, then a search as long as the
+budget allows.
 """
 
 from __future__ import annotations
@@ -20,8 +24,12 @@ from checkers.kernels.operations import OPEN
 from checkers.kernels.table_search import Schedule, Table
 from checkers.models.model import REFUSED, Model, Operation, State
 
+ENTRIES_FIRST_PER_OPERATION = 50
 ENTRIES_MAX = 2_000_000
-"""Tables with more entries (states times classes) are not made."""
+"""Tables with more entries (states times classes) are not made: at first, and if a short search did not decide."""
+
+STEPS_FIRST, STEPS_FIRST_PER_OPERATION = 10_000, 10
+"""How long a short search is."""
 
 STEPS_PER_PYTHON_STEP = 200
 """What one step of the plain search counts of a budget, about what it takes longer than a compiled one."""
@@ -46,10 +54,20 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
     """operations: of one object, in order of call.  Raises what the model's functions raise."""
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     classes = _classes(model, kept)
-    table = _table(model, kept, classes, budget.size_bytes)
-    if table is None:
-        return _plain_search(model, kept, budget)
-    schedule, indices = _schedule(kept, classes, table)
+    entries_first = min(ENTRIES_MAX, ENTRIES_FIRST_PER_OPERATION * len(kept))
+    if (table := _table(model, kept, classes, entries_first, budget.size_bytes)) is not None:
+        return _compiled_search(table, kept, classes, budget)
+    short = min(budget.steps, STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * len(kept)))
+    answer = _plain_search(model, kept, replace(budget, steps=short))
+    if answer.linearizable is not None:
+        return answer
+    if (table := _table(model, kept, classes, ENTRIES_MAX, budget.size_bytes)) is not None:
+        return _compiled_search(table, kept, classes, budget)
+    return _plain_search(model, kept, budget)
+
+
+def _compiled_search(table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget) -> Answer:
+    schedule, indices = _schedule(operations, classes, table)
     code, place, steps = table_search.judge(table, schedule, budget.steps, budget.size_bytes)
     match code:
         case table_search.LINEARIZABLE:
@@ -80,7 +98,9 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
     return classes
 
 
-def _table(model: Model, operations: Sequence[Operation], classes: Sequence[int], size_bytes: int) -> Table | None:
+def _table(
+    model: Model, operations: Sequence[Operation], classes: Sequence[int], entries_max: int, size_bytes: int
+) -> Table | None:
     """All states that can occur; None if there are too many, or they do not fit.
 
     No order has more steps than there are operations, so states further from the first are not asked for: a model whose
@@ -111,7 +131,7 @@ def _table(model: Model, operations: Sequence[Operation], classes: Sequence[int]
                 left_bytes -= _size_bytes(after)
             row.append(number[after])
         rows.append(row)
-        if len(number) * count > ENTRIES_MAX or left_bytes < 0:
+        if len(number) * count > entries_max or left_bytes < 0:
             return None
     after_state = np.ascontiguousarray(np.array(rows, np.int32).T)
     unchanged = (after_state == np.arange(len(number))) | (after_state < 0)

@@ -137,23 +137,37 @@ def test_a_model_agrees_with_the_independent_search(name: str) -> None:
     agrees(name, Random(name), 250)
 
 
+@pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
+def test_a_model_agrees_with_the_independent_search_on_longer_histories(name: str) -> None:
+    agrees(name, Random(name), 40, sizes=(30, 80), crashes=(0, 0.02))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
+def test_a_model_agrees_with_the_independent_search_on_longer_histories_all_night(name: str, night: Random) -> None:
+    agrees(name, night, 10_000, sizes=(30, 200), crashes=(0, 0.01))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
 def test_a_model_agrees_with_the_independent_search_all_night(name: str, night: Random) -> None:
     agrees(name, night, 100_000)
 
 
-def agrees(name: str, rng: Random, cases: int) -> None:
+def agrees(
+    name: str, rng: Random, cases: int, sizes: tuple[int, int] = (2, 12), crashes: tuple[float, ...] = (0, 0, 0.15)
+) -> None:
+    """Histories whose answers are those of the object, or a few of them changed."""
     seen = {True: 0, False: 0}
     for _ in range(cases):
-        lies, crash = rng.choice([0, 1, 2]), rng.choice([0, 0, 0.15])
+        lies, crash = rng.choice([0, 1, 2]), rng.choice(crashes)
         if name == "mutex":
             locks = Simulated("free", Locks(), mutex_do, lambda rng, f, was: was)
-            events = mixed_up(history(locks, rng, rng.randint(2, 12), 3, 0, 0), rng, lies)
+            events = mixed_up(history(locks, rng, rng.randint(*sizes), 3, 0, 0), rng, lies)
             expected = searched(events, "free", MUTEX.step, set())
         else:
             what, (init, step, observers) = SIMULATED[name]
-            events = history(what, rng, rng.randint(2, 10), rng.randint(1, 4), crash, lies)
+            events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), crash, lies)
             expected = searched(events, init, step, observers)
         verdict = judge_events(events, name)
         assert verdict.validity in (Validity.VALID, Validity.INVALID), verdict.reason
@@ -183,10 +197,12 @@ def test_the_table_and_the_plain_search_give_the_same_answer(monkeypatch: pytest
         what, (init, step, observers) = SIMULATED["kv"]
         events = history(what, rng, rng.randint(4, 14), 4, 0.1, rng.choice([0, 1, 2]))
         expected = searched(events, init, step, observers)
-        monkeypatch.setattr(model_search, "ENTRIES_MAX", 2_000_000)
-        assert (judge_events(events, KV).validity is Validity.VALID) == expected
-        monkeypatch.setattr(model_search, "ENTRIES_MAX", 0)
-        assert (judge_events(events, KV).validity is Validity.VALID) == expected
+        for first, most, steps in ((50, 2_000_000, 10_000), (0, 2_000_000, 0), (0, 0, 0), (0, 0, 10_000)):
+            monkeypatch.setattr(model_search, "ENTRIES_FIRST_PER_OPERATION", first)
+            monkeypatch.setattr(model_search, "ENTRIES_MAX", most)
+            monkeypatch.setattr(model_search, "STEPS_FIRST", steps)
+            monkeypatch.setattr(model_search, "STEPS_FIRST_PER_OPERATION", 0)
+            assert (judge_events(events, KV).validity is Validity.VALID) == expected
 
 
 def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget(
