@@ -10,7 +10,8 @@ What each model asks, exactly:
     FILE.py                  the same as the first, of a model of your own (`checkers/models/own.py`)
 
 A queue is asked first whether values are conserved, a counter whether every read lies within its bounds: both are
-decided for histories of any size, and what violates them is in no order.
+decided for histories of any size, and what violates them is in no order.  The order of a queue is decided for any size
+as well where no value is put there twice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from checkers.columns import HISTORY, events_to_table
 from checkers.history import CREATE, NEMESIS, Event, Type
 from checkers.legal_orders import Disagreement
 from checkers.model_search import judge_object
-from checkers.models import append_log, counter, mutex, queue, sets, unique_ids
+from checkers.models import append_log, counter, fifo, mutex, queue, sets, unique_ids
 from checkers.models.kv import KV
 from checkers.models.model import Model, Operation, Rows, WrongOperation, operations_of
 from checkers.seal import write_buckets
@@ -155,12 +156,16 @@ def _queue(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Find
     found = queue.conserved(operations, rows)
     if found:
         return _Finding(found, steps=len(operations))
+    try:
+        if (drain := fifo.overlapping_drain(operations, but_open_takes=True)) is None:
+            return _Finding(fifo.judge(operations, rows), steps=len(operations))
+    except fifo.NotUnique:
+        drain = fifo.overlapping_drain(operations, but_open_takes=False)
+    conserved = "no value was lost or made up, but of the order nothing is known"
+    if drain is not None:
+        return _Finding(reason=f"{conserved}: others were at work during the drain at index {drain.call}")
     finding = _by_search(queue.QUEUE, operations, budget, rows)
-    if finding.reason:
-        return replace(
-            finding, reason=f"no value was lost or made up, but of the order nothing is known: {finding.reason}"
-        )
-    return finding
+    return replace(finding, reason=f"{conserved}: {finding.reason}") if finding.reason else finding
 
 
 def _counter(operations: Sequence[Operation], budget: Budget, rows: Rows) -> _Finding:

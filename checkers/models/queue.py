@@ -1,10 +1,12 @@
-"""A first-in-first-out queue: enqueue a value, dequeue the oldest (nil if there is none).
+"""A first-in-first-out queue: enqueue a value, dequeue the oldest (nil if there is none), drain it.
 
-`conserved` asks less, in one pass over histories of any size (as Jepsen's total-queue does): was every value taken once
-asked to be put there, none taken more often than put, and, where a `drain` emptied the queue after all else, is every
-acknowledged one among those taken?  The order in which values come out is what the model asks.
+`conserved` asks less than an order, in one pass over histories of any size (as Jepsen's total-queue does): was every
+value taken once asked to be put there, none taken more often than put, and, where a drain emptied the queue after all
+else, is every acknowledged one among those taken?  `fifo.py` decides about the order where every value is put there
+once, the model where values repeat.
 
-A `drain` answers with a list of values: what that many dequeues, one after another, would have taken.
+A `drain` answers with a list of values: what that many dequeues, one after another, would have taken, and one more,
+which found nothing.  While nothing else is under way that is one step; otherwise others may take and put in between.
 """
 
 from __future__ import annotations
@@ -78,23 +80,29 @@ def conserved(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
             violation = _lost(value, asked, takes.get(value, []), last_drain)
             if violation is not None:
                 found.setdefault(violation.kind, (violation, value))
-    return [witness(violation, seen_through(value), as_rows) for violation, value in found.values()]
+    return [witness(violation, seen_through([value]), as_rows) for violation, value in found.values()]
 
 
-def seen_through(value: Hashable) -> Model:
-    """A queue of which only one value is looked at: how often it is there."""
+def seen_through(values: Sequence[Hashable]) -> Model:
+    """A queue of which only these values are looked at."""
+    at_stake = frozenset(values)
 
-    def step(state: State, operation: Operation) -> object:
-        assert isinstance(state, int)
+    def only(some: Sequence[Hashable]) -> tuple[Hashable, ...]:
+        return tuple(value for value in some if value in at_stake)
+
+    def seen(state: State, operation: Operation) -> object:
+        assert isinstance(state, tuple)
         if operation.f == PUT:
-            return state + 1
-        times = taken_by(operation).count(value)
-        return state - times if times <= state and (operation.f != DRAIN or times == state) else REFUSED
+            return (*state, *only([operation.input]))
+        taken = only(taken_by(operation))
+        empty = operation.f == DRAIN or operation.output is None
+        return state[len(taken) :] if state[: len(taken)] == taken and not (empty and state != taken) else REFUSED
 
     def show(state: State) -> str:
-        return f"no {value!r}" if state == 0 else repr(value) if state == 1 else f"{value!r} {state} times"
+        assert isinstance(state, tuple)
+        return f"[{', '.join(map(repr, state))}]"
 
-    return Model("queue", init=int, step=step, show=show)
+    return Model("queue", init=tuple, step=seen, show=show)
 
 
 def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:

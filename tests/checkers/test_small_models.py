@@ -143,15 +143,23 @@ def test_a_model_agrees_with_the_independent_search_on_longer_histories(name: st
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
-def test_a_model_agrees_with_the_independent_search_on_longer_histories_all_night(name: str, night: Random) -> None:
-    agrees(name, night, 10_000, sizes=(30, 200), crashes=(0, 0.01))
+def test_a_model_agrees_with_the_independent_search_all_night(name: str, part: int, night: Random) -> None:
+    agrees(name, night, 25_000)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [*SIMULATED, "mutex"])
-def test_a_model_agrees_with_the_independent_search_all_night(name: str, night: Random) -> None:
-    agrees(name, night, 100_000)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    ("name", "cases"), [*((name, 5_000) for name in (*SIMULATED, "mutex") if name != "queue"), ("queue", 500)]
+)
+def test_a_model_agrees_with_the_independent_search_on_longer_histories_all_night(
+    name: str, cases: int, part: int, night: Random
+) -> None:
+    agrees(name, night, cases, sizes=(30, 200), crashes=(0, 0.01))
 
 
 def agrees(
