@@ -42,7 +42,7 @@ def reachable(model: Model, operations: Sequence[Operation], states: Sequence[St
         found = search.reachable_states(_given(operations), states, _step(model), CONFIGURATIONS_MAX)
     except search.SearchExhausted:
         return []
-    return sorted(found, key=repr)
+    return sorted(found, key=model.show)
 
 
 def longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:

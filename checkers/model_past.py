@@ -137,4 +137,4 @@ def _from(model: Model, operations: Sequence[Operation], moment: int, states: fr
             if o.f not in model.observers:
                 kept.append(replace(o, output=None, ret=None))
                 under_way.add(o.call)
-    return Rest(tuple(sorted(states, key=repr)), tuple(kept), frozenset(under_way), exact)
+    return Rest(tuple(sorted(states, key=model.show)), tuple(kept), frozenset(under_way), exact)

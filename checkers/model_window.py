@@ -15,7 +15,7 @@ from checkers.checker import Budget
 from checkers.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
 from checkers.model_past import Rest, shortest_rest
 from checkers.model_search import cut_at, judge_object
-from checkers.models.model import Model, Operation, Rows, State, letter
+from checkers.models.model import Model, Operation, Rows, State, letter, plain
 from checkers.verdict import Witness
 
 CANDIDATES_MAX = 100
@@ -140,5 +140,5 @@ def _explained(model: Model, cut: Sequence[Operation], rest: Rest, other: Operat
 
 
 def _words(answer: Hashable) -> str:
-    text = "nil" if answer is None else repr(answer)
+    text = "nil" if answer is None else plain(answer)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]

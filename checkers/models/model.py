@@ -6,7 +6,7 @@
     partition(operation) -> name       which object it is about; objects are judged apart (Herlihy & Wing 1990: a
                                        history is linearizable iff each object's is).  Without it: the event's key
     describe(operation) -> words       how a witness tells it.  Without it: `f(input) -> output`
-    show(state) -> words               how a witness tells a state.  Without it: its `repr`
+    show(state) -> words               how a witness tells a state.  Without it: its `repr`, sets in order
     canonical(operations)              given all operations of one object, a function that maps states nobody can tell
                                        apart any more to one of them.  Without it: every state stands for itself
 
@@ -71,6 +71,15 @@ def told(operation: Operation) -> str:
     return f"{operation.f}({asked}){answer}"
 
 
+def plain(state: State) -> str:
+    """The `repr` of a state, but the same in every process: that of a set follows the hashes of its elements."""
+    if isinstance(state, frozenset):
+        return "{" + ", ".join(sorted(map(plain, state))) + "}"
+    if type(state) is tuple:
+        return "(" + ", ".join(map(plain, state)) + ",)"[len(state) != 1 :]
+    return repr(state)
+
+
 def by_key(operation: Operation) -> Hashable:
     return operation.key
 
@@ -90,7 +99,7 @@ class Model:
     process_matters: bool = False
     partition: Callable[[Operation], Hashable] = by_key
     describe: Callable[[Operation], str] = told
-    show: Callable[[State], str] = repr
+    show: Callable[[State], str] = plain
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
 
 

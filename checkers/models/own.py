@@ -15,7 +15,7 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
 
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, told
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, plain, told
 
 
 class BadModel(ValueError):
@@ -59,7 +59,7 @@ def model_of(source: str, file: str) -> Model:
         process_matters=bool(found.get("process_matters", False)),
         partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
         describe=_words(found["describe"], file, "describe") if found.get("describe") else told,
-        show=_words(found["show"], file, "show") if found.get("show") else repr,
+        show=_words(found["show"], file, "show") if found.get("show") else plain,
         canonical=_canonical(found["canonical"], file) if found.get("canonical") else None,
     )
     model.init()

@@ -55,11 +55,7 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
         seen = [x for x in _answer(operation) if x in at_stake]
         return state if len(seen) == len(state) and state == frozenset(seen) else REFUSED
 
-    def show(state: State) -> str:
-        assert isinstance(state, frozenset)
-        return "{" + ", ".join(sorted(map(repr, state))) + "}"
-
-    return Model("set", init=frozenset, step=step, observers=frozenset({"read"}), show=show)
+    return Model("set", init=frozenset, step=step, observers=frozenset({"read"}))
 
 
 def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:

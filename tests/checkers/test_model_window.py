@@ -16,7 +16,7 @@ from checkers.history import Event, Type
 from checkers.judge_events import judge_events
 from checkers.model_search import cut_at, judge_object
 from checkers.models.counter import COUNTER
-from checkers.models.model import REFUSED, Model, Operation, operations_of
+from checkers.models.model import REFUSED, Model, Operation, operations_of, plain
 
 KEEPER = Model("keeper", init=lambda: 0, step=lambda s, o: _kept(s, o), observers=frozenset({"read"}))
 
@@ -115,3 +115,7 @@ def test_the_longest_order_is_legal_and_lacks_something_that_was_answered(
             [ast.literal_eval(w) for w in facts["states_before"]],
             model.step,  # type: ignore[arg-type]
         )
+
+
+def test_a_state_is_told_the_same_in_every_process() -> None:
+    assert plain((frozenset({"b", "a"}), (1,), (), None, ("x", 2))) == "({'a', 'b'}, (1,), (), None, ('x', 2))"

@@ -270,7 +270,9 @@ def test_what_a_set_can_do_wrong() -> None:
 def test_what_a_queue_can_do_wrong() -> None:
     put = [("enqueue", 1, 1), ("enqueue", 2, 2)]
     assert kinds(one_process(*put, ("dequeue", None, 1), ("dequeue", None, 2), ("dequeue", None, None)), "queue") == []
-    assert kinds(one_process(*put, ("dequeue", None, 2)), "queue") == ["no order"]
+    assert kinds(one_process(*put, ("dequeue", None, 2)), "queue") == ["out of order"]
+    assert kinds(one_process(*put, ("dequeue", None, None)), "queue") == ["not empty"]
+    assert kinds(one_process(*put, put[0], ("dequeue", None, 2)), "queue") == ["no order"]
     assert kinds(one_process(*put, ("dequeue", None, 1), ("dequeue", None, 1)), "queue") == ["duplicate"]
     assert kinds(one_process(*put, ("dequeue", None, 3)), "queue") == ["value from nowhere"]
     assert kinds(one_process(*put, ("drain", None, [1])), "queue") == ["lost"]
@@ -320,7 +322,7 @@ def test_ids_must_be_unique() -> None:
 
 
 def test_a_witness_ends_where_the_history_went_wrong_and_forgets_what_lies_before() -> None:
-    right = [("enqueue", n, n) if even else ("dequeue", None, n) for n in range(30) for even in (True, False)]
+    right = [("enqueue", n, n) if even else ("dequeue", None, n) for n in [*range(29), 0] for even in (True, False)]
     events = one_process(*right, ("enqueue", 90, 90), ("enqueue", 91, 91), ("dequeue", None, 91), ("dequeue", None, 90))
     [witness] = judge_events(events, "queue").witnesses
     assert witness.events[-1]["index"] == 125
@@ -330,8 +332,8 @@ def test_a_witness_ends_where_the_history_went_wrong_and_forgets_what_lies_befor
 
 def test_objects_are_judged_apart_and_a_budget_leaves_only_one_unknown() -> None:
     easy = [replace(e, key="easy") for e in one_process(("enqueue", 1, 1), ("dequeue", None, 1))]
-    crowd = [event(n, 10 + n, Type.INVOKE, "enqueue", n) for n in range(14)]
-    crowd += [event(14 + n, 10 + n, Type.OK, "enqueue", n) for n in range(14)]
+    crowd = [event(n, 10 + n, Type.INVOKE, "enqueue", n % 13) for n in range(14)]
+    crowd += [event(14 + n, 10 + n, Type.OK, "enqueue", n % 13) for n in range(14)]
     crowd += [event(28, 10, Type.INVOKE, "dequeue", None), event(29, 10, Type.OK, "dequeue", 3)]
     events = easy + [replace(e, key="hard", index=e.index + len(easy)) for e in crowd]
     verdict = judge_events(events, "queue", Budget(steps=100_000))
