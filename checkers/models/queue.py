@@ -39,7 +39,14 @@ def step(state: State, operation: Operation) -> object:
             return ()
         case "drain":
             return () if state == (operation.output or ()) else REFUSED
-    raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
+    raise AssertionError("all operations are known")
+
+
+def _known(operation: Operation) -> None:
+    if operation.f not in (PUT, TAKE, DRAIN):
+        raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
+    if operation.f == DRAIN and not isinstance(operation.output, tuple | None):
+        raise WrongOperation(f"a drain answered {operation.output!r}, which is no list")
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
@@ -60,8 +67,10 @@ QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
 def conserved(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
     """Violations of conservation in one queue, at most one of each kind.  as_rows: events of operations.
 
-    Raises Disagreement.
+    Raises WrongOperation, Disagreement.
     """
+    for operation in operations:
+        _known(operation)
     puts: dict[Hashable, list[Operation]] = {}
     takes: dict[Hashable, list[Operation]] = {}
     for operation in operations:

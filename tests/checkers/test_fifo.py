@@ -142,3 +142,16 @@ def test_a_dequeue_without_an_answer_may_have_taken_what_nobody_else_took() -> N
     assert judge_events([*put, *lost, *took], "queue").validity is VALID
     without = [replace(e, index=index) for index, e in enumerate([*put, *took])]
     assert judge_events(without, "queue").validity is INVALID
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("push", 1, 1), "push is not an operation of a queue"),
+        (("drain", None, 7), "a drain answered 7, which is no list"),
+    ],
+)
+def test_what_no_queue_can_do_or_answer_is_unknown(asked: tuple[str, Any, Any], words: str) -> None:
+    verdict = judge_events(one_process(("enqueue", 1, 1), asked), "queue")
+    assert verdict.validity is UNKNOWN
+    assert words in verdict.reason
