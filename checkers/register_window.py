@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from checkers import search
 from checkers.kernels import register
-from checkers.kernels.operations import CAS, NIL, READ, WRITE
+from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
 from checkers.kernels.register import Key
 
 Ops = npt.NDArray[np.int64]
@@ -71,15 +71,16 @@ def smallest_window(key: Key, positions: int) -> Window:
     Raises Disagreement if the independent search does find an order.
     """
     scratch = register.new_scratch(len(key.kind), positions)
-    limit = _smallest(1, positions, lambda p: register.judge_key(key, p, scratch)[0] >= register.FIRST_INVALID)
+    limit = _first_impossible(key, positions, scratch)
     code, left, right = (int(x) for x in register.judge_key(key, limit, scratch))
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
-    answers = _right_answers(key, limit, culprit)
     weakened: frozenset[int] = frozenset()
     if code == register.FROM_NOWHERE:
+        answers = _right_answers(key, limit, culprit, None)
         kept = _back_to_nowhere(key, limit, culprit)
         return _searched(key, code, limit, culprit, kept, weakened, (), answers or (None,), answers)
     register.assign_blocks(key, limit, scratch)
+    answers = _right_answers(key, limit, culprit, scratch.block[: len(key.kind)])
     if code == register.TAKEN_TWICE:
         origin = int(scratch.source[left])
         both = _with_proof(key, limit, left, scratch) | _with_proof(key, limit, right, scratch)
@@ -88,6 +89,44 @@ def smallest_window(key: Key, positions: int) -> Window:
     else:
         kept, weakened = _tighten(key, limit, culprit, code, scratch)
     return _cut_prefix(key, code, limit, culprit, kept, weakened, answers)
+
+
+def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
+    """The length of the shortest prefix that has no order.
+
+    The two blocks that the kernel named for the whole are mostly few operations, and show it too: a prefix in which
+    they alone have no order has none.  As a rule the prefix one shorter has one.
+    """
+
+    def impossible(limit: int) -> bool:
+        return bool(register.judge_key(key, limit, scratch)[0] >= register.FIRST_INVALID)
+
+    code, left, right = (int(x) for x in register.judge_key(key, positions, scratch))
+    if code != register.FROM_NOWHERE:
+        register.assign_blocks(key, positions, scratch)
+        block = scratch.block[: len(key.kind)]
+        named = [block[op] if op != register.INITIAL else len(key.kind) for op in (left, right)]
+        small, points = _by_themselves(key, np.flatnonzero(np.isin(block, named)))
+        if _none_fits(small, len(points)):
+            shown = _smallest(1, len(points), lambda p: _none_fits(small, p))
+            positions = int(points[shown - 1]) + 1
+            if not impossible(positions - 1):
+                return positions
+    return _smallest(1, positions, impossible)
+
+
+def _by_themselves(key: Key, kept: Ops) -> tuple[Key, Ops]:
+    """(a key of these operations alone whose positions are counted anew, the old position of each new one)."""
+    call, ret = key.call[kept], key.ret[kept]
+    points = np.unique(np.concatenate([call, ret[ret != OPEN]]))
+    ret = np.where(ret == OPEN, OPEN, np.searchsorted(points, ret)).astype(np.int32)
+    call = np.searchsorted(points, call).astype(np.int32)
+    return Key(key.kind[kept], key.a[kept], key.b[kept], call, ret), points
+
+
+def _none_fits(key: Key, limit: int) -> bool:
+    code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
+    return bool(code >= register.FIRST_INVALID)
 
 
 def producer_of(key: Key, value: int, limit: int) -> int:
@@ -282,17 +321,27 @@ def as_value(number: int) -> int | None:
     return None if number == NIL else number
 
 
-def _right_answers(key: Key, limit: int, culprit: int) -> tuple[int | None, ...]:
-    """What the culprit might have found there, latest first."""
+def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int32] | None) -> tuple[int | None, ...]:
+    """What the culprit might have found there, latest first.
+
+    block: of every operation, where known; then the blocks of the values that are tried rule most of them out.
+    """
     tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
     makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]
     values = [int(key.b[op] if key.kind[op] == CAS else key.a[op]) for op in makers] + [NIL]
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ
     scratch = register.new_scratch(len(key.kind), limit)
+    some = None
+    if block is not None and (block[makers] >= 0).all():
+        some = np.union1d(np.flatnonzero(np.isin(block, block[makers])), [culprit])
     right = []
     for value in values:
         changed.a[culprit] = value
+        if some is not None:
+            small, points = _by_themselves(changed, some)
+            if _none_fits(small, int(np.searchsorted(points, limit))):
+                continue
         if register.judge_key(changed, limit, scratch)[0] == register.LINEARIZABLE:
             right.append(as_value(value))
     return tuple(right)
