@@ -16,7 +16,7 @@ result is put before the independent search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +49,9 @@ class Window:
 
     code: of the kernel.  limit: positions up to and including the answer no order explains.  culprit: the operation
     that answer belongs to.  operations: what no order explains, starting in one of `states_before` (None is nil).
-    weakened: those of them that are a cas of which only the write is counted.  prefix: operations that stood before
-    the window and were replaced by the states they can lead to; the last of them made the value the culprit saw.
+    weakened: those of them that are a cas of which only the write is counted.  last_before: of the operations that
+    stood before the window and were replaced by the states they can lead to, the one that returned last; None if there
+    are none.
     right: values it might rightly have found, latest first.  rejudged: the independent search agrees.
     """
 
@@ -59,7 +60,7 @@ class Window:
     culprit: int
     operations: tuple[int, ...]
     weakened: frozenset[int]
-    prefix: tuple[int, ...]
+    last_before: int | None
     states_before: tuple[int | None, ...]
     right: tuple[int | None, ...]
     rejudged: bool
@@ -78,7 +79,7 @@ def smallest_window(key: Key, positions: int) -> Window:
     if code == register.FROM_NOWHERE:
         answers = _right_answers(key, limit, culprit, None)
         kept = _back_to_nowhere(key, limit, culprit)
-        return _searched(key, code, limit, culprit, kept, weakened, (), answers or (None,), answers)
+        return _searched(key, code, limit, culprit, kept, weakened, None, answers or (None,), answers)
     register.assign_blocks(key, limit, scratch)
     answers = _right_answers(key, limit, culprit, scratch.block[: len(key.kind)])
     if code == register.TAKEN_TWICE:
@@ -259,7 +260,7 @@ def _cut_prefix(
     What overwrote the value stays: without it nobody would see why the answer was wrong.
     """
     if len(kept) > SEARCHED_MAX:
-        return _searched(key, code, limit, culprit, kept, weakened, (), (None,), answers)
+        return _searched(key, code, limit, culprit, kept, weakened, None, (None,), answers)
     makers = [op for op in kept if key.kind[op] != READ and op != culprit]
     for cut in sorted((int(key.call[op]) for op in makers[1:]), reverse=True):
         before, after = kept[key.call[kept] < cut], kept[key.call[kept] >= cut]
@@ -269,8 +270,9 @@ def _cut_prefix(
         if not search.linearizable(_as_searched(key, limit, after, weakened), states):
             in_order = tuple(sorted(value for value in states if isinstance(value, int)))
             nil = (None,) if None in states else ()
-            return _searched(key, code, limit, culprit, after, weakened, tuple(before), nil + in_order, answers)
-    return _searched(key, code, limit, culprit, kept, weakened, (), (None,), answers)
+            last = int(before[np.argmax(key.ret[before])])
+            return _searched(key, code, limit, culprit, after, weakened, last, nil + in_order, answers)
+    return _searched(key, code, limit, culprit, kept, weakened, None, (None,), answers)
 
 
 def _searched(
@@ -280,7 +282,7 @@ def _searched(
     culprit: int,
     kept: Ops,
     weakened: frozenset[int],
-    prefix: Sequence[int],
+    last_before: int | None,
     states: tuple[int | None, ...],
     answers: tuple[int | None, ...],
 ) -> Window:
@@ -295,7 +297,7 @@ def _searched(
             rejudged = False
     numbers = tuple(int(op) for op in kept)
     stays = weakened & frozenset(numbers)
-    return Window(code, limit, culprit, numbers, stays, tuple(map(int, prefix)), states, answers, rejudged)
+    return Window(code, limit, culprit, numbers, stays, last_before, states, answers, rejudged)
 
 
 def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.Operation]:

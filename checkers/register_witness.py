@@ -73,7 +73,7 @@ class Story:
         self.first = int(operations.offsets[k])
         self.letters = {op: _letter(place) for place, op in enumerate(window.operations)}
         self._rows: dict[int, Row] = {}
-        self.last_before = max(window.prefix, key=lambda op: int(key.ret[op]), default=None)
+        self.last_before = window.last_before
         shown = [*window.operations, *([] if self.last_before is None else [self.last_before])]
         wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
         self._rows = dict(zip(wanted, read_rows(bucket.history, wanted), strict=True))
@@ -192,7 +192,7 @@ class Story:
     def why(self, kind: str) -> list[str]:
         """What happened in order, then why no order explains it; one sentence each."""
         sentences = []
-        if self.window.prefix:
+        if self.last_before is not None:
             sentences.append(self.before())
         sentences += [f"{letter}: {self._told(op)}" for op, letter in self.letters.items()]
         culprit = self.letters[self.window.culprit]

@@ -86,7 +86,7 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
         culprit=culprit,
         operations=tuple(int(op) for op in part.operations),
         weakened=part.weakened,
-        prefix=tuple(int(op) for op in np.flatnonzero(key.ret < part.since)),
+        last_before=_last_before(key, part.since),
         states_before=tuple(as_value(value) for value in part.starts),
         right=_right_answers(key, limit, culprit, produced),
         rejudged=_rejudged(key, limit, part),
@@ -133,6 +133,12 @@ def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return high
+
+
+def _last_before(key: Key, since: int) -> int | None:
+    """Of what had returned by then, the operation that returned last."""
+    last = int(np.argmax(np.where(key.ret < since, key.ret, -1)))
+    return last if key.ret[last] < since else None
 
 
 def _impossible(key: Key, limit: int, part: _Part) -> bool:

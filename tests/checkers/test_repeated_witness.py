@@ -86,7 +86,7 @@ def test_a_window_is_impossible_on_its_own(seed: int) -> None:
 def order_of(window: Window, key: Key) -> bool:
     """Judged anew, with what was called before the window's beginning free to happen at any time or never."""
     names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
-    since = max((int(key.ret[op]) for op in window.prefix), default=-1)
+    since = -1 if window.last_before is None else int(key.ret[window.last_before])
     given = []
     for op in window.operations:
         f, value = names[int(key.kind[op])], as_value(int(key.a[op]))
