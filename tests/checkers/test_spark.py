@@ -170,6 +170,11 @@ if __name__ == "__main__":
 """
 
 
+def _heed_ctrl_c() -> None:
+    """What a shell starts in the background, such as a nightly job, ignores it, and so would all its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.nightly
 def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
@@ -182,6 +187,7 @@ def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         cwd=tmp_path,
+        preexec_fn=_heed_ctrl_c,
     )
     deadline = time.monotonic() + 120
     while not begun.exists():
