@@ -19,6 +19,7 @@ from checkers.models.model import REFUSED, Model, Operation
 from checkers.models.mutex import MUTEX
 from checkers.models.queue import QUEUE
 from checkers.models.registers import CAS_REGISTER
+from checkers.search import SearchExhausted
 from checkers.verdict import Validity
 
 
@@ -154,36 +155,47 @@ def test_a_model_agrees_with_the_independent_search_all_night(name: str, part: i
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize(
-    ("name", "cases"), [*((name, 5_000) for name in (*SIMULATED, "mutex") if name != "queue"), ("queue", 500)]
+    ("name", "cases", "largest"),
+    [*((name, 5_000, 200) for name in (*SIMULATED, "mutex") if name != "queue"), ("queue", 200, 60)],
 )
 def test_a_model_agrees_with_the_independent_search_on_longer_histories_all_night(
-    name: str, cases: int, part: int, night: Random
+    name: str, cases: int, largest: int, part: int, night: Random
 ) -> None:
-    agrees(name, night, cases, sizes=(30, 200), crashes=(0, 0.01))
+    agrees(name, night, cases, sizes=(30, largest), crashes=(0, 0.01))
 
 
 def agrees(
     name: str, rng: Random, cases: int, sizes: tuple[int, int] = (2, 12), crashes: tuple[float, ...] = (0, 0, 0.15)
 ) -> None:
-    """Histories whose answers are those of the object, or a few of them changed."""
-    seen = {True: 0, False: 0}
+    """Histories whose answers are those of the object, or a few of them changed.
+
+    A queue whose values repeat may be beyond both searches; nothing else is.
+    """
+    seen = {True: 0, False: 0, "not decided": 0}
     for _ in range(cases):
         lies, crash = rng.choice([0, 1, 2]), rng.choice(crashes)
         if name == "mutex":
             locks = Simulated("free", Locks(), mutex_do, lambda rng, f, was: was)
             events = mixed_up(history(locks, rng, rng.randint(*sizes), 3, 0, 0), rng, lies)
-            expected = searched(events, "free", MUTEX.step, set())
+            init, step, observers = "free", MUTEX.step, set[str]()
         else:
             what, (init, step, observers) = SIMULATED[name]
             events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), crash, lies)
-            expected = searched(events, init, step, observers)
         verdict = judge_events(events, name)
-        assert verdict.validity in (Validity.VALID, Validity.INVALID), verdict.reason
+        try:
+            expected = searched(events, init, step, observers)
+        except SearchExhausted:
+            expected = None
+        if expected is None or verdict.validity is Validity.UNKNOWN:
+            assert name == "queue", verdict.reason
+            seen["not decided"] += 1
+            continue
         assert (verdict.validity is Validity.VALID) == expected, events
         if lies == 0:
             assert expected or name == "mutex"
         seen[expected] += 1
-    assert min(seen.values()) > cases / 20, seen
+    assert min(seen[True], seen[False]) > cases / 20, seen
+    assert seen["not decided"] < cases / 5, seen
 
 
 def mixed_up(events: list[Event], rng: Random, times: int) -> list[Event]:
