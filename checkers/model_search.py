@@ -57,13 +57,18 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
     entries_first = min(ENTRIES_MAX, ENTRIES_FIRST_PER_OPERATION * len(kept))
     if (table := _table(model, kept, classes, entries_first, budget.size_bytes)) is not None:
         return _compiled_search(table, kept, classes, budget)
-    short = min(budget.steps, STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * len(kept)))
+    short = min(budget.steps, steps_first(len(kept)))
     answer = _plain_search(model, kept, replace(budget, steps=short))
-    if answer.linearizable is not None:
+    if answer.linearizable is not None or short == budget.steps:
         return answer
     if (table := _table(model, kept, classes, ENTRIES_MAX, budget.size_bytes)) is not None:
         return _compiled_search(table, kept, classes, budget)
     return _plain_search(model, kept, budget)
+
+
+def steps_first(operations: int) -> int:
+    """How long a search is short, as a budget counts."""
+    return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
 
 
 def _compiled_search(table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any
 from checkers.checker import Budget
 from checkers.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
 from checkers.model_past import Rest, shortest_rest
-from checkers.model_search import cut_at, judge_object
+from checkers.model_search import cut_at, judge_object, steps_first
 from checkers.models.model import Model, Operation, Rows, State, letter, plain
 from checkers.verdict import Witness
 
@@ -136,7 +136,8 @@ def _explained(model: Model, cut: Sequence[Operation], rest: Rest, other: Operat
         operations = [other if o.call == other.call else o for o in rest.operations]
         return impossible(model, operations, rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
     operations = [other if o.call == other.call else o for o in cut]
-    return judge_object(model, operations, budget).linearizable is True
+    short = replace(budget, steps=min(budget.steps, steps_first(len(operations))))
+    return judge_object(model, operations, short).linearizable is True
 
 
 def _words(answer: Hashable) -> str:

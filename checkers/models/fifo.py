@@ -16,8 +16,8 @@ A drain during which nothing else was under way stands for its dequeues one afte
 under way, for it only ever matters by having taken something.
 
 What was never answered: an enqueue whose value was taken happened and any time later; one whose value nobody took need
-not have.  A dequeue may have taken any value or none.  If there is one, only what does not rest on a value never having
-been taken is claimed; where nothing is wrong, it need not have happened.
+not have.  A dequeue took a value that nobody else took, at any time later, or none: every way is tried, while they are
+few.
 
 `conserved` (queue.py) has looked for the first two before.
 """
@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 from checkers.models.model import Operation, Rows
@@ -34,9 +36,12 @@ from checkers.models.queue import DRAIN, PUT, seen_through, taken_by
 from checkers.models.ranks import NEVER
 from checkers.verdict import Witness
 
+WAYS_TIMES_VALUES_MAX = 5_000_000
+"""In how many ways open dequeues may have taken values, times the values of the queue, is worth trying."""
+
 
 class NotUnique(ValueError):
-    """A value is put there more than once, or a dequeue without an answer may have taken one: search."""
+    """A value is put there more than once, or too many dequeues without an answer may have taken one: search."""
 
 
 class _Span(NamedTuple):
@@ -84,23 +89,61 @@ def judge(operations: Sequence[Operation], as_rows: Rows) -> list[Witness]:
 
     Raises NotUnique, Disagreement.
     """
-    stays, empties = _stays(operations)
-    open_takes = any(not o.returned and o.f != PUT for o in operations)
-    sure = [stay for stay in stays if stay.taken is not None] if open_takes else stays
-    found = _overtaken(sure) or _not_empty(empties, sure)
-    if found is not None:
-        values, violation = found
-        return [witness(violation, seen_through(values), as_rows)]
-    if open_takes and (_overtaken(stays) or _not_empty(empties, stays)):
-        raise NotUnique("a dequeue was never answered, and may have taken what nobody else took")
-    return []
+    stays, empties, open_takes = _spans(operations)
+    found = _wrong(stays, empties)
+    if found is None:
+        return []
+    if open_takes:
+        sure = _wrong([stay for stay in stays if stay.taken is not None], empties)
+        found = sure or _wrong_whatever_was_taken(stays, empties, open_takes, found)
+    if found is None:
+        return []
+    values, violation = found
+    return [witness(violation, seen_through(values), as_rows)]
 
 
-def _stays(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span]]:
-    """(every value that certainly was in the queue, every dequeue that found nothing)."""
+def _wrong(stays: Sequence[_Stay], empties: Sequence[_Span]) -> _Found | None:
+    return _overtaken(stays) or _not_empty(empties, stays)
+
+
+def _wrong_whatever_was_taken(
+    stays: Sequence[_Stay], empties: Sequence[_Span], open_takes: Sequence[_Span], found: _Found
+) -> _Found | None:
+    """A violation that stays whichever of the values that nobody took, or none, each open dequeue took; found: the one
+    if they took none.  All values that show it one way or another are at stake together."""
+    left = [place for place, stay in enumerate(stays) if stay.taken is None]
+    ways_max = WAYS_TIMES_VALUES_MAX // len(stays)
+    if any(take.operation.f == DRAIN for take in open_takes) or (len(left) + 1) ** len(open_takes) > ways_max:
+        raise NotUnique("dequeues were never answered, and may have taken what nobody else took")
+    at_stake = dict.fromkeys(found[0])
+    involved = dict.fromkeys(found[1].operations)
+    for ways in product([None, *left], repeat=len(open_takes)):
+        chosen = [place for place in ways if place is not None]
+        if len(set(chosen)) < len(chosen):
+            continue
+        changed = list(stays)
+        for take, place in zip(open_takes, ways, strict=True):
+            if place is not None:
+                changed[place] = stays[place]._replace(taken=take)
+        wrong = _wrong(changed, empties)
+        if wrong is None:
+            return None
+        at_stake |= dict.fromkeys(wrong[0])
+        involved |= dict.fromkeys(wrong[1].operations)
+    for stay in stays:
+        if stay.value in at_stake:
+            involved |= dict.fromkeys(span.operation for span in (stay.put, stay.taken) if span is not None)
+    involved |= dict.fromkeys(take.operation for take in open_takes)
+    why = [*found[1].why, "Nor does it help if the dequeues that were never answered took what nobody else took"]
+    return tuple(at_stake), replace(found[1], operations=list(involved), why=why)
+
+
+def _spans(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span], list[_Span]]:
+    """(every value that certainly was in the queue, every dequeue that found nothing, all that were never answered)."""
     puts: dict[Hashable, _Span] = {}
     takes: dict[Hashable, _Span] = {}
     empties: list[_Span] = []
+    open_takes: list[_Span] = []
     room = 2 * (2 + max((len(taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
     for o in operations:
         call, ret = room * o.call, NEVER if o.ret is None else room * o.ret
@@ -108,16 +151,18 @@ def _stays(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span]]:
             if o.input is None or o.input in puts:
                 raise NotUnique(f"{o.input!r} is put there more than once, or cannot be told from nothing")
             puts[o.input] = _Span(o, call, ret)
-        elif o.f == DRAIN and o.returned:
+        elif not o.returned:
+            open_takes.append(_Span(o, call, ret))
+        elif o.f == DRAIN:
             for place, value in enumerate(taken_by(o)):
                 takes[value] = _Span(o, call + 2 * place, call + 2 * place + 1)
             empties.append(_Span(o, ret - 1, ret))
-        elif o.returned and o.output is None:
+        elif o.output is None:
             empties.append(_Span(o, call, ret))
-        elif o.returned:
+        else:
             takes[o.output] = _Span(o, call, ret)
     stays = [_Stay(value, put, takes.get(value)) for value, put in puts.items()]
-    return [stay for stay in stays if stay.taken is not None or stay.put.operation.returned], empties
+    return [stay for stay in stays if stay.taken is not None or stay.put.operation.returned], empties, open_takes
 
 
 _Found = tuple[tuple[Hashable, ...], Violation]

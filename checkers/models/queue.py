@@ -103,6 +103,8 @@ def seen_through(values: Sequence[Hashable]) -> Model:
         assert isinstance(state, tuple)
         if operation.f == PUT:
             return (*state, *only([operation.input]))
+        if not operation.returned:  # it may have taken another value: then, for these, it never happened
+            return state[1:]
         taken = only(taken_by(operation))
         empty = operation.f == DRAIN or operation.output is None
         return state[len(taken) :] if state[: len(taken)] == taken and not (empty and state != taken) else REFUSED
