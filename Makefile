@@ -48,7 +48,7 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 
-bench: $(VENV)/prepared $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, half an hour)
+bench: $(VENV)/prepared $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
 	@$(PY) -m bench.everything $(if $(FULL),--full)
 
 nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page

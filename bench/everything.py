@@ -3,7 +3,7 @@
     python -m bench.everything [--full] [--into results/bench]
 
 Figures go into one file of JSON lines, `figures.jsonl`, and what cost against size shows into `cost.png`.  Without
---full it takes two minutes on two cores and goes up to a million; with it half an hour and 24 GB of memory.
+--full it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
 A figure is a measurement of the machine as it is; goals that were missed are listed at the end, and fail nothing.
 """
 

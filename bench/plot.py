@@ -33,10 +33,10 @@ class Panel:
 _S = {"s": 1.0}
 _MB = {"MB": 1.0, "GB": 1000.0}
 PANELS = (
-    Panel("linearizability: events, s", ("linearizability on Spark",), _S),
+    Panel("linearizability on Spark: events, s", ("linearizability on Spark", "one late stale read"), _S),
     Panel(
         "transactions, operations on Kafka's logs, s",
-        ("list-append, valid", "list-append, worst", "list-append, G", "rw-register", "Kafka's logs, valid"),
+        ("list-append, valid", "list-append, worst", "rw-register, valid", "rw-register, worst", "Kafka's logs, valid"),
         _S,
     ),
     Panel(
