@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from checkers.history import Type
+from checkers.base.history import Type
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a process asks; the fields are those of `checkers.history.Event`."""
+    """What a process invokes; the fields are those of `checkers.base.history.Event`."""
 
     f: str
     key: str | None = None
@@ -29,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended.  `node` names who answered, or who was asked when nobody did; "" if nobody could be asked."""
+    """How it ended.  node: the one that answered, or the one that got the request; "" if no node got it."""
 
     type: Type
     value: int | None = None
@@ -44,7 +44,8 @@ class Placement:
     """Who a process is: where it runs, and whom it trusts.
 
     follows: True = goes to the controller of the highest epoch seen; False = stays with the controller it
-        knows until that one refuses it (somebody has to ask a deposed leader, or stale reads stay unseen).
+        knows until that one refuses it (without such processes no request reaches a deposed leader, and stale
+        reads stay unseen).
     reads_only: it never writes, so an isolated leader cannot block it in a write.
     """
 
@@ -70,7 +71,8 @@ class ClientFactory(Protocol):
     """A function named `connect` in the module a subject names as its client (`Subject.client_module`).
 
     peers: node name -> "host:port" of every server.  config: what the subject's `client_config` returned,
-    JSON-ready.  Called on the client node, once per process; must not block or connect yet.
+    JSON-ready, and under "functions" which function of `system_under_test/functions.py` serves each `f` of a
+    request.  Called on the client node, once per process; must not block or connect yet.
     """
 
     def __call__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Client: ...

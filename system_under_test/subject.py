@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 ProcessState = Literal["running", "stopped", "dead"]
 
@@ -32,7 +35,7 @@ class Node(Protocol):
     """One machine as a subject sees it.  Every verb travels outside the data network, so no partition cuts it.
 
     data_dir: the disk under test.  trace_dir, log_dir: outside of it; they survive every fault.
-    python: argv prefix of an interpreter on the node that can import `system_under_test` and `checkers.history`.
+    python: argv prefix of an interpreter on the node that can import `system_under_test` and `checkers.base.history`.
     Every verb raises NodeGone when the agent does not answer, and OSError with the node's own words when it refuses.
     """
 
@@ -42,6 +45,8 @@ class Node(Protocol):
     trace_dir: str
     log_dir: str
     python: tuple[str, ...]
+    alone: asyncio.Lock
+    """Held while the process is stopped for a copy, and by every fault that signals it: neither undoes the other."""
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = ..., output: str = ...) -> int:
         """Start the node's one server process; stdout and stderr append to `output` (a path on the node).
@@ -71,7 +76,7 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node last said of itself.  role as in `checkers.columns.TRACE`; None = not known.
+    """What a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
 
     high_watermark and log_end are None where the subject has no such thing."""
 
@@ -89,6 +94,8 @@ class Bug:
 
     found_by: name of the checker that must be invalid; witness_kinds: `Witness.kind`s that show the planted
     mechanism, so that a run counts as found only for the right reason.  decision_point: module:function.
+    shown_by: names of the nemeses under which a run can show it.  Empty: it shows without any fault.
+    workloads: names of the workloads that can show it.
     """
 
     name: str
@@ -97,6 +104,8 @@ class Bug:
     witness_kinds: tuple[str, ...]
     decision_point: str
     in_containers: bool = True
+    shown_by: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ("register",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,27 @@ class Declares:
     traces: bool = False
     elections: bool = True
     faults: bool = True
+    leaders: bool = True
+    """It says who leads, so that a fault may name the leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a subject needs on its nodes besides a plain Debian with Python.
+
+    debian: packages of Debian bookworm.  wheels: requirements that pip understands, for the nodes' own Python.
+    files: path on the node -> path here; relative paths lie in the data directory, and beside the subject's file.
+    user: who runs everything on a node; "" for root without capabilities.
+    shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
+    Backends whose nodes share this machine's files can only check for packages, and ignore the last two.
+    """
+
+    debian: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    shared_memory_bytes: int = 0
+    open_files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +173,16 @@ class Live(Protocol):
         ...
 
     def trace(self) -> Any:
-        """What was fetched since the last time, as rows of `checkers.columns.TRACE` in seq order (a pyarrow.Table)."""
+        """What was fetched since the last time, as rows of `checkers.base.columns.TRACE` in seq order (a Table)."""
         ...
 
     def entries(self) -> Any:
         """What the last `fetch` brought of the log, as `checkers.online.logs.Entries`: only entries below a high
-        watermark that the trace had told before they were read."""
+        watermark that the trace had reported before they were read."""
         ...
 
     def tail(self, copy: Collected) -> Any:
-        """What a copy of this node has of its log beyond what `entries` told so far, as the same."""
+        """What a copy of this node has of its log beyond what `entries` gave so far, in the same form."""
         ...
 
 
@@ -164,7 +194,10 @@ class Subject(Protocol):
     port: int
     declares: Declares
     bugs: Mapping[str, Bug]
-    workloads: tuple[str, ...]
+    functions: frozenset[str]
+    """The functions its client has (`system_under_test/functions.py`): it runs every workload that needs no others."""
+
+    needs: Needs
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         """Write configuration; make data directories fresh.  Nothing runs yet."""
@@ -175,8 +208,12 @@ class Subject(Protocol):
         ...
 
     async def status(self, node: Node) -> NodeStatus | None:
-        """What the node says of itself now, asked outside the data network; None if it says nothing (dead,
+        """What the node reports of itself now, outside the data network; None if it reports nothing (dead,
         paused, not started).  Cheap: it is polled a few times a second."""
+        ...
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        """None once clients may come (a leader is waited for apart); else what is missing, in words."""
         ...
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
@@ -199,5 +236,5 @@ class Subject(Protocol):
 
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
         """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
-        `tables/copies.parquet` (schemas in checkers.columns).  Subjects without logs write nothing."""
+        `tables/copies.parquet` (schemas in checkers.base.columns).  Subjects without logs write nothing."""
         ...

@@ -7,35 +7,89 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from system_under_test.canary.client import ODDS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Node, NodeStatus
+from system_under_test.canary.objects import LOCK_ODDS, ODDS, Objects
+from system_under_test.functions import FUNCTIONS
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus
 
+
+def _bug(
+    name: str,
+    summary: str,
+    found_by: str,
+    kinds: tuple[str, ...],
+    function: str,
+    workloads: tuple[str, ...],
+    odds: int = ODDS,
+) -> Bug:
+    words = f"about one in {odds} {summary}"
+    return Bug(name, words, found_by, kinds, f"{Objects.__module__}:Objects.{function}", workloads=workloads)
+
+
+_REGISTERS = ("register", "repeated-register", "cas-register")
 _BUGS = (
-    Bug(
+    _bug(
         "stale",
-        f"about one read in {ODDS} is answered with the value before the last one",
-        found_by="linearizability",
-        witness_kinds=("stale read",),
-        decision_point="system_under_test.canary.client:Registers.read",
+        "reads is answered with the value before the last one",
+        "linearizability",
+        ("stale read",),
+        "read",
+        _REGISTERS,
     ),
-    Bug(
+    _bug(
         "lose",
-        f"about one write in {ODDS} is acknowledged and never made",
-        found_by="linearizability",
-        witness_kinds=("lost write", "stale read"),
-        decision_point="system_under_test.canary.client:Registers.write",
+        "writes is acknowledged and never made",
+        "linearizability",
+        ("lost write", "stale read"),
+        "write",
+        _REGISTERS,
+    ),
+    _bug("cas-anyway", "compare-and-sets matches anything", "linearizability", (), "cas", ("cas-register",)),
+    _bug("lose-element", "adds is acknowledged and never made", "set", (), "add", ("set", "large-set")),
+    _bug("lose-amount", "increments is acknowledged and never made", "counter", (), "increment", ("counter",)),
+    _bug("same-id", "ids was given before", "unique-ids", (), "generate", ("unique-ids",)),
+    _bug("lose-value", "enqueues is acknowledged and never made", "queue", (), "enqueue", ("queue",)),
+    _bug("lose-entry", "appends is acknowledged and never made", "append-log", (), "append", ("append-log",)),
+    _bug("lose-text", "appends to strings is acknowledged and never made", "kv", (), "append_text", ("kv",)),
+    _bug(
+        "same-token",
+        "acquires is given the token of the one before",
+        "fenced-lock",
+        (),
+        "acquire_token",
+        ("fenced-lock",),
+        LOCK_ODDS,
+    ),
+    _bug("lose-transfer", "transfers never reaches its target", "bank", (), "transfer", ("bank",)),
+    _bug("long-fork", "reads in transactions misses a write", "long-fork", (), "transact_registers", ("long-fork",)),
+    _bug("two-holders", "acquires of a lock that is held is granted", "mutex", (), "acquire", ("lock",), LOCK_ODDS),
+    _bug(
+        "lost-update",
+        "appends overwrites the one before it",
+        "list-append",
+        (),
+        "transact_lists",
+        ("list-append",),
+    ),
+    _bug(
+        "stale-transaction",
+        "reads in transactions is answered with the value before the last one",
+        "rw-register",
+        (),
+        "transact_registers",
+        ("rw-register",),
     ),
 )
 
 
 class Canary:
     name = "canary"
-    summary = "an in-process fake register: the harness' test of itself"
+    summary = "objects of every kind in the harness' own process: its test of itself"
     client_module = "system_under_test.canary.client"
     port = 0
-    declares = Declares(nodes=False, logs=False, traces=False, elections=False, faults=False)
+    declares = Declares(nodes=False, logs=False, traces=False, elections=False, faults=False, leaders=False)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
-    workloads = ("register",)
+    functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
+    needs = Needs()
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         return None
@@ -44,6 +98,9 @@ class Canary:
         return None
 
     async def status(self, node: Node) -> NodeStatus | None:
+        return None
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
         return None
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:

@@ -1,13 +1,8 @@
-"""Asks etcd through its JSON gateway: a register is one key, holding its value in decimal.
+"""etcd's client: one process that invokes operations through the JSON gateway (`operations.py` says how each is made).
 
-    read    linearizable range; no such key reads as nil
-    write   put
-    cas     one transaction: compare the value (or that there is none), then put
-    create  nothing to make, so a linearizable read: ok once the cluster answers
-
-Outcomes.  A request that was never sent FAILs, and so does a read without an answer: it changed nothing.  A write is
-INFO whenever it may have been sent and was not answered with success; etcd's own errors too, because "request timed
-out" says nothing about the proposal that was on its way.  After anything but success the connection is closed.
+Outcomes.  A request that was never sent FAILs, and so does an operation without an answer that cannot have changed
+anything.  All else is INFO unless etcd answered with success; etcd's own errors too, because "request timed out" says
+nothing about the proposal that was on its way.  After anything but success the connection is closed.
 
 Runs on client nodes; needs only the standard library.
 """
@@ -19,29 +14,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from checkers.history import Type
+from checkers.base.history import Type
 from system_under_test.client import Client, Outcome, Placement, Request
-from system_under_test.etcd.gateway import BadAnswer, Gateway, NoAnswer, NotSent, Rejected, from_gateway, to_gateway
+from system_under_test.etcd.gateway import BadAnswer, Gateway, NoAnswer, NotSent, Rejected
 from system_under_test.etcd.leadership import Leadership
-
-_RANGE, _PUT, _TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
-_CHANGES = ("write", "cas")
+from system_under_test.etcd.operations import OPERATIONS, Beaten, Conversation
+from system_under_test.functions import arguments, outcome
 
 _views: WeakValueDictionary[tuple[tuple[str, str], ...], Leadership] = WeakValueDictionary()
 
 
 def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Client:
-    """A client for one process; see `system_under_test.client.ClientFactory`.  `config` is not used."""
+    """A client for one process; see `system_under_test.client.ClientFactory`.  config: "functions"."""
     key = tuple(sorted(peers.items()))
     view = _views.get(key)
     if view is None:
         view = _views[key] = Leadership(peers)
-    return _EtcdClient(placement, peers, view)
+    return _EtcdClient(placement, peers, view, config.get("functions") or {})
 
 
 class _EtcdClient:
-    def __init__(self, placement: Placement, peers: Mapping[str, str], view: Leadership) -> None:
+    def __init__(
+        self, placement: Placement, peers: Mapping[str, str], view: Leadership, functions: Mapping[str, str]
+    ) -> None:
         self._peers = peers
+        self._functions = functions
         self._view = view
         self._choice = _Choice(placement, sorted(peers), view)
         self._member = ""
@@ -49,23 +46,30 @@ class _EtcdClient:
         view.retain()
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        unanswered = Type.INFO if request.f in _CHANGES else Type.FAIL
-        asked = self._member
+        function = self._functions.get(request.f, request.f)
+        if function not in OPERATIONS:
+            return Outcome(Type.FAIL, error=f"etcd's client has no function {function}")
         try:
-            path, body = _question(request)
+            given = arguments(function, request)
+        except ValueError as problem:
+            return Outcome(Type.FAIL, error=str(problem))
+        asked, talk = self._member, None
+        try:
             async with asyncio.timeout(timeout_s):
                 asked, gateway = await self._go()
-                return _outcome(request, await gateway.post(path, body), asked)
-        except _CannotAsk as refusal:
-            return Outcome(Type.FAIL, error=str(refusal))
+                talk = Conversation(gateway)
+                answer = await OPERATIONS[function](talk, *given)
         except NotSent as problem:
             self._choice.refused_by(asked)
-            return self._closed(Type.FAIL, f"not sent: {problem}", asked)
+            return self._closed(_unanswered(talk, sent=False), f"not sent: {problem}", asked)
         except TimeoutError:
             sent = self._gateway is not None and self._gateway.sent
-            return self._closed(unanswered if sent else Type.FAIL, "timeout" if sent else "not sent: timeout", asked)
+            return self._closed(_unanswered(talk, sent), "timeout" if sent else "not sent: timeout", asked)
         except (NoAnswer, Rejected, BadAnswer) as problem:
-            return self._closed(unanswered, str(problem), asked)
+            return self._closed(_unanswered(talk, sent=True), str(problem), asked)
+        except Beaten as problem:
+            return Outcome(Type.FAIL, error=str(problem), node=asked)
+        return outcome(function, request, answer, asked)
 
     async def close(self) -> None:
         if self._gateway is not None:
@@ -73,7 +77,7 @@ class _EtcdClient:
         await self._view.release()
 
     async def _go(self) -> tuple[str, Gateway]:
-        """Whom to ask now, and the connection there."""
+        """The member that gets the next request, and the connection to it."""
         await self._view.first_view()
         member = self._choice.now()
         if member != self._member or self._gateway is None:
@@ -89,7 +93,7 @@ class _EtcdClient:
 
 
 class _Choice:
-    """Whom a process asks.
+    """The member that gets the requests of a process.
 
     Both kinds begin with the leader.  One that follows asks the leader of the highest term seen.  One that stays keeps
     its member until that refuses a connection, or says itself that it follows another: etcd passes requests on instead
@@ -117,44 +121,9 @@ class _Choice:
         self._refused = member
 
 
-class _CannotAsk(ValueError):
-    """The request means nothing to this client; it is refused before sending."""
+def _unanswered(talk: Conversation | None, sent: bool) -> Type:
+    """What an operation without an answer is.  sent: whether its last request was handed to the kernel.
 
-
-def _question(request: Request) -> tuple[str, dict[str, Any]]:
-    if request.key is None:
-        raise _CannotAsk("a register request needs a key")
-    key = to_gateway(request.key)
-    if request.f in ("read", "create"):
-        return _RANGE, {"key": key}
-    if request.f == "write" and request.value is not None:
-        return _PUT, {"key": key, "value": to_gateway(str(request.value))}
-    if request.f == "cas" and request.value2 is not None:
-        put = {"request_put": {"key": key, "value": to_gateway(str(request.value2))}}
-        return _TXN, {"compare": [_holds(key, request.value)], "success": [put]}
-    raise _CannotAsk(f"etcd's client cannot {request.f} {request.value}")
-
-
-def _holds(key: str, value: int | None) -> dict[str, Any]:
-    if value is None:
-        return {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
-    return {"key": key, "target": "VALUE", "result": "EQUAL", "value": to_gateway(str(value))}
-
-
-def _outcome(request: Request, answer: Mapping[str, Any], node: str) -> Outcome:
-    """What a successful answer says.  Raises BadAnswer if it is not an answer to this request."""
-    if "header" not in answer:
-        raise BadAnswer("an answer without etcd's header")
-    if request.f == "read":
-        return Outcome(Type.OK, value=_value_read(answer), node=node)
-    if request.f == "cas" and not answer.get("succeeded", False):
-        return Outcome(Type.FAIL, value=request.value, value2=request.value2, error="mismatch", node=node)
-    return Outcome(Type.OK, value=request.value, value2=request.value2, node=node)
-
-
-def _value_read(answer: Mapping[str, Any]) -> int | None:
-    found = answer.get("kvs") or []
-    try:
-        return int(from_gateway(found[0]["value"])) if found else None
-    except (ValueError, KeyError, TypeError) as problem:
-        raise BadAnswer("a value that is no number") from problem
+    An operation sends at most one request that changes anything before it knows that request's outcome.
+    """
+    return Type.INFO if sent and talk is not None and talk.changing else Type.FAIL

@@ -2,7 +2,7 @@
 
 What matters is not HTTP but *knowing what may have happened*.  `NotSent` is raised only while not a byte of the request
 has been handed to the kernel; after that every failure is `NoAnswer`, for the request may have been carried out.  A
-connection found closed before sending is opened anew, which is no retry: nothing had been asked on it.
+connection found closed before sending is opened anew, which is no retry: no request had been sent on it.
 
 Needs only the standard library: it runs on client nodes.
 """
@@ -15,8 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-ANSWER_BYTES_MAX = 1 << 20
-"""etcd's answers here are a few hundred bytes; more is not one of them."""
+ANSWER_BYTES_MAX = 1 << 24
+"""A set of 100,000 elements; no answer that this client expects is longer."""
 _HEADERS_MAX = 64
 
 
@@ -25,11 +25,11 @@ class NotSent(ConnectionError):
 
 
 class NoAnswer(ConnectionError):
-    """The request may have arrived and no usable answer came: nobody knows what became of it."""
+    """The request may have arrived and no usable answer came: its outcome is unknown."""
 
 
 class Rejected(RuntimeError):
-    """etcd answered with an error.  What that says of the request depends on what was asked."""
+    """etcd answered with an error.  What that proves depends on the request."""
 
 
 class BadAnswer(ValueError):
@@ -44,7 +44,7 @@ class Gateway:
         self._host, self._port = host, int(port)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.sent = False
-        """Whether the last `post` handed anything to the kernel; what a caller asks after it timed out."""
+        """Whether the last `post` handed anything to the kernel: a caller needs it after a timeout."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of one request.  Raises NotSent, NoAnswer, or Rejected with etcd's own words."""

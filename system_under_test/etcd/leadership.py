@@ -1,6 +1,6 @@
 """Who leads etcd, as one client node sees it: every member is asked for its own status a few times a second.
 
-etcd's redirects nobody, so a client that wants to follow the leader has to look for it.  The view is shared by all
+etcd redirects no client, so one that wants to follow the leader has to look for it.  The view is shared by all
 clients of one node, starts with the first request and ends with the last client.  A member's status is answered from
 its own memory, so a deposed leader that has not noticed goes on claiming its old term; the highest term ever seen wins,
 and a view that is cut off from the new leader rightly keeps the old one.
@@ -21,8 +21,8 @@ PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a member last said of itself; leader_id is "" if it knows none."""
+class MemberStatus:
+    """What a member last reported of itself; leader_id is "" if it knows none."""
 
     member_id: str
     term: int
@@ -34,7 +34,7 @@ class Leadership:
 
     def __init__(self, peers: Mapping[str, str]) -> None:
         self._gateways = {name: Gateway(address) for name, address in peers.items()}
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, MemberStatus] = {}
         self._names: dict[str, str] = {}  # member id -> name
         self._term = -1
         self._leader: str | None = None
@@ -44,7 +44,7 @@ class Leadership:
 
     @property
     def leader(self) -> str | None:
-        """Who leads in the highest term seen, None while nobody was seen to lead."""
+        """The leader of the highest term seen, None while no leader was seen."""
         return self._leader
 
     def deposed(self, member: str) -> bool:
@@ -53,7 +53,7 @@ class Leadership:
         return said is not None and said.leader_id not in ("", said.member_id)
 
     async def first_view(self) -> None:
-        """Begin to look, if nobody has; wait for the first round of answers, for at most PATIENCE_S."""
+        """Begin to look, if no client has begun; wait for the first round of answers, for at most PATIENCE_S."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refresh())
         if not self._seen.is_set():
@@ -95,10 +95,12 @@ class Leadership:
             self._term, self._leader = said.term, leader
 
 
-def read_status(answer: Mapping[str, object]) -> Said:
+def read_status(answer: Mapping[str, object]) -> MemberStatus:
     """What an answer of STATUS_PATH says.  Raises ValueError if it is none."""
     header = answer.get("header")
     if not isinstance(header, dict) or "member_id" not in header:
         raise ValueError("a status without a member's id")
     leader_id = str(answer.get("leader") or "")
-    return Said(str(header["member_id"]), int(str(answer.get("raftTerm", 0))), "" if leader_id == "0" else leader_id)
+    return MemberStatus(
+        str(header["member_id"]), int(str(answer.get("raftTerm", 0))), "" if leader_id == "0" else leader_id
+    )

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from system_under_test.etcd.leadership import STATUS_PATH, Said, read_status
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Node, NodeStatus
+from system_under_test.etcd.leadership import STATUS_PATH, MemberStatus, read_status
+from system_under_test.etcd.operations import OPERATIONS
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus
 
 BINARY = "/usr/bin/etcd"
 CLIENT_PORT, PEER_PORT = 2379, 2380
@@ -37,7 +38,8 @@ class Etcd:
     port = CLIENT_PORT
     declares = Declares(nodes=True, logs=False, traces=False, elections=True, faults=True)
     bugs: Mapping[str, Bug] = {}
-    workloads: tuple[str, ...] = ("register",)
+    functions = frozenset(OPERATIONS)
+    needs = Needs()
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # member id -> name, learnt from what each member says of itself
@@ -60,6 +62,9 @@ class Etcd:
         said, _ = asked
         role = "unattached" if not said.leader_id else "leader" if said.leader_id == said.member_id else "follower"
         return NodeStatus(node.name, said.term, role, self._names.get(said.leader_id))
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        return None
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         """Every live member knows a leader and has applied all that any of them knew to be committed."""
@@ -105,8 +110,8 @@ class Etcd:
         again = await self._ask(node)
         return again is not None and _index(again[1], "raftAppliedIndex") >= goal
 
-    async def _ask(self, node: Node) -> tuple[Said, dict[str, Any]] | None:
-        """What the member says of itself; None if it says nothing, for whatever reason."""
+    async def _ask(self, node: Node) -> tuple[MemberStatus, dict[str, Any]] | None:
+        """What the member reports of itself; None if it reports nothing, for any reason."""
         try:
             if await node.state() != "running":
                 return None

@@ -1,4 +1,4 @@
-"""Start a node:  python -m system_under_test.kraft --config FILE   (--format makes its data directory first)."""
+"""Start a node:  python -m system_under_test.kraft --config FILE   (--format prepares its data directory first)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import logging
 import sys
 from pathlib import Path
 
-from system_under_test.kraft.config import BadConfig, Config, load
-from system_under_test.kraft.formatting import format_directory
+from system_under_test.kraft.log.meta_properties import kafka_uuid
+from system_under_test.kraft.node.config import BadConfig, Config, load
+from system_under_test.kraft.node.formatting import format_directory
 
 CANNOT_START = 1
 
@@ -24,7 +25,10 @@ def main() -> int:
     parser.add_argument(
         "--format",
         action="store_true",
-        help="instead of running, empty the data directory and write its meta.properties (erases an earlier log!)",
+        help="instead of running, write meta.properties into the data directory and print its new directory id",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="with --format: erase a directory that is formatted, with its log"
     )
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -32,7 +36,7 @@ def main() -> int:
         config = load(arguments.config)
         if not arguments.format:
             return _run(config)
-        format_directory(config)
+        print(kafka_uuid(format_directory(config, force=arguments.force)))
     except (BadConfig, OSError) as problem:
         return _cannot_start(problem)
     return 0
@@ -40,7 +44,7 @@ def main() -> int:
 
 def _run(config: Config) -> int:
     # Only here: the wire protocol takes half a second to load, which formatting need not wait for.
-    from system_under_test.kraft.process import CannotStart, run
+    from system_under_test.kraft.node.process import CannotStart, run
 
     try:
         return asyncio.run(run(config))

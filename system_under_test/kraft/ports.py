@@ -1,8 +1,8 @@
 """What a node needs of the world: clock, disk, transport.
 
 The node carries the core's effects out through these three and nothing else, so that asyncio with a real disk and,
-under virtual time, a simulated network and simulated disks run the very same code (`disk.py` has the real disk,
-`volatile_disk.py` the one that loses what was not fsynced).
+under virtual time, a simulated network and simulated disks run the very same code (`node/disk.py` has the real disk,
+`node/volatile_disk.py` the one that loses what was not fsynced).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Clock(Protocol):
 class File(Protocol):
     """An open file.  What `write_at` and `truncate` did is visible at once and durable after the next `fsync`.
 
-    All verbs raise OSError; after a failed fsync nobody knows what is durable, and the node must stop.
+    All verbs raise OSError; after a failed fsync it is unknown what is durable, and the node must stop.
     """
 
     def size(self) -> int: ...
@@ -88,8 +88,8 @@ class Transport(Protocol):
     """The way to the other voters: one request at a time on one connection per peer, as Kafka does it."""
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """The peer's answer; None if there was none in time or the connection broke (nobody knows what the peer
-        did).  Never raises for what the network does."""
+        """The peer's answer; None if there was none in time or the connection broke; what the peer did is
+        unknown then.  Never raises for what the network does."""
         ...
 
     async def close(self) -> None: ...

@@ -10,14 +10,15 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from system_under_test.kraft.client import decisions as client_decisions
+from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
+from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
-from system_under_test.kraft.trace import FILE_NAME
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus
 
 PORT = 9092
 OUTPUT = "kraft.log"
@@ -28,9 +29,18 @@ _EXCERPT_LINES = 30
 _COMPLAINT = re.compile(r"^(?:[^\n]*FATAL: |cannot start: |Traceback \(most recent call last\))[^\n]*", re.MULTILINE)
 
 
-def _bug(name: str, found_by: str, witness_kinds: tuple[str, ...], decision: str, in_containers: bool = True) -> Bug:
-    point = f"{decisions.__name__}:{decision}"
-    return Bug(name, decisions.BUGS[name], found_by, witness_kinds, point, in_containers)
+def _bug(
+    name: str,
+    found_by: str,
+    witness_kinds: tuple[str, ...],
+    decision: str,
+    in_containers: bool = True,
+    shown_by: tuple[str, ...] = ("partition",),
+    workloads: tuple[str, ...] = ("register",),
+) -> Bug:
+    module = decisions if name in decisions.BUGS else client_decisions
+    point = f"{module.__name__}:{decision}"
+    return Bug(name, module.BUGS[name], found_by, witness_kinds, point, in_containers, shown_by, workloads)
 
 
 _BUGS = (
@@ -43,6 +53,55 @@ _BUGS = (
     ),
     _bug(decisions.DIVERGENCE_BY_OFFSET, "log-matching", ("logs differ below an equal epoch",), "divergence"),
     _bug(decisions.LONE_VOTE, "election-safety", ("two leaders in one epoch",), "wins"),
+    _bug(
+        decisions.NO_OP_UNCONFIRMED,
+        "linearizability",
+        ("stale read", "lost write", "order cycle"),
+        "must_confirm_no_op",
+        workloads=("repeated-register",),
+    ),
+    _bug(
+        decisions.ACCEPTS_CORRUPT_BATCH,
+        "state-machine-safety",
+        ("applied states differ",),
+        "must_check_batches",
+        in_containers=False,
+    ),
+    _bug(decisions.NO_FSYNC, "committed-never-lost", ("committed entry lost",), "must_fsync", shown_by=("power",)),
+    _bug(
+        decisions.FORGETS_ON_FULL_DISK,
+        "committed-never-lost",
+        ("committed entry lost",),
+        "must_stop_on",
+        shown_by=("disk",),
+    ),
+    _bug(
+        decisions.VOTE_NOT_PERSISTED,
+        "vote-once",
+        ("voted twice in one epoch", "vote not kept"),
+        "durable_state",
+        shown_by=("kill", "power", "partition", "pause"),
+    ),
+    _bug(
+        decisions.TRUNCATES_TO_HIGH_WATERMARK,
+        "committed-never-lost",
+        ("committed entry lost", "truncation below the high watermark"),
+        "end_kept_by_new_follower",
+    ),
+    _bug(
+        decisions.LEASE_BY_WALL_CLOCK,
+        "linearizability",
+        ("stale read",),
+        "may_answer_by_lease",
+        shown_by=("clock,partition", "clock,pause"),
+    ),
+    _bug(
+        client_decisions.RESENDS_AFTER_TIMEOUT,
+        "history-against-log",
+        ("write in a log twice", "log order against real time"),
+        "may_resend",
+        shown_by=("packets", "pause", "partition"),
+    ),
     _bug(decisions.DOUBLE_VOTE, "vote-once", ("voted twice in one epoch",), "grants_vote", in_containers=False),
 )
 
@@ -50,11 +109,12 @@ _BUGS = (
 class Kraft:
     name = "kraft"
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
-    client_module = "system_under_test.kraft.client"
+    client_module = "system_under_test.kraft.client.client"
     port = PORT
     declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
-    workloads: tuple[str, ...] = ("register",)
+    functions = frozenset({"create", "read", "write"})
+    needs = Needs()
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}
@@ -65,8 +125,17 @@ class Kraft:
             raise ValueError(f"subject kraft has no planted bug {bug!r}; it has {', '.join(self.bugs)}")
         self._heard = {}
         peers: dict[str, Any] = {node.name: [number, node.address, PORT] for number, node in enumerate(nodes, 1)}
-        common = {"cluster_id": kafka_uuid(derived_uuid("cluster", seed)), "peers": peers, "seed": seed, "bug": bug}
-        await asyncio.gather(*(_install(node, peers[node.name][0], common) for node in nodes))
+        of_nodes = bug if bug in decisions.BUGS else None
+        common = {
+            "cluster_id": kafka_uuid(derived_uuid("cluster", seed)),
+            "peers": peers,
+            "seed": seed,
+            "bug": of_nodes,
+        }
+        formatted = await asyncio.gather(*(_format(node, peers[node.name][0], common) for node in nodes))
+        # Only now every disk has an identity, and only a disk with that identity votes as its node.
+        common["directories"] = {node.name: directory for node, directory in zip(nodes, formatted, strict=True)}
+        await asyncio.gather(*(_configure(node, peers[node.name][0], common) for node in nodes))
 
     async def start(self, node: Node) -> None:
         await node.start(_argv(node), output=f"{node.log_dir}/{OUTPUT}")
@@ -83,8 +152,11 @@ class Kraft:
             return None
         return NodeStatus(node.name, heard.epoch, heard.role, heard.leader, heard.high_watermark, heard.log_end)
 
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        return None
+
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
-        """One leader whom every live node follows, and every log reaches the largest mark that any node has told."""
+        """One leader whom every live node follows, and every log reaches the largest reported mark."""
         states = await asyncio.gather(*(node.state() for node in nodes))
         live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
         if len(live) <= len(nodes) // 2:
@@ -98,12 +170,12 @@ class Kraft:
 
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         # Only here, so that listing subjects costs no Arrow.
-        from system_under_test.kraft.live import LiveNode
+        from system_under_test.kraft.collected.live import LiveNode
 
         return LiveNode(node, _trace_path(node), self._hear, started_monotonic_ns)
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
-        return {}
+        return {"bug": bug} if bug in client_decisions.BUGS else {}
 
     async def collect(self, node: Node, folder: Path) -> None:
         """The node's output into its own folder `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
@@ -125,7 +197,7 @@ class Kraft:
 
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
         # Only here, so that listing subjects costs no Arrow.
-        from system_under_test.kraft.files import write_tables
+        from system_under_test.kraft.collected.files import write_tables
 
         write_tables(run_folder, copies, started_monotonic_ns)
 
@@ -137,51 +209,12 @@ class Kraft:
         return heard
 
 
-@dataclass(slots=True)
-class Hearsay:
-    """What a node's trace has told so far.  largest_mark: over all its incarnations.  unread: rows that whoever follows
-    the node has not taken yet; None while nobody follows."""
-
-    read_bytes: int = 0
-    rows: int = 0
-    epoch: int = 0
-    role: str = "unattached"
-    leader: str | None = None
-    high_watermark: int | None = None
-    log_end: int = 0
-    largest_mark: int = -1
-    unread: bytearray | None = None
-
-    def take(self, data: bytes) -> None:
-        """More of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
-        whole = data.rfind(b"\n") + 1
-        self.read_bytes += whole
-        if self.unread is not None:
-            self.unread += data[:whole]
-        for line in data[:whole].splitlines():
-            self._row(json.loads(line))
-
-    def _row(self, row: Mapping[str, Any]) -> None:
-        self.rows += 1
-        event = row["event"]
-        self.epoch = max(self.epoch, row["epoch"])
-        if event == "start":
-            self.role, self.leader, self.high_watermark = "unattached", None, None
-        if event == "role":
-            self.role, self.leader = row["role"], row.get("peer")
-        if event == "high-watermark":
-            self.high_watermark = row["offset"]
-            self.largest_mark = max(self.largest_mark, row["offset"])
-        if event in ("start", "append", "truncate"):
-            self.log_end = row["offset"]
-
-
 def _behind(said: Sequence[NodeStatus], mark: int) -> str | None:
     """Why these nodes have not all caught up with the mark under one leader; None if they have."""
     epoch = max(status.epoch for status in said)
     leader = next((status for status in said if status.epoch == epoch and status.role == "leader"), None)
     if leader is None:
-        return f"nobody leads epoch {epoch}"
+        return f"no node leads epoch {epoch}"
     if leader.high_watermark is None:
         return f"{leader.node} has committed nothing in epoch {epoch}"
     for status in said:
@@ -192,7 +225,17 @@ def _behind(said: Sequence[NodeStatus], mark: int) -> str | None:
     return None
 
 
-async def _install(node: Node, node_id: int, common: Mapping[str, Any]) -> None:
+async def _format(node: Node, node_id: int, common: Mapping[str, Any]) -> str:
+    """Make the data directory fit for a first start.  Returns its directory id.  Raises OSError."""
+    await _configure(node, node_id, common)
+    done = await node.run([*_argv(node), "--format", "--force"], timeout_s=_FORMAT_LIMIT_S)
+    if done.status != 0:
+        reason = done.stderr.decode(errors="replace").strip()
+        raise OSError(f"{node.name}: its data directory cannot be formatted: {reason}")
+    return done.stdout.decode().strip()
+
+
+async def _configure(node: Node, node_id: int, common: Mapping[str, Any]) -> None:
     config = {
         "node_id": node_id,
         "name": node.name,
@@ -202,10 +245,6 @@ async def _install(node: Node, node_id: int, common: Mapping[str, Any]) -> None:
         **common,
     }
     await node.write(_config_path(node), json.dumps(config, indent=1).encode())
-    done = await node.run([*_argv(node), "--format"], timeout_s=_FORMAT_LIMIT_S)
-    if done.status != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        raise OSError(f"{node.name}: its data directory cannot be formatted: {said}")
 
 
 def _argv(node: Node) -> list[str]:

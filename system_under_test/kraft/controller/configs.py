@@ -38,7 +38,7 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """Of IncrementalAlterConfigs (KIP-339)."""
 
     SET = 0
@@ -57,6 +57,9 @@ class Definition:
     highest: float = float("inf")
     choices: tuple[str, ...] = ()
 
+
+VALUE_MAX_BYTES = 2**15 - 1
+"""What a string of Kafka's older versions can hold.  A longer value could be written but never described."""
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -174,6 +177,8 @@ def why_invalid(name: str, value: str | None) -> str | None:
         return f"Unknown topic config name: {name}"
     if value is None:
         return f"Null value not supported for topic config: {name}"
+    if len(value.encode(errors="surrogatepass")) > VALUE_MAX_BYTES:
+        return f"The value of {name} is longer than {VALUE_MAX_BYTES} bytes"
     expected = _expected(definition, value)
     return f"Invalid value {value} for configuration {name}: it must be {expected}" if expected else None
 
@@ -184,12 +189,12 @@ def _why_refused(resource: Resource) -> tuple[ErrorCode, str] | None:
         if names[alteration.name] > 1:
             return ErrorCode.invalid_request, f"The config {alteration.name} is named more than once."
         match alteration.operation:
-            case Operation.SET:
+            case ConfigOperation.SET:
                 problem = why_invalid(alteration.name, alteration.value)
-            case Operation.DELETE:
+            case ConfigOperation.DELETE:
                 problem = None if alteration.name in DEFINITIONS else f"Unknown topic config name: {alteration.name}"
-            case Operation.APPEND | Operation.SUBTRACT:
-                what = Operation(alteration.operation).name
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+                what = ConfigOperation(alteration.operation).name
                 problem = f"{what} is not supported for {alteration.name}: use SET with the whole value"
             case unknown:
                 return ErrorCode.invalid_request, f"Unknown operation {unknown} for {alteration.name}."
@@ -201,7 +206,7 @@ def _why_refused(resource: Resource) -> tuple[ErrorCode, str] | None:
 def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
     overrides = image.configs(resource.name, resource.type)
     wanted = (
-        (alteration.name, alteration.value if alteration.operation == Operation.SET else None)
+        (alteration.name, alteration.value if alteration.operation == ConfigOperation.SET else None)
         for alteration in resource.alterations
     )
     return [

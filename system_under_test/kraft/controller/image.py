@@ -11,13 +11,17 @@ id and number), a config (by resource and name).  A removed config is no entry.
 
     state_hash = XOR over all entries of int64(BLAKE2b-8(encoded record)), big-endian and signed; 0 if there are none
 
-so it is the same whatever the order and however often records are replayed, and costs two hashes per record.
+so it depends neither on the order of records nor on how often each is replayed.
+
+A small image is hashed anew each time from what it holds, so that the hash covers everything a reader can see.  Of a
+large one the sum is kept up to date record by record, and it is computed anew now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -30,7 +34,12 @@ from system_under_test.kraft.controller.records import (
     PartitionRecord,
     TopicRecord,
     decode,
+    encode,
 )
+
+HASHED_ANEW_MAX = 128
+"""An image of more entries is hashed anew only at every HASHED_ANEW_EVERY-th time."""
+HASHED_ANEW_EVERY = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,15 @@ class Topic:
 
 
 class Image:
-    """Topics and configs.  Read them through the properties; never change what they return.
+    """Topics and configs.  Read them through the properties; never change what they return, and do not keep it.
 
-    `copy` costs one shallow copy of each table (topics and config maps themselves are replaced, never changed).
+    `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions, and each copies
+    a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
     """
 
     def __init__(self) -> None:
+        self._own_partitions: dict[str, dict[int, PartitionRecord]] = {}  # of topics whose map no other image shares
+        self._reads_of_hash = 0
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
@@ -62,6 +74,9 @@ class Image:
     @property
     def state_hash(self) -> int:
         """See the module's formula; an int64."""
+        self._reads_of_hash += 1
+        if len(self._hashes) <= HASHED_ANEW_MAX or self._reads_of_hash % HASHED_ANEW_EVERY == 0:
+            return self._hash_of_content()
         return self._state_hash
 
     def topic_of(self, topic_id: UUID) -> Topic | None:
@@ -79,6 +94,7 @@ class Image:
         twin._configs = self._configs.copy()
         twin._hashes = self._hashes.copy()
         twin._state_hash = self._state_hash
+        self._own_partitions = {}
         return twin
 
     def replay(self, record_value: bytes) -> None:
@@ -95,7 +111,7 @@ class Image:
             raise CorruptRecord(f"topic id {record.topic_id} is given to {record.name} and to another topic")
         if known is not None and known.id != record.topic_id:
             raise CorruptRecord(f"topic {record.name} is created twice, as {known.id} and as {record.topic_id}")
-        partitions = known.partitions if known else {}
+        partitions: Mapping[int, PartitionRecord] = known.partitions if known else {}
         self._topics[record.name] = Topic(record.name, record.topic_id, partitions)
         self._names[record.topic_id] = record.name
         self._set_entry(record.topic_id, value)
@@ -104,7 +120,11 @@ class Image:
         topic = self.topic_of(record.topic_id)
         if topic is None:
             raise CorruptRecord(f"partition {record.partition} belongs to no known topic ({record.topic_id})")
-        self._topics[topic.name] = replace(topic, partitions={**topic.partitions, record.partition: record})
+        partitions = self._own_partitions.get(topic.name)
+        if partitions is None:
+            partitions = self._own_partitions[topic.name] = dict(topic.partitions)
+            self._topics[topic.name] = replace(topic, partitions=partitions)
+        partitions[record.partition] = record
         self._set_entry((record.topic_id, record.partition), value)
 
     def _replay_config(self, record: ConfigRecord, value: bytes) -> None:
@@ -126,9 +146,29 @@ class Image:
     def _set_entry(self, key: object, value: bytes | None) -> None:
         self._state_hash ^= self._hashes.pop(key, 0)
         if value is not None:
-            entry = int.from_bytes(blake2b(value, digest_size=8).digest(), "big", signed=True)
+            entry = _hash(value)
             self._hashes[key] = entry
             self._state_hash ^= entry
+
+    def _hash_of_content(self) -> int:
+        total = 0
+        for topic in self._topics.values():
+            total ^= _hash_of_record(TopicRecord(topic.name, topic.id))
+            for partition in topic.partitions.values():
+                total ^= _hash_of_record(partition)
+        for (resource_type, resource_name), overrides in self._configs.items():
+            for name, value in overrides.items():
+                total ^= _hash_of_record(ConfigRecord(resource_type, resource_name, name, value))
+        return total
+
+
+def _hash(value: bytes) -> int:
+    return int.from_bytes(blake2b(value, digest_size=8).digest(), "big", signed=True)
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_record(record: TopicRecord | PartitionRecord | ConfigRecord) -> int:
+    return _hash(encode(record))
 
 
 _REPLAY: dict[type, Callable[[Image, Any, bytes], None]] = {

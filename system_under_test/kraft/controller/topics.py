@@ -29,8 +29,8 @@ from system_under_test.kraft.controller.records import (
 )
 
 NAME_MAX_CHARACTERS = 249
-PARTITIONS_MAX = 10_000
-"""Of one request: its records must fit into one atomic batch."""
+RECORDS_MAX = 10_000
+"""Of one request: its records must fit into one atomic batch (Kafka's MAX_RECORDS_PER_USER_OP)."""
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICATION_FACTOR = 1
 RESERVED = "__cluster_metadata"
@@ -40,13 +40,17 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """partitions, replication_factor: -1 = the default.  assignments: partition -> broker ids, instead of both."""
+    """partitions, replication_factor: -1 = the default.  assignments: partition -> broker ids, instead of both.
+
+    repeats: what the request names more than once and so leaves open; such a topic is refused.
+    """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    repeats: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +83,23 @@ def create_topics(
     times_asked = Counter(topic.name for topic in asked)
     values: list[bytes] = []
     results: list[TopicResult] = []
-    created = partitions = 0
+    created = 0
     for topic in asked:
         try:
             if times_asked[topic.name] > 1:
                 raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
+            if topic.repeats is not None:
+                raise _Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
             _check_name(image, topic.name)
             placed = _place(topic, broker_ids, first=len(image.topics) + created)
-            if partitions + len(placed) > PARTITIONS_MAX:
-                message = f"One request may create {PARTITIONS_MAX} partitions at most."
-                raise _Refused(ErrorCode.policy_violation, message)
             overrides = _check_configs(topic)
+            if len(values) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
+                message = f"One request may make {RECORDS_MAX} records at most: topics, partitions and configs."
+                raise _Refused(ErrorCode.policy_violation, message)
         except _Refused as refusal:
             results.append(TopicResult(topic.name, refusal.error, refusal.message))
             continue
         created += 1
-        partitions += len(placed)
         topic_id = new_id()
         values += (encode(record) for record in _records(topic.name, topic_id, overrides, placed))
         factor = len(placed[0])
@@ -138,8 +143,8 @@ def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple
     if factor > len(broker_ids):
         message = f"Replication factor {factor} is larger than the number of brokers, {len(broker_ids)}."
         raise _Refused(ErrorCode.invalid_replication_factor, message)
-    if count > PARTITIONS_MAX:
-        raise _Refused(ErrorCode.policy_violation, f"One request may create {PARTITIONS_MAX} partitions at most.")
+    if count > RECORDS_MAX:
+        raise _Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
     around = len(broker_ids)
     return [tuple(broker_ids[(first + p + r) % around] for r in range(factor)) for p in range(count)]
 

@@ -32,6 +32,9 @@ HEADER_SIZE_BYTES = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_FROM = 21
 _MAGIC = 2
+_MAGIC_AT = 16
+_NO_PRODUCER = b"\xff" * 14
+_NO_PRODUCER_AT = 43
 _CONTROL = 1 << 5
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12  # `length` counts from here
@@ -66,18 +69,15 @@ class Header:
         return self.base_offset + self.count
 
 
-def encode(batch: Batch, timestamp_ms: int) -> bytes:
+def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
     """The bytes of a batch whose body is raw bytes, a LeaderChange, or a tuple of record values.
 
-    Raw bytes are passed through if their header says the same as the batch.  Raises CorruptBatch otherwise.
+    Raw bytes are passed through.  Unless `checked` is off, CorruptBatch is raised where they are not that batch.
     """
     body = batch.body
     if isinstance(body, bytes):
-        header = read_header(body)
-        check_crc(body)
-        same = (header.base_offset, header.epoch, header.count, header.size_bytes)
-        if same != (batch.base_offset, batch.epoch, batch.count, len(body)):
-            raise CorruptBatch(f"a batch said to be at {batch.base_offset} of epoch {batch.epoch} holds {header}")
+        if checked:
+            check(batch)
         return body
     if isinstance(body, LeaderChange):
         return encode_leader_change(batch.base_offset, batch.epoch, body, timestamp_ms)
@@ -137,6 +137,38 @@ def check_crc(raw: bytes | memoryview) -> None:
     (stored,) = struct.unpack_from(">I", raw, 17)
     if crc32c(raw[_CRC_FROM:]) != stored:
         raise CorruptBatch(f"CRC {stored:#010x} does not match the bytes")
+
+
+def check(batch: Batch) -> None:
+    """Raises CorruptBatch unless the body is one whole record batch whose CRC is right, and the batch says the same."""
+    body = batch.body
+    assert isinstance(body, bytes)
+    header = read_header(body)
+    same = (header.base_offset, header.epoch, header.count, header.size_bytes)
+    if same != (batch.base_offset, batch.epoch, batch.count, len(body)):
+        raise CorruptBatch(
+            f"a batch that should be at offset {batch.base_offset} of epoch {batch.epoch} holds {header}"
+        )
+    check_crc(body)
+
+
+def next_whole(data: bytes, position: int) -> int | None:
+    """Where the first whole batch with a right CRC begins, at `position` or behind it; None if there is none.
+
+    A batch of this log is found by its producer id, epoch and sequence, which are all -1: fourteen bytes 0xff.
+    """
+    at = data.find(_NO_PRODUCER, position + _NO_PRODUCER_AT)
+    while at >= 0:
+        start = at - _NO_PRODUCER_AT
+        if data[start + _MAGIC_AT] == _MAGIC:
+            try:
+                header = read_header(data, start)
+                check_crc(data[start : start + header.size_bytes])
+                return start
+            except CorruptBatch:
+                pass  # not here: these bytes look like a batch by chance
+        at = data.find(_NO_PRODUCER, at + 1)
+    return None
 
 
 def split(data: bytes) -> tuple[Batch, ...]:

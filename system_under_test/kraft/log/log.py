@@ -1,16 +1,22 @@
 """The metadata log: an append-only sequence of record batches that may lose its tail.
 
-It shows itself to the consensus core as a `LogView` and is changed by the effects the core asks for.  Three offsets
-tell its state:
+The consensus core sees it as a `LogView`, and the core's effects change it.  Three offsets describe its state:
 
     start_offset  <=  flushed_offset  <=  end_offset
     the first         durable: what a     what has been appended; readable at once,
     offset            power loss leaves   followers may fetch it, a power loss may take it
 
-Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  What
-breaks a rule at the end of the *last* segment is a torn tail, an append the power loss caught in mid-air, and is cut
-off; anywhere else it is damage to what was durable, and the node must not start (`CorruptLog`).  Afterwards the log
-is fsynced: what a killed process left in the page cache is not durable yet.
+Recovery.  At start everything is read once: headers, CRCs, base offsets that join, epochs that do not fall.  Bytes that
+break a rule are a torn tail only if all of this holds: they stand in the *last* segment, no readable batch stands
+behind them, and they do not lie below the recovery point (`recovery_point.py`).  A torn tail is an append that a power
+loss interrupted, and it is cut off.  Anything else is damage to what was durable: the node must not start
+(`CorruptLog`), or it would forget what it has acknowledged.  Afterwards the log is fsynced: what a killed process left
+in the page cache is not durable yet.
+
+At most one append is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
+
+Reading.  Bytes that come from the disk are checked again (`DamagedLog`): a leader finds its own rot and stops, before
+it hands damaged batches to its followers.
 
 Every truncation is made durable before it returns.  Otherwise an append behind it could survive a power loss that
 the truncation did not, and batches of two histories would stand behind each other, joined by nothing but luck.
@@ -30,6 +36,7 @@ from dataclasses import dataclass
 from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, Header
+from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import Segment
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd
@@ -44,6 +51,10 @@ CACHE_MAX_BYTES = 8 << 20
 
 class CorruptLog(ValueError):
     """What was durable is damaged; the message says where.  The node must not start."""
+
+
+class DamagedLog(ValueError):
+    """A batch on the disk is no longer what was written there; the message says where.  The node must stop."""
 
 
 class LogRefused(ValueError):
@@ -62,7 +73,9 @@ class Recovery:
 class Log:
     """Made by `open_log`.  Every change raises OSError if the disk does; the node must then stop."""
 
-    def __init__(self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int, checks_batches: bool
+    ) -> None:
         self.recovery = Recovery(0, 0)
         self._disk = disk
         self._folder = folder
@@ -72,6 +85,8 @@ class Log:
         self._cache = _Cache(cache_max_bytes)
         self._epochs: list[tuple[int, int]] = []  # (epoch, its start offset), both rising
         self._flushed = 0
+        self._checks_batches = checks_batches
+        self._recovery_point = RecoveryPoint(disk, folder)
 
     @property
     def start_offset(self) -> int:
@@ -140,7 +155,7 @@ class Log:
 
         Raises LogRefused if they do not join and CorruptBatch if fetched bytes are damaged; nothing is written then.
         """
-        raws = [codec.encode(batch, timestamp_ms) for batch in batches]
+        raws = [codec.encode(batch, timestamp_ms, checked=self._checks_batches) for batch in batches]
         headers = [codec.read_header(raw) for raw in raws]
         end, epoch = self.end_offset, self.last_epoch
         for header in headers:
@@ -152,6 +167,7 @@ class Log:
             end, epoch = header.end_offset, header.epoch
         if not headers:
             return
+        self.flush()
         segment = self._segment_for(sum(map(len, raws)), timestamp_ms)
         position = segment.size_bytes
         segment.append(raws, headers)
@@ -168,6 +184,7 @@ class Log:
         if self._flushed < self.end_offset:
             self._segments[-1].flush()
             self._flushed = self.end_offset
+            self._recovery_point.raise_to(self._flushed)
 
     def truncate(self, end_offset: int) -> None:
         """Remove every batch that ends beyond `end_offset`, durable on return.
@@ -177,6 +194,7 @@ class Log:
         keep = bisect_right(self._batches.ends, end_offset)
         if keep == len(self._batches):
             return
+        self._recovery_point.lower_to(self._batches.bases[keep])
         segment_number = self._batches.segments[keep]
         position = self._batches.positions[keep]
         self._cache.forget_from(keep)
@@ -191,6 +209,7 @@ class Log:
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
+        self._recovery_point.close()
 
     def _bytes(self, number: int) -> bytes:
         cached = self._cache.get(number)
@@ -198,7 +217,15 @@ class Log:
             return cached
         table = self._batches
         segment = self._segments[table.segments[number]]
-        return segment.read(table.positions[number], table.sizes[number])
+        raw = segment.read(table.positions[number], table.sizes[number])
+        if self._checks_batches:
+            base = table.bases[number]
+            try:
+                codec.check(Batch(base, table.epochs[number], table.ends[number] - base, raw))
+            except CorruptBatch as problem:
+                where = f"{segment.name}, byte {table.positions[number]}, offset {base}"
+                raise DamagedLog(f"{where}: {problem}") from None
+        return raw
 
     def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
         """The last segment, or a new one if it is full or old; rolling makes the full one durable."""
@@ -208,7 +235,6 @@ class Log:
         age_ms = timestamp_ms - (active.first_timestamp_ms or timestamp_ms)
         if active.size_bytes + size_bytes <= self._segment_max_bytes and age_ms <= SEGMENT_MAX_AGE_MS:
             return active
-        self.flush()
         self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
         return self._segments[-1]
 
@@ -233,23 +259,40 @@ class Log:
                     f"segment {segment.base_offset} does not join: the log before it ends at {self.end_offset}"
                 )
             try:
-                for position, header in segment.scan():
+                for position, header in segment.scan(checked=self._checks_batches):
                     self._check_joins(header)
                     self._take(number, position, header)
             except CorruptBatch as problem:
                 torn = segment.tail_size_bytes()
-                if not last:
-                    place = f"segment {segment.base_offset} at byte {segment.size_bytes}"
-                    raise CorruptLog(f"{place}, with other segments behind it: {problem}") from None
+                self._check_torn(segment, problem, last)
                 segment.cut(segment.size_bytes)
                 self.recovery = Recovery(0, torn, str(problem))
             segment.write_indexes()
+        if self.end_offset < self._recovery_point.offset:
+            raise CorruptLog(
+                f"{self._segments[-1].name} ends at offset {self.end_offset}, "
+                f"but everything below offset {self._recovery_point.offset} was fsynced"
+            )
         self._segments[-1].flush()
         self._disk.fsync_dir(self._folder)
         self._flushed = self.end_offset
+        self._recovery_point.raise_to(self._flushed)
         self.recovery = Recovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
         if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
             self._store_epochs()
+
+    def _check_torn(self, segment: Segment, problem: CorruptBatch, last: bool) -> None:
+        """Raises CorruptLog unless what follows the last readable batch of this segment may be a torn append."""
+        position = segment.size_bytes
+        place = f"{segment.name}, byte {position}, offset {self.end_offset}: {problem}"
+        if not last:
+            raise CorruptLog(f"{place}; other segments follow it") from None
+        following = segment.next_whole_batch(position + 1)
+        if following is not None:
+            raise CorruptLog(f"{place}; a readable batch follows it at byte {following}") from None
+        if self.end_offset < self._recovery_point.offset:
+            durable = f"everything below offset {self._recovery_point.offset} was fsynced"
+            raise CorruptLog(f"{place}; {durable}") from None
 
     def _check_joins(self, header: Header) -> None:
         if header.base_offset != self.end_offset or header.epoch < self.last_epoch:
@@ -265,12 +308,16 @@ def open_log(
     *,
     segment_max_bytes: int = SEGMENT_MAX_BYTES,
     cache_max_bytes: int = CACHE_MAX_BYTES,
+    checks_batches: bool = True,
 ) -> Log:
-    """The log in `folder`, made if there is none, recovered if there is.  Raises CorruptLog and OSError."""
+    """The log in `folder`, made if there is none, recovered if there is.  Raises CorruptLog and OSError.
+
+    checks_batches: off for a planted bug only; CRCs are then believed wherever they are read.
+    """
     disk.make_dir(folder)
     if not disk.exists(f"{folder}/partition.metadata"):
         atomic.replace(disk, f"{folder}/partition.metadata", f"version: 0\ntopic_id: {TOPIC_ID}\n".encode())
-    log = Log(disk, folder, segment_max_bytes, cache_max_bytes)
+    log = Log(disk, folder, segment_max_bytes, cache_max_bytes, checks_batches)
     log._recover()
     return log
 

@@ -18,7 +18,7 @@ NAME = "quorum-state"
 
 
 class UnreadableQuorumState(ValueError):
-    """The file cannot be understood.  Whoever forgot its vote must not vote again: the node must not start."""
+    """The file cannot be understood.  A node that forgot its vote must not vote again, so it must not start."""
 
 
 class QuorumStateFile:
@@ -29,9 +29,18 @@ class QuorumStateFile:
         self._voters = sorted(voters)
 
     def load(self) -> QuorumState:
-        """What was stored last; epoch 0 and no vote if nothing ever was.  Raises UnreadableQuorumState."""
+        """What was stored last; epoch 0 and no vote if nothing ever was.
+
+        Raises UnreadableQuorumState, also for a leader or a vote that is none of the voters.
+        """
         data = atomic.read(self._disk, self._path)
-        return QuorumState() if data is None else decode(data)
+        if data is None:
+            return QuorumState()
+        state = decode(data)
+        for what, voter in (("leader", state.leader_id), ("vote", state.voted and state.voted.id)):
+            if voter is not None and voter not in self._voters:
+                raise UnreadableQuorumState(f"{NAME} holds the {what} {voter}, but the voters are {self._voters}")
+        return state
 
     def store(self, state: QuorumState) -> None:
         """Durable on return."""

@@ -8,6 +8,7 @@ Correctness lives in the `.log` alone: the indexes are never fsynced, and rewrit
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from system_under_test.kraft.log import batch as codec
@@ -45,7 +46,7 @@ class Segment:
         disk.fsync_dir(folder)
         return segment
 
-    def scan(self) -> Iterator[tuple[int, Header]]:
+    def scan(self, *, checked: bool = True) -> Iterator[tuple[int, Header]]:
         """(position, header) of every batch from the first on; CRCs are checked and the indexes made anew.
 
         Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch;
@@ -57,7 +58,8 @@ class Segment:
         while self.size_bytes < len(data):
             position = self.size_bytes
             header = codec.read_header(view, position)
-            codec.check_crc(view[position : position + header.size_bytes])
+            if checked:
+                codec.check_crc(view[position : position + header.size_bytes])
             yield position, header
             self._take(position, header)
 
@@ -67,11 +69,22 @@ class Segment:
         self._times.write()
 
     def cut(self, size_bytes: int) -> None:
-        """Remove everything from a position on, durable on return."""
+        """Remove everything from a position on, where a batch begins; durable on return.
+
+        Only the batches behind the last index entry that stays are read again.
+        """
         self._log.truncate(size_bytes)
         self._log.fsync()
-        for _ in self.scan():
-            pass
+        start = self._index.keep_before(size_bytes)
+        self._times.keep(len(self._index))
+        newest = self._times.last()
+        self.size_bytes, self._unindexed_bytes = start, 0
+        self._newest = (-1, 0) if newest is None else (newest[0], newest[1] + self.base_offset)
+        if start == 0:
+            self.first_timestamp_ms = None
+        kept = self._log.read_at(start, size_bytes - start)
+        while self.size_bytes < size_bytes:
+            self._take(self.size_bytes, codec.read_header(kept, self.size_bytes - start))
         self.write_indexes()
 
     def append(self, raws: list[bytes], headers: list[Header]) -> None:
@@ -86,6 +99,15 @@ class Segment:
 
     def read(self, position: int, size_bytes: int) -> bytes:
         return self._log.read_at(position, size_bytes)
+
+    def next_whole_batch(self, position: int) -> int | None:
+        """Where the first readable batch begins, at `position` or behind it; None if there is none."""
+        return codec.next_whole(self._log.read_at(0, self._log.size()), position)
+
+    @property
+    def name(self) -> str:
+        """The file of the batches, within the data directory."""
+        return self._path(".log")
 
     def tail_size_bytes(self) -> int:
         """Bytes behind the last whole batch."""
@@ -137,6 +159,27 @@ class _Index:
         self._entry = entry
         self._content = bytearray()
         self._written = -1  # unknown
+
+    def __len__(self) -> int:
+        return len(self._content) // self._entry.size
+
+    def last(self) -> tuple[int, ...] | None:
+        return self._entry.unpack(self._content[-self._entry.size :]) if self._content else None
+
+    def keep(self, count: int) -> None:
+        """Drop all entries but the first `count`."""
+        del self._content[count * self._entry.size :]
+        if self._written > len(self._content):
+            self._file.truncate(len(self._content))
+            self._written = len(self._content)
+
+    def keep_before(self, position: int) -> int:
+        """Drop the entries (offset, position) from `position` on.  Returns that of the last one that stays, or 0."""
+        entries = range(len(self))
+        size = self._entry.size
+        self.keep(bisect_left(entries, position, key=lambda i: self._entry.unpack_from(self._content, i * size)[1]))
+        last = self.last()
+        return 0 if last is None else last[1]
 
     def clear(self) -> None:
         self._content.clear()

@@ -1,4 +1,4 @@
-"""What a leader may call committed, and what it owes those who wait for it: fetches that wait for news, and reads."""
+"""What a leader may call committed, and the answers that depend on it: fetches that wait for news, and reads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from system_under_test.kraft.raft.messages import Error, FetchResponse
 from system_under_test.kraft.raft.states import Leader, Parked
 from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
 
+FETCH_MAX_BYTES = 1 << 20
+"""A response holds no more than this, or one batch: it must fit into a frame, even if the request asks for more."""
+
 
 def commit(voter: Voter, leader: Leader) -> None:
     """Advance the high watermark.
 
     The epoch rule: only a mark beyond the start of this epoch counts.  What a majority holds of an older epoch may
     still be overwritten by a leader that never saw it (Raft, figure 8); once a record of *this* epoch is held by a
-    majority, nobody without it can be elected.
+    majority, no voter without it can be elected.
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
     mark = committed_end(voter.end_offset, ends, voter.bugs)
@@ -26,7 +29,7 @@ def commit(voter: Voter, leader: Leader) -> None:
 
 
 def announced_mark(voter: Voter, leader: Leader) -> int | None:
-    """The high watermark as this leader tells it: unknown until its own epoch has committed."""
+    """The high watermark as this leader reports it: unknown until its own epoch has committed."""
     mark = voter.high_watermark
     return mark if mark is not None and mark > leader.epoch_start_offset else None
 
@@ -74,7 +77,7 @@ def release(voter: Voter, leader: Leader, parked: Parked) -> None:
     """Answer a parked Fetch with what there is, be it nothing."""
     leader.parked.remove(parked)
     request = parked.request
-    batches = tuple(voter.log.read(request.fetch_offset, request.max_size_bytes))
+    batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))
     mark = announced_mark(voter, leader)
     response = FetchResponse(Error.NONE, voter.me, voter.epoch, mark, None, batches)
     answer_fetch(voter, leader, parked.token, parked.connection, response)

@@ -10,12 +10,13 @@ What the caller must keep to, besides the effects:
   connection broke.  After a time-out the connection is closed: a late answer must never be taken for the next one.
 * On one connection a peer's requests arrive in the order sent, and a peer sends its next Fetch only when it has the
   answer to the last one.  Reads are proved by this (`reads.py`).
-* A connection's number is never used again; `on_disconnect` tells its end.
+* A connection's number is never used again; `on_disconnect` reports its end.
 
 A `Fatal` effect is the last one ever: every later call returns nothing.
 
 The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
-what), `reads`, `voter` (memory and verbs), `commitment`, `election`, `leadership`, `replication`, and this dispatcher.
+what), `validity` (what a peer may say), `reads`, `voter` (memory and verbs), `commitment`, `election`, `leadership`,
+`replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
-from system_under_test.kraft.raft import commitment, election, leadership, replication
+from system_under_test.kraft.raft import commitment, election, leadership, replication, validity
 from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     BeginQuorumEpochRequest,
@@ -129,8 +130,13 @@ class Core:
         """ReadReady or Refused, now or later; it may take for ever while no majority answers and the leader leads."""
         return self._step(now, partial(commitment.read, self._voter, token))
 
+    def seek_office(self, seeks: bool) -> None:
+        """Off while the caller still replays what is committed: it could lead but not answer, so that another voter
+        should lead.  A campaign that has begun goes on, and votes are given as ever."""
+        self._voter.seeks_office = seeks
+
     def shutdown(self, now: float) -> list[Effect]:
-        """Seek no office any more; a leader resigns and tells the others."""
+        """Seek no office any more; a leader resigns and announces that to the others."""
         return self._step(now, partial(_shutdown, self._voter, now))
 
     def _step(self, now: float, action: Callable[[], None]) -> list[Effect]:
@@ -157,7 +163,7 @@ class Core:
 
 
 def _start(voter: Voter, now: float) -> None:
-    """Take up the state that the files tell; what recovery found in the log counts only once it is flushed."""
+    """Take up the state of the files; what recovery found in the log counts only once it is flushed."""
     file = voter.persisted
     if voter.end_epoch > file.epoch:  # quorum-state was lost: of this epoch nothing is known, least of all our vote
         file = QuorumState(voter.end_epoch)
@@ -219,6 +225,8 @@ def _tick(voter: Voter, now: float) -> None:
                 replication.answer_parked(voter, now, leader)
             case Prospective():
                 election.give_up(voter, now)
+            case Follower() | Unattached() if not voter.seeks_office:
+                election.let_others_campaign(voter, now)
             case Resigned():
                 election.become_unattached(voter, now, voter.epoch + 1)
             case Unattached() | Candidate() | Follower():
@@ -231,6 +239,10 @@ def _tick(voter: Voter, now: float) -> None:
 def _on_request(voter: Voter, now: float, token: int, connection: int, request: RaftRequest) -> None:
     if request.cluster_id != voter.identity.cluster_id:
         voter.reply(token, _foreign(voter, request))
+        return
+    error = validity.request_error(voter.identity, voter.epoch, request)
+    if error != Error.NONE:
+        voter.reply(token, _refused(voter, request, error))
         return
     match request:
         case FetchRequest():
@@ -245,14 +257,22 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
 
 def _foreign(voter: Voter, request: RaftRequest) -> RaftResponse:
     """To a stranger: that this is another cluster, and nothing of its epoch, which must not leak into theirs."""
-    error, no_epoch = Error.INCONSISTENT_CLUSTER_ID, 0
+    return _empty_answer(request, Error.INCONSISTENT_CLUSTER_ID, None, epoch=0)
+
+
+def _refused(voter: Voter, request: RaftRequest, error: Error) -> RaftResponse:
+    """To a request that no correct replica sends: what this voter knows, and why it did nothing."""
+    return _empty_answer(request, error, voter.leader_id, voter.epoch)
+
+
+def _empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epoch: int) -> RaftResponse:
     match request:
         case FetchRequest():
-            return FetchResponse(error, None, no_epoch)
+            return FetchResponse(error, leader_id, epoch)
         case VoteRequest():
-            return VoteResponse(error, None, no_epoch, False, request.pre_vote)
+            return VoteResponse(error, leader_id, epoch, False, request.pre_vote)
         case _:
-            return EpochResponse(error, None, no_epoch)
+            return EpochResponse(error, leader_id, epoch)
 
 
 def _on_disconnect(voter: Voter, connection: int) -> None:
@@ -263,7 +283,7 @@ def _on_disconnect(voter: Voter, connection: int) -> None:
 
 def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> None:
     voter.in_flight.discard((peer, type(request)))
-    if response is None:
+    if response is None or not validity.is_sane(voter.identity, voter.epoch, response):
         voter.back_off(peer, now)
     elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
         election.become_candidate(voter, now)
@@ -274,7 +294,7 @@ def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, resp
             case VoteRequest(), VoteResponse():
                 election.on_vote_response(voter, now, peer, request, response)
             case EndQuorumEpochRequest(), EpochResponse():
-                leadership.told_of_resignation(voter, request.epoch, peer)
+                leadership.heard_of_resignation(voter, request.epoch, peer)
 
 
 def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
@@ -314,7 +334,7 @@ def _send_wanted(voter: Voter, now: float) -> float:
 
 
 def _wanted(voter: Voter) -> Iterator[tuple[int, float]]:
-    """To whom this state still has something to say, and when; one request of a kind is on its way at a time."""
+    """The peers that this state has to send to, and when; one request of a kind is on its way at a time."""
     state, kind, retry_at = voter.state, _KIND[voter.role], voter.retry_at
     peers: Iterable[int]
     match state:

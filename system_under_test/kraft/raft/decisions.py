@@ -1,4 +1,4 @@
-"""The five decisions on which safety hangs, each a pure function, and each with one planted bug.
+"""The decisions on which safety hangs, each a pure function, and each with one planted bug.
 
 A planted bug is a name in `Identity.bugs`.  It changes the outcome of one function of this file and nothing else: no
 message, no timer, no draw of random numbers, so that a run with the bug and a run without it differ by the decision
@@ -7,9 +7,11 @@ alone.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from system_under_test.kraft.raft.messages import EpochEnd, FetchRequest, LogView, ReplicaKey
+from system_under_test.kraft.raft.messages import EpochEnd, FetchRequest, LogView, QuorumState, ReplicaKey
 from system_under_test.kraft.raft.quorum import held_by_majority, majority
 from system_under_test.kraft.raft.states import Role
 
@@ -18,6 +20,13 @@ MINORITY_COMMIT = "minority-commit"
 DIVERGENCE_BY_OFFSET = "divergence-by-offset"
 LONE_VOTE = "lone-vote"
 DOUBLE_VOTE = "double-vote"
+NO_OP_UNCONFIRMED = "no-op-unconfirmed"
+ACCEPTS_CORRUPT_BATCH = "accepts-corrupt-batch"
+NO_FSYNC = "no-fsync"
+FORGETS_ON_FULL_DISK = "forgets-on-full-disk"
+VOTE_NOT_PERSISTED = "vote-not-persisted"
+TRUNCATES_TO_HIGH_WATERMARK = "truncates-to-high-watermark"
+LEASE_BY_WALL_CLOCK = "lease-by-wall-clock"
 
 BUGS: dict[str, str] = {
     STALE_READ: "a leader answers reads without confirming that it still leads",
@@ -25,6 +34,13 @@ BUGS: dict[str, str] = {
     DIVERGENCE_BY_OFFSET: "the leader compares offsets alone, not epochs, when a follower fetches",
     LONE_VOTE: "a candidate's own vote, and own pre-vote, counts as a majority",
     DOUBLE_VOTE: "a vote already cast in this epoch is ignored when the next one is asked for",
+    NO_OP_UNCONFIRMED: "a leader acknowledges a write that changes nothing without confirming that it still leads",
+    ACCEPTS_CORRUPT_BATCH: "the CRC of a batch is believed, not computed: when it is read, fetched or recovered",
+    NO_FSYNC: "what is appended is acknowledged without an fsync of the log",
+    FORGETS_ON_FULL_DISK: "an append that fails because the disk is full is treated as written",
+    VOTE_NOT_PERSISTED: "a vote is granted and remembered, but not written to quorum-state",
+    TRUNCATES_TO_HIGH_WATERMARK: "a new follower cuts its log to its own high watermark before it asks the leader",
+    LEASE_BY_WALL_CLOCK: "a leader answers reads as long as its lease lasts by the wall clock",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -43,7 +59,7 @@ def grants_vote(
     """Whether a voter in `role` grants a vote of its own epoch (KIP-595; pre-votes: KIP-996).
 
     up_to_date: the candidate's (last epoch, log end) is at least mine.  has_fetched: a follower whose leader has
-    answered.  A pre-vote binds nobody, so that only the question whether an election would be useful counts; a
+    answered.  A pre-vote does not bind the voter.  Only whether an election would be useful counts for it; a
     standard vote is given once per epoch.
     """
     if pre_vote:
@@ -90,6 +106,52 @@ def divergence(log: LogView, request: FetchRequest, bugs: Collection[str] = ()) 
 def must_confirm(bugs: Collection[str] = ()) -> bool:
     """Whether a leader has to prove that it still leads before it answers a read."""
     return STALE_READ not in bugs
+
+
+def must_confirm_no_op(bugs: Collection[str] = ()) -> bool:
+    """Whether a leader has to prove that it still leads before it acknowledges a write that needs no record.
+
+    A write with records proves it by being committed.  One without rests on the leader's image, as a read does.
+    """
+    return NO_OP_UNCONFIRMED not in bugs
+
+
+def must_check_batches(bugs: Collection[str] = ()) -> bool:
+    """Whether a batch that comes from a disk or from a peer is checked against its CRC (KAFKA-14104)."""
+    return ACCEPTS_CORRUPT_BATCH not in bugs
+
+
+def must_fsync(bugs: Collection[str] = ()) -> bool:
+    """Whether the log is fsynced before anything counts as durable (KAFKA-10533)."""
+    return NO_FSYNC not in bugs
+
+
+def must_stop_on(disk_error: int | None, bugs: Collection[str] = ()) -> bool:
+    """Whether a node must stop because an append failed with this errno.  After any error it must."""
+    return not (disk_error == errno.ENOSPC and FORGETS_ON_FULL_DISK in bugs)
+
+
+def durable_state(state: QuorumState, bugs: Collection[str] = ()) -> QuorumState:
+    """What quorum-state has to hold before a voter acts on `state`: all of it (Raft, figure 2: persistent state)."""
+    return replace(state, voted=None) if VOTE_NOT_PERSISTED in bugs else state
+
+
+def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: Collection[str] = ()) -> int:
+    """Up to which offset a voter keeps its log when it comes to follow a leader: all of it.
+
+    Where the logs differ only the leader can say.  The own high watermark lags behind what is committed (KIP-101).
+    """
+    if TRUNCATES_TO_HIGH_WATERMARK in bugs and high_watermark is not None:
+        return min(end_offset, high_watermark)
+    return end_offset
+
+
+def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] = ()) -> bool:
+    """Whether a leader may answer a read at once, because no other voter can have been elected before lease_end_ms.
+
+    Never, for that rests on clocks; least of all by a wall clock, which may be set.
+    """
+    return LEASE_BY_WALL_CLOCK in bugs and wall_ms < lease_end_ms
 
 
 def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:

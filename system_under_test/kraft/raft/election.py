@@ -1,6 +1,6 @@
 """Elections: from silence to a leader, in two rounds.
 
-Round one asks whether an election would succeed (pre-vote, KIP-996): it changes nobody's epoch, so that a voter which
+Round one asks whether an election would succeed (pre-vote, KIP-996): it changes no voter's epoch, so that a voter which
 merely cannot hear the leader cannot unseat it.  Round two raises the epoch and asks for votes that bind (KIP-595).  A
 campaign that is lost waits for its deadline; deadlines are random, there is no other back-off.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from system_under_test.kraft.raft.commitment import commit
-from system_under_test.kraft.raft.decisions import grants_vote, wins
+from system_under_test.kraft.raft.decisions import end_kept_by_new_follower, grants_vote, wins
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -25,8 +25,8 @@ from system_under_test.kraft.raft.reads import Reads
 from system_under_test.kraft.raft.states import (
     Candidate,
     Follower,
+    FollowerProgress,
     Leader,
-    Progress,
     Prospective,
     Resigned,
     Role,
@@ -47,7 +47,7 @@ def become_unattached(voter: Voter, now: float, epoch: int) -> None:
             deadline = voter.election_timeout(now)
         case Resigned(election_deadline=past) if now >= past:
             deadline = voter.election_timeout(now)
-        case _:  # whoever was already on the way to an election does not start over
+        case _:  # a voter that was already on the way to an election does not start over
             deadline = voter.state.election_deadline
     file = QuorumState(epoch) if epoch > voter.epoch else voter.persisted
     voter.enter(Unattached(epoch, deadline), file)
@@ -57,6 +57,9 @@ def become_follower(voter: Voter, now: float, epoch: int, leader_id: int) -> Non
     voted = voter.persisted.voted if epoch == voter.epoch else None
     follower = Follower(epoch, leader_id, voter.fetch_timeout(now))
     voter.enter(follower, QuorumState(epoch, leader_id, voted))
+    kept = end_kept_by_new_follower(voter.end_offset, voter.high_watermark, voter.bugs)
+    if kept < voter.end_offset:
+        voter.truncate(kept)
 
 
 def become_prospective(voter: Voter, now: float) -> None:
@@ -66,8 +69,18 @@ def become_prospective(voter: Voter, now: float) -> None:
         become_candidate(voter, now)
 
 
+def let_others_campaign(voter: Voter, now: float) -> None:
+    """This voter seeks no office now: it waits on, but it no longer refuses pre-votes for its silent leader's sake."""
+    match voter.state:
+        case Follower() as follower:
+            follower.has_fetched = False
+            follower.fetch_deadline = voter.fetch_timeout(now)
+        case Unattached() as unattached:
+            unattached.election_deadline = voter.election_timeout(now)
+
+
 def become_candidate(voter: Voter, now: float) -> None:
-    """Raise the epoch and vote for myself in it, durably, before anybody is asked."""
+    """Raise the epoch and vote for myself in it, durably, before the first request for a vote is sent."""
     file = QuorumState(voter.epoch + 1, None, voter.identity.me)
     candidate = Candidate(file.epoch, voter.election_timeout(now), Votes({voter.me}))
     voter.enter(candidate, file, voted_now=True)
@@ -82,7 +95,7 @@ def become_leader(voter: Voter, now: float) -> None:
     leader = Leader(
         epoch,
         epoch_start_offset=start,
-        followers={other: Progress(begin_due=now) for other in voter.others},
+        followers={other: FollowerProgress(begin_due=now) for other in voter.others},
         quorum_deadline=quorum_deadline(voter, now),
         reads=Reads(voter.others),
     )
@@ -93,11 +106,11 @@ def become_leader(voter: Voter, now: float) -> None:
 
 
 def resign(voter: Voter, now: float) -> None:
-    """Lead no more in this epoch; the others are told, those with the longest logs first in line to succeed."""
+    """Lead no more in this epoch, and announce that; voters with the longest logs are first in line to succeed."""
     leader = voter.state
     assert isinstance(leader, Leader)
     by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
-    preferred = tuple(ReplicaKey(other) for other in by_end)
+    preferred = tuple(voter.identity.key_of(other) for other in by_end)
     voter.enter(Resigned(voter.epoch, voter.election_timeout(now), preferred, set(voter.others)))
 
 
@@ -108,13 +121,18 @@ def quorum_deadline(voter: Voter, now: float) -> float:
 
 
 def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> None:
-    """Heard, in a request or a response, that `epoch` exists and perhaps who leads it."""
+    """A request or a response names `epoch`, and perhaps who leads it.
+
+    Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that it never
+    led.  Either the voter has forgotten that (its disk was lost), or the peer was deceived.  The voter must neither
+    lead nor vote in that epoch, so it goes beyond it.
+    """
     if epoch < voter.epoch:
         return
-    known = voter.me if voter.role == Role.RESIGNED else voter.leader_id
-    if leader_id == voter.me and (known != voter.me or epoch > voter.epoch):
-        voter.halt(f"epoch {epoch}: said to be its leader, but never was (own epoch {voter.epoch}, {voter.role})")
-    if epoch > voter.epoch:
+    known = led_by(voter)
+    if leader_id == voter.me and (epoch > voter.epoch or known is None):
+        become_unattached(voter, now, epoch + 1)
+    elif epoch > voter.epoch:
         if leader_id is None:
             become_unattached(voter, now, epoch)
         else:
@@ -122,10 +140,20 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
     elif leader_id is not None and known is None:
         become_follower(voter, now, epoch, leader_id)
     elif leader_id is not None and known != leader_id:
-        voter.halt(f"epoch {epoch} has two leaders: {known} and {leader_id}")
+        voter.halt(f"epoch {epoch} has two leaders: n{known} and n{leader_id}")
 
 
-# Being asked
+def led_by(voter: Voter) -> int | None:
+    """Who leads or led the voter's epoch, as far as it knows."""
+    return voter.me if voter.role == Role.RESIGNED else voter.leader_id
+
+
+def contradicts(voter: Voter, leader_id: int, epoch: int) -> bool:
+    """Whether a request names another leader of this epoch than the one this voter knows."""
+    return epoch == voter.epoch and led_by(voter) not in (None, leader_id)
+
+
+# Answering vote requests
 
 
 def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteResponse:
@@ -134,8 +162,6 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
 
     if request.epoch < voter.epoch:
         return answer(Error.FENCED_LEADER_EPOCH)
-    if not _is_valid(voter, request):
-        return answer(Error.INVALID_REQUEST)
     recognise(voter, now, None, request.epoch)
     if not voter.names_me(request.voter):
         return answer(Error.INVALID_VOTER_KEY)
@@ -154,19 +180,13 @@ def on_vote_request(voter: Voter, now: float, request: VoteRequest) -> VoteRespo
     return answer(Error.NONE, granted=granted)
 
 
-def _is_valid(voter: Voter, request: VoteRequest) -> bool:
-    """A binding candidate has raised its epoch beyond all that its log can hold; nobody asks itself."""
-    newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
-    return 0 <= request.last_epoch <= newest_epoch and request.last_offset >= 0 and request.candidate.id != voter.me
-
-
 def _cast(voter: Voter, now: float, candidate: ReplicaKey) -> None:
     assert isinstance(voter.state, Unattached | Prospective)
     voter.persist(replace(voter.persisted, voted=candidate), voted_now=True)
     voter.state.election_deadline = voter.election_timeout(now)
 
 
-# Asking
+# Sending vote requests
 
 
 def vote_request(voter: Voter, peer: int) -> VoteRequest:
@@ -175,7 +195,7 @@ def vote_request(voter: Voter, peer: int) -> VoteRequest:
         identity.cluster_id,
         voter.epoch,
         candidate=identity.me,
-        voter=ReplicaKey(peer),
+        voter=identity.key_of(peer),
         last_epoch=voter.end_epoch,
         last_offset=voter.end_offset,
         pre_vote=voter.role == Role.PROSPECTIVE,

@@ -1,4 +1,4 @@
-"""What a leader owes the others: to announce itself, to append for them, and to notice when nobody listens any more."""
+"""The duties of a leader: to announce itself, to append, and to notice when no majority fetches any more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from system_under_test.kraft.raft.commitment import commit
 from system_under_test.kraft.raft.effects import Accepted, Refused
-from system_under_test.kraft.raft.election import become_prospective, give_up, quorum_deadline, recognise
+from system_under_test.kraft.raft.election import become_prospective, contradicts, give_up, quorum_deadline, recognise
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -22,13 +22,13 @@ from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
 
 
 def begin_due(voter: Voter, leader: Leader, peer: int) -> float:
-    """When this peer is told who leads: at once, and again whenever it has not fetched for half a fetch timeout."""
+    """When BeginQuorumEpoch is due: at once, and again whenever the peer has not fetched for half a fetch timeout."""
     progress = leader.followers[peer]
     return max(progress.begin_due, progress.fetched_at + voter.timing.fetch_timeout_s / 2)
 
 
 def begin_request(voter: Voter, peer: int) -> BeginQuorumEpochRequest:
-    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, ReplicaKey(peer))
+    return BeginQuorumEpochRequest(voter.identity.cluster_id, voter.me, voter.epoch, voter.identity.key_of(peer))
 
 
 def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:
@@ -38,7 +38,7 @@ def end_request(voter: Voter, resigned: Resigned) -> EndQuorumEpochRequest:
 def on_begin_request(voter: Voter, now: float, request: BeginQuorumEpochRequest) -> EpochResponse:
     if request.epoch < voter.epoch:
         return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
-    if request.leader_id == voter.me:
+    if contradicts(voter, request.leader_id, request.epoch):
         return epoch_response(voter, Error.INVALID_REQUEST)
     recognise(voter, now, request.leader_id, request.epoch)
     if isinstance(voter.state, Prospective):  # of this very leader's epoch: it is alive after all
@@ -52,7 +52,7 @@ def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> 
     """The leader resigns: the first of its preferred successors campaigns at once, the others one after another."""
     if request.epoch < voter.epoch:
         return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
-    if request.leader_id == voter.me:
+    if contradicts(voter, request.leader_id, request.epoch):
         return epoch_response(voter, Error.INVALID_REQUEST)
     recognise(voter, now, request.leader_id, request.epoch)
     follower = voter.state
@@ -60,7 +60,7 @@ def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> 
         follower.has_fetched = False  # its own leader says that it is gone: successors may be elected
         delay_s = _succession_delay_s(voter, request.preferred_candidates)
         follower.fetch_deadline = min(follower.fetch_deadline, now + delay_s)
-        if delay_s == 0 and not voter.shutting_down:
+        if delay_s == 0 and voter.seeks_office and not voter.shutting_down:
             become_prospective(voter, now)
     return epoch_response(voter, Error.NONE)
 
@@ -103,7 +103,7 @@ def propose(
     commit(voter, leader)
 
 
-# Noticing that nobody listens
+# Noticing that no majority fetches
 
 
 def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
@@ -115,6 +115,6 @@ def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
         leader.quorum_deadline = quorum_deadline(voter, now)
 
 
-def told_of_resignation(voter: Voter, epoch: int, peer: int) -> None:
+def heard_of_resignation(voter: Voter, epoch: int, peer: int) -> None:
     if isinstance(voter.state, Resigned) and voter.epoch == epoch:
         voter.state.untold.discard(peer)

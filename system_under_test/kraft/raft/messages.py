@@ -1,4 +1,4 @@
-"""What voters say to each other, what a log holds, and what the core may ask of a log.
+"""The messages of voters to each other, what a log holds, and what the core needs of a log.
 
 Names and fields follow Kafka's RPCs (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1; KIP-595, KIP-996,
 KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is None where it is not specified.
@@ -6,7 +6,7 @@ KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -92,8 +92,8 @@ class LeaderChange:
 class Batch:
     """Records appended together: offsets base_offset .. base_offset + count - 1, all of one epoch.
 
-    body is opaque to the core: raw bytes when read from a log or fetched, a LeaderChange when the core made it,
-    whatever was proposed otherwise.
+    body is opaque to the core: raw bytes when read from a log or fetched, a LeaderChange when the core made it, and
+    otherwise what was proposed.
     """
 
     base_offset: int
@@ -184,10 +184,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this voter is, and who votes (static voters)."""
+    """Who this voter is, and who votes (static voters).
+
+    directories: voter -> the directory id of its disk, as far as the configuration names them.
+    """
 
     cluster_id: str
     me: ReplicaKey
     voters: tuple[int, ...]
     timing: Timing = field(default_factory=Timing)
     bugs: frozenset[str] = frozenset()
+    directories: Mapping[int, UUID] = field(default_factory=dict)
+
+    def key_of(self, voter: int) -> ReplicaKey:
+        """A voter with its directory, as far as that is known."""
+        return ReplicaKey(voter, self.directories.get(voter))

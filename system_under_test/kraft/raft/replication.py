@@ -20,7 +20,11 @@ from system_under_test.kraft.raft.decisions import divergence
 from system_under_test.kraft.raft.leadership import heard
 from system_under_test.kraft.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse
 from system_under_test.kraft.raft.states import Follower, Leader, Parked
+from system_under_test.kraft.raft.validity import is_voter
 from system_under_test.kraft.raft.voter import Voter
+
+WAIT_MAX_S = 5.0
+"""No Fetch waits longer for news, even if it asks for more."""
 
 # The leader's side
 
@@ -36,7 +40,8 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
             voter.reply(token, response)
         return
     peer = request.replica.id
-    if peer in leader.followers:
+    counts = peer in leader.followers and is_voter(voter.identity, request.replica)
+    if counts:
         heard(voter, now, leader, peer)
         leader.reads.fetched(peer, connection)
         answer_proved_reads(voter, leader)
@@ -47,11 +52,11 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
             voter, leader, token, connection, FetchResponse(Error.NONE, voter.me, voter.epoch, mark, diverging)
         )
         return
-    if peer in leader.followers:
+    if counts:
         progress = leader.followers[peer]
         progress.end_offset = request.fetch_offset
         commit(voter, leader)
-    leader.parked.append(Parked(token, connection, request, now + request.max_wait_ms / 1000))
+    leader.parked.append(Parked(token, connection, request, now + min(request.max_wait_ms / 1000, WAIT_MAX_S)))
     answer_parked(voter, now, leader)
 
 
@@ -112,7 +117,7 @@ def on_fetch_response(voter: Voter, now: float, peer: int, request: FetchRequest
         mark = min(voter.end_offset, response.high_watermark)
         if voter.high_watermark is not None and mark < voter.high_watermark:
             voter.halt(
-                f"epoch {voter.epoch}: leader {peer} tells the high watermark {response.high_watermark}, "
+                f"epoch {voter.epoch}: leader {peer} reports the high watermark {response.high_watermark}, "
                 f"below our own {voter.high_watermark}"
             )
         voter.advance(mark)
@@ -123,7 +128,9 @@ def _common_end(voter: Voter, diverging: EpochEnd) -> int:
     ours = voter.log.end_offset_for_epoch(diverging.epoch)
     end = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
     if end >= voter.end_offset:
-        voter.halt(f"epoch {voter.epoch}: leader says the log diverges at {diverging}, but it ends at {ours}")
+        voter.halt(
+            f"epoch {voter.epoch}: the leader reports that the log diverges at {diverging}, but it ends at {ours}"
+        )
     return end
 
 

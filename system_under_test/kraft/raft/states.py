@@ -13,7 +13,7 @@ in one epoch a voter's path is short:
 `LEGAL` is the whole truth: a pair that is not in it is no transition, and a pair that is in it holds only for the
 stated change of epoch.  A higher epoch, wherever it is heard of, makes a voter unattached, or a follower if the epoch
 comes with its leader.  What keeps elections safe is visible in the table: only a prospective becomes candidate, in an
-epoch nobody used before it here; a leader leaves its epoch for ever; nobody follows two leaders in one epoch.
+epoch that this voter never used before; a leader leaves its epoch for ever; no voter follows two leaders in one epoch.
 
 Durable before entered: unattached, candidate, leader and follower (the caller persists).  Prospective and resigned live
 in memory alone: a crash in them leads back to what the file says.
@@ -77,16 +77,16 @@ class IllegalTransition(Exception):
 
 @dataclass(slots=True)
 class Votes:
-    """What the voters said in one campaign, the own vote included."""
+    """The answers of the voters in one campaign, the own vote included."""
 
     granted: set[int]
     refused: set[int] = field(default_factory=set)
 
     def record(self, voter: int, *, granted: bool) -> None:
         """A voter may change its mind about a pre-vote; its last word counts."""
-        said, unsaid = (self.granted, self.refused) if granted else (self.refused, self.granted)
-        said.add(voter)
-        unsaid.discard(voter)
+        chosen, other = (self.granted, self.refused) if granted else (self.refused, self.granted)
+        chosen.add(voter)
+        other.discard(voter)
 
     def answered(self, voter: int) -> bool:
         return voter in self.granted or voter in self.refused
@@ -103,7 +103,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks whether it would be elected, without disturbing anybody's epoch (KIP-996)."""
+    """Asks whether it would be elected, and changes no voter's epoch by that (KIP-996)."""
 
     role: ClassVar[Role] = Role.PROSPECTIVE
     epoch: int
@@ -123,7 +123,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """What a leader knows of one other voter."""
 
     end_offset: int = -1  # its log end; -1 until its first Fetch that fits our log
@@ -148,7 +148,7 @@ class Leader:
     role: ClassVar[Role] = Role.LEADER
     epoch: int
     epoch_start_offset: int  # of its LeaderChange
-    followers: dict[int, Progress]
+    followers: dict[int, FollowerProgress]
     quorum_deadline: float  # resigns then, unless a majority fetched; infinite for a sole voter
     reads: Reads
     heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
@@ -169,7 +169,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """Led this epoch and never will again; tells the others."""
+    """Led this epoch and never will again; announces that to the others."""
 
     role: ClassVar[Role] = Role.RESIGNED
     epoch: int

@@ -70,6 +70,7 @@ class Voter:
         self.state: State = Unattached(persisted.epoch, math.inf)
         self.high_watermark: int | None = None
         self.shutting_down = False
+        self.seeks_office = True
 
         self.in_flight: set[tuple[int, type[RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
@@ -131,7 +132,7 @@ class Voter:
             self.emit(Persist(state, voted_now))
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Append and flush: nobody may count what a power loss could take."""
+        """Append and flush: what a power loss could take must not count for a majority."""
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
         self.emit(Append(tuple(batches)))
@@ -143,7 +144,7 @@ class Voter:
     def truncate(self, end_offset: int) -> None:
         if end_offset < (self.high_watermark or 0):
             self.halt(
-                f"epoch {self.epoch}: leader {self.leader_id} wants the log cut to {end_offset}, "
+                f"epoch {self.epoch}: leader n{self.leader_id} wants the log cut to {end_offset}, "
                 f"below the high watermark {self.high_watermark}"
             )
         last = self.log.read(end_offset - 1, 1)[0] if end_offset > self.log.start_offset else None
@@ -182,7 +183,7 @@ class Voter:
         return key.id == mine.id and (key.directory is None or key.directory == mine.directory)
 
     def _abandon(self, old: Leader) -> None:
-        """Nobody may go on waiting for a leader that no longer is one."""
+        """Refuse what still waits for a leader that no longer is one."""
         for parked in old.parked:
             self.reply(parked.token, FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch))
         for token in old.reads.unanswered():

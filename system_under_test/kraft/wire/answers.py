@@ -1,4 +1,4 @@
-"""Response entities from results, in whatever version was asked (`types`: kio's module of that version).
+"""Response entities from results, in the version of the request (`types`: kio's module of that version).
 
 Fields a version does not have are left out by `make`; everything that differs between versions beyond that is here.
 """
@@ -20,6 +20,8 @@ from system_under_test.kraft.wire.quorum import Quorum, QuorumInfo
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import NO_TIME, make
 
+MESSAGE_MAX_CHARACTERS = 500
+
 LISTENER = "CONTROLLER"
 """The name of the one listener every node has."""
 
@@ -31,7 +33,7 @@ def create_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
             name=result.name,
             topic_id=result.topic_id,
             error_code=result.error,
-            error_message=result.message,
+            error_message=_short(result.message),
             num_partitions=result.partitions,
             replication_factor=result.replication_factor,
             configs=None if result.error else (),
@@ -45,7 +47,7 @@ def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entit
     responses = tuple(
         types.AlterConfigsResourceResponse(
             error_code=result.error,
-            error_message=result.message,
+            error_message=_short(result.message),
             resource_type=result.type,
             resource_name=result.name,
         )
@@ -60,7 +62,7 @@ def describe_configs(
     described = tuple(
         types.DescribeConfigsResult(
             error_code=result.error,
-            error_message=result.message,
+            error_message=_short(result.message),
             resource_type=result.type,
             resource_name=result.name,
             configs=tuple(_config(types, config, synonyms) for config in configs),
@@ -214,6 +216,11 @@ def _no_quorum(types: ModuleType, index: int) -> Entity:
         current_voters=(),
         observers=(),
     )
+
+
+def _short(message: str | None) -> str | None:
+    """Messages quote what was asked, which may be longer than a string of an older version can be."""
+    return message if message is None or len(message) <= MESSAGE_MAX_CHARACTERS else message[:MESSAGE_MAX_CHARACTERS]
 
 
 def _or_unknown(number: int | None) -> int:

@@ -4,12 +4,12 @@ DescribeQuorum (ApiVersions is the server's own business).
     Call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
 
 Refusals.  41 NOT_CONTROLLER is the same on the wire whether a write was never queued or was queued and then lost its
-controller.  Here, and only for `NotQueued`, its error_message begins with NOT_QUEUED; whoever finds that mark may
+controller.  Here, and only for `NotQueued`, its error_message begins with NOT_QUEUED; a client that finds the mark may
 conclude that the request did not happen.  A write that was queued gets 41 without the mark, or 7 REQUEST_TIMED_OUT.
 
-Answers without records.  An error like TOPIC_ALREADY_EXISTS is decided on the speculative image.  Kafka may answer it
-from a deposed controller's memory; here `Quorum.write` holds it back until all that was pending is committed, so
-it tells of committed state.  Such errors prove in any case that *this* request wrote nothing.
+Answers without records.  An error like TOPIC_ALREADY_EXISTS, and a SET to the value that is already there, make no
+record.  Kafka may answer them from a deposed controller's memory.  Here `Quorum.write` holds them back until all that
+was pending is committed and a majority has confirmed the leader, as for a read.
 
 Reads.  Stock Kafka answers DescribeConfigs from the broker's own image, which may be stale.  Here it is a linearizable
 read at the active controller.
@@ -21,6 +21,7 @@ deposed or not, answers for itself; requests of stock clients are handed on (`fo
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -41,10 +42,10 @@ from system_under_test.kraft.controller.configs import (
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
 from system_under_test.kraft.wire import answers
-from system_under_test.kraft.wire.forward import forward, is_ours
+from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
 from system_under_test.kraft.wire.marks import NOT_QUEUED
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, VoterState
+from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, TooLarge, VoterState
 from system_under_test.kraft.wire.server import Call
 from system_under_test.kraft.wire.versions import (
     CREATE_TOPICS,
@@ -81,6 +82,11 @@ class Api:
         self._quorum = quorum
         self._new_uuid = new_uuid
         self._timeout_s = timeout_s
+        self._forwarder = Forwarder(f"node-{quorum.node_id}")
+
+    def close(self) -> None:
+        """Drop the connections over which requests were handed on."""
+        self._forwarder.close()
 
     async def handle(self, call: Call) -> Entity:
         """The response to a call of the APIs above.  Raises KeyError for any other API."""
@@ -99,15 +105,17 @@ class Api:
         if leader is None or leader == self._quorum.node_id or leader not in self._quorum.brokers:
             raise NotQueued("no controller known")
         host, port = self._quorum.brokers[leader]
-        return await forward(host, port, call.body, f"node-{self._quorum.node_id}", self._timeout_s)
+        return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
     async def _settle(self, asked: Awaitable[T], timeout_s: float) -> T | Refusal:
-        """What was asked of the quorum, or the one refusal that says how it ended."""
+        """The quorum's answer, or the one refusal that says how the request ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await asked
         except NotQueued as refusal:
             return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {refusal.reason}")
+        except TooLarge as refusal:
+            return Refusal(ErrorCode.policy_violation, str(refusal))
         except LostLeadership:
             return Refusal(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
         except TimeoutError:
@@ -166,7 +174,9 @@ class Api:
 
 
 def _new_topic(topic: Any) -> NewTopic:
+    named = [f"partition {a.partition_index}" for a in topic.assignments] + [f"config {c.name}" for c in topic.configs]
     return NewTopic(
+        repeats=next((name for name, times in Counter(named).items() if times > 1), None),
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,

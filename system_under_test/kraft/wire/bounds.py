@@ -5,7 +5,7 @@ kio's native parser reserves memory for as many elements as an array *says* it h
 is first walked here, by a walker compiled once per entity type: it constructs nothing and only proves that
 each length fits into what follows it.
 
-    walk(body, at) -> position behind the entity;   MalformedBody if a length lies
+    walk(body, at) -> position behind the entity;   MalformedBody if a length is too large
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check(entity_type: Any, body: bytes, at: int) -> None:
 
 
 def skip_tags(frame: bytes, at: int) -> int:
-    """The position behind a section of tagged fields nobody here knows.  Raises IndexError or MalformedBody."""
+    """The position behind a section of unknown tagged fields.  Raises IndexError or MalformedBody."""
     return _walk_tags(frame, at, {})
 
 

@@ -40,7 +40,7 @@ class ChannelState(Enum):
 class Channel:
     """Both lanes towards one peer.  Connects when first asked; never raises for what the network does.
 
-    endpoint: where this node's own clients find it, (name, host, port); told to the peer in epoch RPCs.
+    endpoint: where this node's own clients find it, (name, host, port); epoch RPCs carry it to the peer.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Lane:
                 answer = await self._connection.ask(translate.request_to_wire(request, endpoint))
             return translate.response_from_wire(request, answer)
         except (MalformedFrame, translate.MalformedRpc) as problem:
-            log.warning("no sense in the answer of %s: %s", self._peer, problem)
+            log.warning("the answer of %s is malformed: %s", self._peer, problem)
             self._connection.close()
         except OSError as problem:
             log.debug("%s did not answer: %r", self._peer, problem)

@@ -3,8 +3,9 @@
     closed --ask--> connecting --> asking --> open --ask--> asking --> ...
                         any failure, and being cancelled, leads back to closed
 
-A request without an answer always costs the connection, so that what the peer says too late has nowhere to arrive and
-can never answer the next request.  `sent` tells the two ways to fail apart: nothing left this machine, or nobody knows.
+A request without an answer always costs the connection, so that a late answer has nowhere to arrive and
+can never answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is
+unknown.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ How a request can end, and what a client may conclude (the reason this file exis
 
     returned        committed, or read from committed state
     NotQueued       nothing was appended and nothing will be: the one refusal that lets a client record `fail`
-    LostLeadership  records were appended here, and nobody knows yet whether they survive: always `info`
+    TooLarge        the same; the request is to blame
+    LostLeadership  records were appended here, and it is unknown whether they survive: always `info`
     cancelled       (the request's own time ran out) the same as LostLeadership
 
 Kafka answers both refusals with 41 NOT_CONTROLLER; only `api.py` turns NotQueued, and nothing else, into the mark.
@@ -27,6 +28,10 @@ class NotQueued(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class TooLarge(Exception):
+    """The write would need more records or bytes than one atomic batch holds.  Nothing was appended."""
 
 
 class LostLeadership(Exception):
@@ -81,9 +86,10 @@ class Quorum(Protocol):
         """Run `decide` once on the speculative image and append its records as one atomic batch; return its result
         at commit.  `decide` is pure: it may be thrown away.
 
-        With no records, the result is returned once everything that was pending when `decide` ran is committed:
-        the answer then rests on committed state alone.
-        Raises NotQueued (before anything was appended) or LostLeadership (after).
+        With no records, the result is returned once everything that was pending when `decide` ran is committed, and a
+        majority has confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write
+        that changes nothing in its own past.
+        Raises NotQueued or TooLarge (before anything was appended) or LostLeadership (after).
         """
         ...
 

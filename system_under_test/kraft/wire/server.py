@@ -4,7 +4,11 @@
 
 A connection has a number (from 1, never reused in this process), because a fetch counts as a confirmation of leadership
 only on a connection on which the leader wrote before (see the rules of linearizable reads).  The next request is not
-even read before the last answer was written, so whoever sends on a connection has seen all answers before.
+even read before the last answer was written, so a client that sends has all answers to its earlier requests.
+
+A node serves `connections_max` connections at most, well below its limit of open files.  A further one takes the place
+of the connection that has been idle for longest, so that idle clients cannot keep voters out; if all are busy it is
+closed at once.
 
 A malformed frame, an unknown API or version, or a handler that fails, closes that connection with one line in the log
 and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
@@ -16,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -37,6 +42,27 @@ IDLE_LIMIT_S = 600.0
 """A connection that asks nothing for so long is closed (Kafka's connections.max.idle.ms)."""
 
 
+FILES_RESERVED = 64
+"""Open files that are not connections of clients: the log, the trace, the connections to other voters."""
+CONNECTIONS_MAX = 4096
+
+
+def connections_limit() -> int:
+    """As many as the limit of open files allows, and CONNECTIONS_MAX at most."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED if files > 2 * FILES_RESERVED else files // 2))
+
+
+@dataclass(eq=False, slots=True)
+class _Accepted:
+    """One connection.  busy: a request is being answered; used_at: when the last one was, by the loop's clock."""
+
+    number: int
+    writer: asyncio.StreamWriter
+    used_at: float
+    busy: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request.  connection: its number; body: kio's entity of (api_key, version)."""
@@ -55,8 +81,15 @@ Handler = Callable[[Call], Awaitable[Entity | None]]
 class Server:
     """A listening socket and its connections.  `port` is the real one where 0 was asked for."""
 
-    def __init__(self, handler: Handler, on_disconnect: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        on_disconnect: Callable[[int], None] = lambda number: None,
+        connections_max: int | None = None,
+    ) -> None:
         self._handler = handler
+        self._connections_max = connections_limit() if connections_max is None else connections_max
+        self._connections: dict[int, _Accepted] = {}
         self._on_disconnect = on_disconnect
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,11 +113,29 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._converse(next(self._numbers), reader, writer))
+        if len(self._connections) >= self._connections_max and not self._make_room():
+            log.warning("a connection was closed at once: %d are open, and all are busy", len(self._connections))
+            writer.transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        accepted = _Accepted(next(self._numbers), writer, loop.time())
+        self._connections[accepted.number] = accepted
+        task = loop.create_task(self._converse(accepted, reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _converse(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for longest; False if none is idle."""
+        idle = [accepted for accepted in self._connections.values() if not accepted.busy]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda accepted: accepted.used_at)
+        del self._connections[oldest.number]
+        oldest.writer.transport.abort()
+        return True
+
+    async def _converse(self, accepted: _Accepted, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number, loop = accepted.number, asyncio.get_running_loop()
         peer = writer.get_extra_info("peername")
         try:
             while True:
@@ -92,11 +143,13 @@ class Server:
                     frame = await read_frame(reader)
                 if frame is None:
                     return
+                accepted.busy = True
                 response = await self._answer(number, frame)
                 if response is None:
                     return
                 writer.write(response)
                 await writer.drain()
+                accepted.busy, accepted.used_at = False, loop.time()
         except MalformedFrame as problem:
             log.warning("connection %d from %s closed: %s", number, peer, problem)
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as problem:
@@ -104,6 +157,7 @@ class Server:
         except Exception:  # the boundary of a connection: no request may end the node
             log.exception("connection %d from %s closed: its request could not be handled", number, peer)
         finally:
+            self._connections.pop(number, None)
             writer.transport.abort()
             self._on_disconnect(number)
 
@@ -127,11 +181,16 @@ class Server:
 
 
 async def serve(
-    host: str, port: int, handler: Handler, on_disconnect: Callable[[int], None] = lambda number: None
+    host: str,
+    port: int,
+    handler: Handler,
+    on_disconnect: Callable[[int], None] = lambda number: None,
+    connections_max: int | None = None,
 ) -> Server:
     """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `handler`.
 
-    on_disconnect: told the number of a connection once it is over, whatever ended it."""
-    server = Server(handler, on_disconnect)
+    on_disconnect: called with the number of a connection once it is over, for any reason.
+    connections_max: None = as many as the limit of open files allows."""
+    server = Server(handler, on_disconnect, connections_max)
     await server.listen(host, port)
     return server

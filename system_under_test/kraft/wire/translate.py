@@ -103,6 +103,19 @@ def response_to_wire(request: RaftRequest, response: RaftResponse) -> Entity:
     raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
 
 
+def invalid_request(api_key: int) -> Entity:
+    """The answer to a body that is about something else than exactly the metadata partition."""
+    code = ErrorCode(Error.INVALID_REQUEST)
+    if api_key == FETCH:
+        return fetch_response.FetchResponse(throttle_time=NO_TIME, error_code=code, session_id=0, responses=())
+    response = {
+        VOTE: vote_response.VoteResponse,
+        BEGIN_QUORUM_EPOCH: begin_response.BeginQuorumEpochResponse,
+        END_QUORUM_EPOCH: end_response.EndQuorumEpochResponse,
+    }[api_key]
+    return response(error_code=code, topics=())
+
+
 def response_from_wire(request: RaftRequest, body: Entity) -> RaftResponse:
     """The answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).
     Raises MalformedRpc."""

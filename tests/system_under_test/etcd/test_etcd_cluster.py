@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from local_etcd_nodes import LocalNode
 
-from checkers.history import Type
+from checkers.base.history import Type
 from system_under_test.client import Placement, Request
 from system_under_test.etcd.client import connect
 from system_under_test.etcd.subject import BINARY, Etcd

@@ -18,17 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.history import Type
+from checkers.base.history import Type
 from checkers.online.logs import Entries
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft import config
-from system_under_test.kraft.client import connect
-from system_under_test.kraft.files import LOG_FOLDER
-from system_under_test.kraft.log_files import read_log
-from system_under_test.kraft.process import CannotStart, run
+from system_under_test.kraft.client import decisions as client_decisions
+from system_under_test.kraft.client.client import connect
+from system_under_test.kraft.collected.files import LOG_FOLDER
+from system_under_test.kraft.collected.log_files import read_log
+from system_under_test.kraft.collected.trace_files import read_trace
+from system_under_test.kraft.node import config
+from system_under_test.kraft.node.process import CannotStart, run
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind
-from system_under_test.kraft.trace_files import read_trace
 from system_under_test.subject import Collected, Completed, NodeStatus, ProcessState, Subject
 
 
@@ -282,11 +283,13 @@ async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
 
 def test_it_is_a_subject_and_its_bugs_point_to_real_decisions() -> None:
     kraft: Subject = Kraft()
-    assert kraft.bugs.keys() == decisions.BUGS.keys()
+    modules = {module.__name__: module for module in (decisions, client_decisions)}
+    assert kraft.bugs.keys() == decisions.BUGS.keys() | client_decisions.BUGS.keys()
     for bug in kraft.bugs.values():
         module, _, function = bug.decision_point.partition(":")
-        assert module == decisions.__name__
-        assert callable(getattr(decisions, function))
+        assert bug.name in modules[module].BUGS
+        assert callable(getattr(modules[module], function))
+        assert bug.shown_by, "no bug of the quorum shows without a fault"
 
 
 def said(node: str, role: str, leader: str | None, end: int, epoch: int = 3, mark: int | None = 5) -> NodeStatus:
@@ -296,7 +299,7 @@ def said(node: str, role: str, leader: str | None, end: int, epoch: int = 3, mar
 def test_why_nodes_have_not_caught_up() -> None:
     leads, follows = said("n1", "leader", "n1", 9), said("n2", "follower", "n1", 9)
     assert _behind([leads, follows], 9) is None
-    assert _behind([follows, said("n3", "candidate", None, 9)], 9) == "nobody leads epoch 3"
+    assert _behind([follows, said("n3", "candidate", None, 9)], 9) == "no node leads epoch 3"
     assert "ends at 8" in (_behind([leads, said("n2", "follower", "n1", 8)], 9) or "")
     assert "in epoch 2" in (_behind([leads, said("n2", "leader", "n2", 9, epoch=2)], 9) or "")
     assert "committed nothing" in (_behind([said("n1", "leader", "n1", 9, mark=None), follows], 9) or "")
@@ -326,7 +329,7 @@ def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
     logs = {
         "n1": "WARNING wire: connection 3 closed\n",
         "n2": (
-            "n2: FATAL: epoch 4: leader 1 wants the log cut to 3, below the high watermark 5\n"
+            "n2: FATAL: epoch 4: leader n1 wants the log cut to 3, below the high watermark 5\n"
             "cannot start: meta.properties holds nothing\n"
         ),
         "n3": (
@@ -342,7 +345,7 @@ def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
         (folder / "kraft.log").write_text(text)
     found = Kraft().complaints(tmp_path)
     assert [(c.node, c.reason) for c in found] == [
-        ("n2", "n2: FATAL: epoch 4: leader 1 wants the log cut to 3, below the high watermark 5"),
+        ("n2", "n2: FATAL: epoch 4: leader n1 wants the log cut to 3, below the high watermark 5"),
         ("n2", "cannot start: meta.properties holds nothing"),
         ("n3", "ZeroDivisionError: integer division or modulo by zero"),
         ("n3", "KeyError: 4"),

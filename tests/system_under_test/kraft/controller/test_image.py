@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image
 from system_under_test.kraft.controller.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -102,3 +102,42 @@ def test_a_record_that_contradicts_the_image_leaves_it_as_it_was(impossible: obj
         image.replay(encode(impossible))  # type: ignore[arg-type]
     assert image.state_hash == before
     assert list(image.topics) == ["orders"]
+
+
+def test_the_state_hash_covers_whatever_a_reader_can_see() -> None:
+    """The config maps lay outside: the image changed, and the hash did not."""
+    image = Image()
+    for record in (
+        TopicRecord("t", UUID(int=1)),
+        PartitionRecord(0, UUID(int=1), (1,), (1,)),
+        ConfigRecord(2, "t", "a", "1"),
+    ):
+        image.replay(encode(record))
+    before = image.state_hash
+    image._configs[(2, "t")]["a"] = "2"
+    assert image.state_hash != before
+    image._configs[(2, "t")]["a"] = "1"
+    assert image.state_hash == before
+    image._topics["t"].partitions[0] = PartitionRecord(0, UUID(int=1), (2,), (2,))  # type: ignore[index]
+    assert image.state_hash != before
+
+
+def test_a_large_image_is_hashed_anew_now_and_then() -> None:
+    image = Image()
+    image.replay(encode(TopicRecord("t", UUID(int=1))))
+    for number in range(HASHED_ANEW_MAX):
+        image.replay(encode(PartitionRecord(number, UUID(int=1), (1,), (1,))))
+    before = image.state_hash
+    assert before == image._hash_of_content()
+    image._configs[(2, "t")] = {"a": "2"}
+    assert any(image.state_hash != before for _ in range(HASHED_ANEW_EVERY))
+
+
+def test_partitions_of_a_copy_are_its_own() -> None:
+    image = Image()
+    image.replay(encode(TopicRecord("t", UUID(int=1))))
+    image.replay(encode(PartitionRecord(0, UUID(int=1), (1,), (1,))))
+    copy = image.copy()
+    image.replay(encode(PartitionRecord(1, UUID(int=1), (1,), (1,))))
+    copy.replay(encode(PartitionRecord(2, UUID(int=1), (1,), (1,))))
+    assert (set(image.topics["t"].partitions), set(copy.topics["t"].partitions)) == ({0, 1}, {0, 2})

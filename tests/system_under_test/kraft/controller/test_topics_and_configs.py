@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller.configs import (
     DEFINITIONS,
     Alteration,
+    ConfigOperation,
     ConfigSource,
-    Operation,
     Resource,
     alter_configs,
     describe_configs,
@@ -22,7 +22,7 @@ from system_under_test.kraft.controller.configs import (
 )
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE
-from system_under_test.kraft.controller.topics import PARTITIONS_MAX, NewTopic, TopicResult, create_topics
+from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, TopicResult, create_topics
 
 BROKERS = (1, 2, 3, 4, 5)
 
@@ -53,7 +53,7 @@ def image() -> Image:
 
 
 def set_to(value: str | None, name: str = "retention.ms") -> Alteration:
-    return Alteration(name, Operation.SET, value)
+    return Alteration(name, ConfigOperation.SET, value)
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 4))
@@ -83,7 +83,7 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
         (NewTopic("x" * 250, 1, 3), ErrorCode.invalid_topic_exception),
         (NewTopic("t", 0, 3), ErrorCode.invalid_partitions),
         (NewTopic("t", -2, 3), ErrorCode.invalid_partitions),
-        (NewTopic("t", PARTITIONS_MAX + 1, 3), ErrorCode.policy_violation),
+        (NewTopic("t", RECORDS_MAX + 1, 3), ErrorCode.policy_violation),
         (NewTopic("t", 1, 0), ErrorCode.invalid_replication_factor),
         (NewTopic("t", 1, 6), ErrorCode.invalid_replication_factor),
         (NewTopic("t", 1, 3, configs={"retention.ms": "soon"}), ErrorCode.invalid_config),
@@ -141,8 +141,8 @@ def test_set_delete_and_what_changes_nothing(image: Image) -> None:
     assert alter(image, set_to("5")) == (1, ErrorCode.none)
     assert image.configs("orders") == {"retention.ms": "5"}
     assert alter(image, set_to("5")) == (0, ErrorCode.none), "as in Kafka, an unchanged SET makes no record"
-    assert alter(image, Alteration("retention.ms", Operation.DELETE)) == (1, ErrorCode.none)
-    assert alter(image, Alteration("retention.ms", Operation.DELETE)) == (0, ErrorCode.none)
+    assert alter(image, Alteration("retention.ms", ConfigOperation.DELETE)) == (1, ErrorCode.none)
+    assert alter(image, Alteration("retention.ms", ConfigOperation.DELETE)) == (0, ErrorCode.none)
     assert image.configs("orders") == {}
 
 
@@ -155,8 +155,8 @@ def test_set_delete_and_what_changes_nothing(image: Image) -> None:
         ((set_to(str(2**63)),), ErrorCode.invalid_config),
         ((set_to(None),), ErrorCode.invalid_config),
         ((set_to("1", "no.such.config"),), ErrorCode.invalid_config),
-        ((Alteration("cleanup.policy", Operation.APPEND, "compact"),), ErrorCode.invalid_config),
-        ((Alteration("cleanup.policy", Operation.SUBTRACT, "compact"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", ConfigOperation.APPEND, "compact"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", ConfigOperation.SUBTRACT, "compact"),), ErrorCode.invalid_config),
         ((Alteration("retention.ms", 9, "1"),), ErrorCode.invalid_request),
         ((set_to("1"), set_to("2")), ErrorCode.invalid_request),
         ((set_to("1", "segment.ms"), set_to("soon")), ErrorCode.invalid_config),
@@ -186,3 +186,11 @@ def test_a_config_without_override_is_described_as_default(image: Image) -> None
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_every_default_is_itself_allowed(name: str) -> None:
     assert why_invalid(name, DEFINITIONS[name].default) is None
+
+
+def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
+    _, (result,) = create_topics(Image(), [NewTopic("t", repeats="partition 0")], BROKERS, UUID)
+    assert (result.error, result.message) == (
+        ErrorCode.invalid_request,
+        "The topic's partition 0 is named more than once.",
+    )

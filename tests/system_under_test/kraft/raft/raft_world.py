@@ -20,6 +20,7 @@ from raft_disk import Disk
 from raft_invariants import NO_EXCEPTION, NO_FATAL, Watch
 
 from system_under_test.kraft.raft.core import Core
+from system_under_test.kraft.raft.decisions import durable_state, must_fsync
 from system_under_test.kraft.raft.effects import (
     Accepted,
     Append,
@@ -343,13 +344,14 @@ class World:
         assert core is not None
         match effect:
             case Persist(state=state, voted_now=voted_now):
-                before, disk.quorum_state = disk.quorum_state, state
+                before, disk.quorum_state = disk.quorum_state, durable_state(state, self.bugs)
                 watch.persisted(node.id, before, state, voted_now=voted_now)
             case Append(batches=batches):
                 disk.append(batches)
                 watch.appended(node.id, len(batches))
             case Flush():
-                disk.flush()
+                if must_fsync(self.bugs):
+                    disk.flush()
             case Truncate(end_offset=end_offset):
                 watch.truncating(node.id, end_offset)
                 disk.truncate(end_offset)

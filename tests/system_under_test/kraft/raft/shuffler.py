@@ -127,7 +127,12 @@ class Weather:
 
 
 def shuffle(
-    seed: int, bugs: Iterable[str] = (), *, to_the_end: bool = False, story: list[str] | None = None
+    seed: int,
+    bugs: Iterable[str] = (),
+    *,
+    to_the_end: bool = False,
+    story: list[str] | None = None,
+    make_world: Callable[..., World] = World,
 ) -> Outcome:
     """One run.  It ends with the first violation, unless to_the_end: then all that follow from it are collected.
 
@@ -135,7 +140,7 @@ def shuffle(
     """
     random = Random(f"weather {seed}")
     weather = Weather.draw(random)
-    world = World(
+    world = make_world(
         weather.voters,
         seed=seed,
         bugs=bugs,

@@ -169,8 +169,8 @@ def test_a_vote_postpones_the_own_campaign():
 
 def test_two_leaders_in_one_epoch_stop_the_voter():
     bench = Bench.in_role("follower")
-    bench.ask(begin(EPOCH, leader=THIRD))
-    assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: {PEER} and {THIRD}")]
+    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
+    assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{PEER} and n{THIRD}")]
     assert bench.core.halted
     assert bench.core.tick(bench.now + 99) == []
     assert bench.core.deadline() == float("inf")
@@ -178,8 +178,18 @@ def test_two_leaders_in_one_epoch_stop_the_voter():
 
 def test_a_leader_that_hears_of_another_one_in_its_epoch_stops():
     bench = Bench.in_role("leader")
-    bench.ask(begin(EPOCH, leader=THIRD))
+    announced = BeginQuorumEpochRequest(CLUSTER, ME, EPOCH, ReplicaKey(PEER))
+    bench.respond(PEER, announced, EpochResponse(Error.NONE, THIRD, EPOCH))
     assert bench.all(Fatal)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "prospective", "resigned"])
+def test_a_request_that_contradicts_the_known_leader_is_only_refused(role):
+    """A request may come from any program; a response comes from the address of a voter."""
+    bench = Bench.in_role(role)
+    for request in (begin(EPOCH, leader=THIRD), end(EPOCH, THIRD)):
+        assert bench.ask(request).error == Error.INVALID_REQUEST
+        assert (bench.core.role, bench.all(Fatal), bench.all(Persist)) == (role, [], [])
 
 
 def test_a_prospective_goes_back_to_the_leader_that_speaks_up():
@@ -203,7 +213,7 @@ def test_the_first_in_line_campaigns_at_once():
     [((THIRD, ME), 1.0), ((THIRD, ME, 4), 0.5), ((THIRD, 4, ME), 1.0), ((THIRD, ME, 4, 5), 0.25)],
 )
 def test_the_others_in_line_wait_growing_delays(line, delay_s):
-    bench = Bench.in_role("follower")
+    bench = Bench.in_role("follower", voters=(ME, PEER, THIRD, 4, 5))
     bench.ask(end(EPOCH, PEER, *line))
     assert bench.core.role == "follower"
     assert bench.core._voter.state.fetch_deadline == pytest.approx(bench.now + delay_s)
@@ -234,6 +244,26 @@ def test_a_voter_that_shuts_down_seeks_no_office():
     bench.now += 100
     bench.do(bench.core.tick(bench.now))
     assert bench.core.role == "follower"
+
+
+@pytest.mark.parametrize("role", ["follower", "unattached"])
+def test_a_voter_that_still_replays_lets_others_campaign(role):
+    bench = Bench.in_role(role)
+    if role == "follower":
+        leader_speaks(bench)
+    bench.core.seek_office(False)
+    epoch = bench.core.epoch
+    for _ in range(3):
+        bench.expire()
+        assert (bench.core.role, bench.core.epoch) == (role, epoch)
+        assert bench.core.deadline() > bench.now
+    assert bench.ask(vote(candidate=THIRD, pre_vote=True)).granted, "its leader is silent"
+    if role == "follower":
+        bench.ask(end(EPOCH, PEER, ME, THIRD))
+        assert bench.core.role == "follower", "though it is the first in line"
+    bench.core.seek_office(True)
+    bench.expire()
+    assert bench.core.role == "prospective"
 
 
 def test_a_resigned_leader_leaves_its_epoch_after_an_election_timeout():

@@ -89,6 +89,9 @@ FOUND_BY = {
     "divergence-by-offset": {LOG_MATCHING},
     "lone-vote": {ELECTION_SAFETY},
     "double-vote": {VOTE_ONCE, ELECTION_SAFETY},
+    "no-fsync": {DURABLE_FIRST, ON_A_MAJORITY},
+    "vote-not-persisted": {DURABLE_FIRST, VOTE_ONCE},
+    "truncates-to-high-watermark": {COMMITTED_LOST},
 }
 WITHIN_SEEDS = 60
 
@@ -106,8 +109,12 @@ def hunt(wanted, bugs=(), within=WITHIN_SEEDS):
     raise AssertionError(f"{wanted - found} not found within {within} seeds")
 
 
-def test_every_planted_bug_is_hunted():
-    assert FOUND_BY.keys() == decisions.BUGS.keys()
+OUTSIDE_THE_CORE = {"no-op-unconfirmed", "accepts-corrupt-batch", "forgets-on-full-disk", "lease-by-wall-clock"}
+"""Their decisions are taken by the node, which this world has not got."""
+
+
+def test_every_planted_bug_of_the_core_is_hunted():
+    assert FOUND_BY.keys() == decisions.BUGS.keys() - OUTSIDE_THE_CORE
 
 
 @pytest.mark.parametrize("bug", FOUND_BY)
@@ -133,7 +140,7 @@ def lead_again(voter, now, start=core._start):
     """A restarted leader goes on in its epoch."""
     start(voter, now)
     if voter.role == Role.RESIGNED:
-        followers = {other: states.Progress() for other in voter.others}
+        followers = {other: states.FollowerProgress() for other in voter.others}
         deadline = election.quorum_deadline(voter, now)
         voter.state = states.Leader(voter.epoch, voter.end_offset, followers, deadline, Reads(voter.others))
         voter.announce()

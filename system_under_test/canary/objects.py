@@ -1,0 +1,185 @@
+"""The objects of the canary: one of every kind that a workload uses, right, and each with a switch that makes it wrong.
+
+One process holds them all, so that an answer takes microseconds and the harness itself is what is measured.  A method
+per function (`system_under_test/functions.py`); each takes effect at one moment, between two turns of the event loop.
+A switch that is on strikes about once in `ODDS` requests of its kind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+ODDS = 25
+LOCK_ODDS = 3
+"""Locks are acquired seldom."""
+
+Steps = list[list[Any]]
+
+
+class Objects:
+    """bug: the name of the switch that is on, or None."""
+
+    def __init__(self, bug: str | None, rng: Random) -> None:
+        self._bug = bug
+        self._rng = rng
+        self._register: dict[str, int | None] = {}
+        self._before: dict[str, int | None] = {}
+        self._set: defaultdict[str, list[int]] = defaultdict(list)
+        self._sum: defaultdict[str, int] = defaultdict(int)
+        self._list: defaultdict[str, list[int]] = defaultdict(list)
+        self._text: defaultdict[str, str] = defaultdict(str)
+        self._held: set[str] = set()
+        self._token: defaultdict[str, int] = defaultdict(int)
+        self._token_written: defaultdict[str, int] = defaultdict(int)
+        self._balance: dict[str, int] = {}
+        self._last_id = 0
+
+    def _strikes(self, *bugs: str, odds: int = ODDS) -> bool:
+        return self._bug in bugs and self._rng.randrange(odds) == 0
+
+    def create(self, key: str = "") -> None:
+        return None
+
+    # ---- registers -----------------------------------------------------------------------------------------------
+
+    def read(self, key: str) -> int | None:
+        if key in self._before and self._strikes("stale", "stale-transaction"):
+            return self._before[key]
+        return self._register.get(key)
+
+    def write(self, key: str, value: int) -> None:
+        if self._strikes("lose"):
+            return
+        self._before[key] = self._register.get(key)
+        self._register[key] = value
+
+    def cas(self, key: str, expected: int, new: int) -> bool:
+        if self._register.get(key) != expected and not self._strikes("cas-anyway"):
+            return False
+        self.write(key, new)
+        return True
+
+    # ---- sets, counters, ids -------------------------------------------------------------------------------------
+
+    def add(self, key: str, value: int) -> None:
+        if not self._strikes("lose-element"):
+            self._set[key].append(value)
+
+    def members(self, key: str) -> list[int]:
+        return list(self._set[key])
+
+    def increment(self, key: str, amount: int) -> None:
+        if not self._strikes("lose-amount"):
+            self._sum[key] += amount
+
+    def total(self, key: str) -> int:
+        return self._sum[key]
+
+    def generate(self, key: str) -> int:
+        if not self._strikes("same-id"):
+            self._last_id += 1
+        return self._last_id
+
+    # ---- queues and logs -----------------------------------------------------------------------------------------
+
+    def enqueue(self, key: str, value: int) -> None:
+        if not self._strikes("lose-value"):
+            self._list[key].append(value)
+
+    def dequeue(self, key: str) -> int | None:
+        values = self._list[key]
+        return values.pop(0) if values else None
+
+    def drain(self, key: str) -> list[int]:
+        values, self._list[key] = self._list[key], []
+        return values
+
+    def append(self, key: str, value: int) -> int:
+        self._list[key].append(value)
+        offset = len(self._list[key]) - 1
+        if self._strikes("lose-entry"):
+            self._list[key].pop()
+        return offset
+
+    def entries(self, key: str) -> list[int]:
+        return list(self._list[key])
+
+    # ---- strings -------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, text: str) -> None:
+        self._text[key] = text
+
+    def append_text(self, key: str, text: str) -> None:
+        if not self._strikes("lose-text"):
+            self._text[key] += text
+
+    def get(self, key: str) -> str:
+        return self._text[key]
+
+    # ---- locks ---------------------------------------------------------------------------------------------------
+
+    def acquire(self, key: str) -> bool:
+        if key in self._held and not self._strikes("two-holders", odds=LOCK_ODDS):
+            return False
+        self._held.add(key)
+        return True
+
+    def release(self, key: str) -> None:
+        self._held.discard(key)
+
+    def acquire_token(self, key: str) -> int | None:
+        if not self.acquire(key):
+            return None
+        if not self._strikes("same-token", odds=LOCK_ODDS):
+            self._token[key] += 1
+        return self._token[key]
+
+    def fenced_write(self, key: str, token: int) -> bool:
+        if token < self._token_written[key]:
+            return False
+        self._token_written[key] = token
+        return True
+
+    # ---- accounts ------------------------------------------------------------------------------------------------
+
+    def open_account(self, account: str, balance: int) -> None:
+        self._balance.setdefault(account, balance)
+
+    def transfer(self, source: str, target: str, amount: int) -> bool:
+        if self._balance[source] < amount:
+            return False
+        self._balance[source] -= amount
+        if not self._strikes("lose-transfer"):
+            self._balance[target] += amount
+        return True
+
+    def balances(self) -> dict[str, int]:
+        return dict(self._balance)
+
+    # ---- transactions --------------------------------------------------------------------------------------------
+
+    def transact_lists(self, steps: Sequence[Sequence[Any]]) -> Steps:
+        done: Steps = []
+        for f, key, value in steps:
+            if f == "r":
+                done.append([f, key, list(self._list[key]) or None])
+                continue
+            if self._strikes("lost-update"):
+                del self._list[key][-1:]
+            self._list[key].append(value)
+            done.append([f, key, value])
+        return done
+
+    def transact_registers(self, steps: Sequence[Sequence[Any]]) -> Steps:
+        done: Steps = []
+        for f, key, value in steps:
+            if f == "r":
+                hidden = self._strikes("long-fork")
+                done.append([f, key, None if hidden else self.read(key)])
+            else:
+                self.write(key, value)
+                done.append([f, key, value])
+        return done

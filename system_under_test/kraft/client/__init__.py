@@ -1,0 +1,1 @@
+"""Clients of the quorum, and how they find the active controller."""

@@ -1,0 +1,1 @@
+"""Reads what nodes leave behind; shares no code with what wrote it."""

@@ -1,0 +1,156 @@
+"""What the nodes left behind, read independently: data directories and traces become the tables that checkers judge.
+
+A reader that used the subject's own codec would repeat its mistakes, so this one shares nothing with
+`system_under_test/kraft/log`.
+
+    <copy>/__cluster_metadata-0/NNN.log      segments of record batches (`log_files.py`)
+    <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
+    trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Int64
+from checkers.base.columns import COPIES, LOG
+from system_under_test.kraft.collected.log_files import LogFile, read_log
+from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
+from system_under_test.subject import Collected
+
+LOG_FOLDER = "__cluster_metadata-0"
+QUORUM_STATE = "quorum-state"
+ROW_GROUP = 1 << 17
+"""Rows per row group, and every copy begins a new one: the same offsets lie in the same group of every log."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStateSaid:
+    """epoch -1: there is no file."""
+
+    epoch: int = -1
+    voted_for: str | None = None
+
+
+def write_tables(
+    run_folder: Path,
+    copies: Sequence[Collected],
+    started_monotonic_ns: int,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Read every trace in `trace/` and every copy, and write `tables/` (schemas LOG, TRACE and COPIES).
+
+    A trace with a broken line in its middle is not tabulated; `tables/trace/<node>.error` says why.  Raises OSError
+    where the run folder cannot be read or written.
+    """
+    tables = run_folder / "tables"
+    for name in ("log", "trace"):
+        (tables / name).mkdir(parents=True, exist_ok=True)
+    written = {}
+    for path in sorted((run_folder / "trace").glob("*.jsonl")):
+        promised = max((c.trace_size_bytes for c in copies if c.node == path.stem), default=0)
+        written[path.stem] = _write_trace(path, tables / "trace", started_monotonic_ns, promised)
+        say(f"read the trace of {path.stem}")
+    rows = []
+    for node in sorted({c.node for c in copies}):
+        own = sorted((c for c in copies if c.node == node), key=lambda c: c.copy)
+        with log_writer(tables / "log" / f"{node}.parquet") as writer:
+            for copy in own:
+                log = read_log(copy.folder / LOG_FOLDER)
+                write_log(writer, copy.copy, node, log)
+                rows.append(_copy_row(copy, log, written.get(node)))
+                say(f"read {len(rows)} of {len(copies)} copies")
+    rows.sort(key=lambda r: (r["copy"], r["node"]))
+    pq.write_table(pa.Table.from_pylist(rows, COPIES), tables / "copies.parquet", compression="zstd")
+
+
+def log_writer(path: Path) -> pq.ParquetWriter:
+    """A file of schema LOG, written so that the columns which are compared cost little to read: offsets as deltas,
+    epochs as runs, checksums as they are; the rest compressed."""
+    plain = ("offset", "epoch", "checksum")
+    return pq.ParquetWriter(
+        path,
+        LOG,
+        compression={name: "none" if name in plain else "zstd" for name in LOG.names},
+        use_dictionary=["copy", "node", "epoch", "key"],
+        column_encoding={
+            "offset": "DELTA_BINARY_PACKED",
+            "checksum": "PLAIN",
+            "batch_offset": "DELTA_BINARY_PACKED",
+            "batch_hash": "PLAIN",
+            "value": "DELTA_BINARY_PACKED",
+        },
+    )
+
+
+def write_log(writer: pq.ParquetWriter, copy: int, node: str, log: LogFile) -> None:
+    """One copy of a node's log, in row groups of its own: the same offsets lie in the same row group of every log."""
+    for start in range(0, len(log), ROW_GROUP):
+        part = slice(start, start + ROW_GROUP)
+        size = len(log.offset[part])
+        columns = [
+            pa.repeat(pa.scalar(copy, pa.int16()), size),
+            pa.repeat(pa.scalar(node), size),
+            *(pa.array(getattr(log, name)[part]) for name in LOG.names[2:7]),
+            log.key[part].cast(pa.string()),
+            log.value[part],
+        ]
+        writer.write_table(pa.Table.from_arrays(columns, schema=LOG), row_group_size=ROW_GROUP)
+
+
+def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) -> dict[str, Any]:
+    """trace: bytes up to the end of each row, and its seq; None if there is none."""
+    error = log.error
+    try:
+        said = read_quorum_state(copy.folder / LOG_FOLDER / QUORUM_STATE)
+    except UnreadableFile as problem:
+        said, error = QuorumStateSaid(), error or str(problem)
+    rows = 0 if trace is None else int(np.searchsorted(trace[0], copy.trace_size_bytes, side="right"))
+    return {
+        "copy": copy.copy,
+        "node": copy.node,
+        "when": copy.when,
+        "state": copy.state,
+        "log_end": log.log_end,
+        "torn_bytes": log.torn_bytes,
+        "quorum_epoch": said.epoch,
+        "voted_for": said.voted_for,
+        "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
+        "error": error,
+    }
+
+
+def read_quorum_state(path: Path) -> QuorumStateSaid:
+    """Raises UnreadableFile where the file is there and is no quorum-state."""
+    if not path.exists():
+        return QuorumStateSaid()
+    try:
+        said = json.loads(path.read_bytes())
+        epoch, voted = int(said["leaderEpoch"]), int(said["votedId"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UnreadableFile(f"{path.name}: not a quorum-state file ({problem!r})") from problem
+    return QuorumStateSaid(epoch, f"n{voted}" if voted >= 0 else None)
+
+
+def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:
+    """Tabulate one trace, or say why not.  Returns the bytes up to the end of each readable row, and its seq.
+
+    promised_size_bytes: how long it was when its node's disk was last copied; one that is shorter now lost its end.
+    """
+    broken = folder / f"{path.stem}.error"
+    broken.unlink(missing_ok=True)
+    try:
+        if (size_bytes := path.stat().st_size) < promised_size_bytes:
+            raise UnreadableFile(f"{path.name}: it was {promised_size_bytes} bytes long and is {size_bytes} now")
+        return write_trace(path, folder / f"{path.stem}.parquet", started_monotonic_ns)
+    except UnreadableFile as problem:
+        broken.write_text(f"{problem}\n")
+        return rows_before_damage(path)

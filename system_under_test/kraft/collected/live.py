@@ -1,0 +1,103 @@
+"""What one node adds to its trace and to its log while it runs, brought to the harness without stopping the node.
+
+Rows of the trace are read by `status` anyway, several times a second; whoever follows a node takes the same bytes.  Of
+the log, only what lies below a high watermark is taken that the trace had told *before* the bytes were read: a node
+never removes that again, so these bytes are whole and stay as they are.  What lies above may be half an append, or a
+mixture of before and after a truncation.
+
+A segment is named by its first offset, so the next one is found without listing the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.kafka_files.record_batch import Batches, scan
+from checkers.online.logs import LIVE, Entries
+from system_under_test.kraft.collected.files import LOG_FOLDER
+from system_under_test.kraft.collected.trace_files import table_of
+from system_under_test.subject import Collected, Node
+
+if TYPE_CHECKING:
+    from system_under_test.kraft.collected.hearsay import Hearsay
+
+READ_SIZE_BYTES_MAX = 1 << 24
+"""Of a log at a time; no batch is larger than 8 MiB."""
+
+
+class LiveNode:
+    """Implements `subject.Live`.  hear: reads on in the node's trace, and returns what it has told so far."""
+
+    def __init__(
+        self, node: Node, trace_path: str, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int
+    ) -> None:
+        self._node = node
+        self._trace_path = trace_path
+        self._hear = hear
+        self._started_monotonic_ns = started_monotonic_ns
+        self._rows = b""
+        self._missed_bytes = 0  # of the trace, read before anybody followed
+        self._mark = -1
+        self._batches = b""
+        self._segment = 0
+        self._position = 0  # in the segment
+        self._log_end = 0
+
+    async def fetch(self) -> None:
+        heard = await self._hear(self._node)
+        if heard.unread is None:
+            heard.unread, self._missed_bytes = bytearray(), heard.read_bytes
+        if self._missed_bytes:
+            self._rows += await self._node.read(self._trace_path, 0, self._missed_bytes)
+            self._missed_bytes = 0
+        self._rows, heard.unread = self._rows + heard.unread, bytearray()
+        self._mark, self._batches = heard.largest_mark, b""
+        if self._mark > self._log_end:
+            self._batches = await self._read_on()
+            if not self._batches and self._position:
+                self._segment, self._position = self._log_end, 0
+                self._batches = await self._read_on()
+
+    def trace(self) -> pa.Table:
+        rows, self._rows = self._rows, b""
+        return table_of(self._node.name, rows, self._started_monotonic_ns)
+
+    def entries(self) -> Entries:
+        batches, _, _, _ = scan(np.frombuffer(self._batches, np.uint8), 0, self._log_end)
+        self._batches = b""
+        batches = batches.first(int(np.searchsorted(batches.base + batches.records, self._mark, side="right")))
+        if len(batches.base):
+            self._position += int(batches.stop[-1])
+            self._log_end = int(batches.base[-1] + batches.records[-1])
+        return _entries(self._node.name, LIVE, batches)
+
+    def tail(self, copy: Collected) -> Entries:
+        path = copy.folder / LOG_FOLDER / _segment_name(self._segment)
+        data = np.fromfile(path, np.uint8) if path.exists() else np.empty(0, np.uint8)
+        batches, _, _, _ = scan(data, min(self._position, len(data)), self._log_end)
+        return _entries(copy.node, copy.copy, batches)
+
+    async def _read_on(self) -> bytes:
+        path = f"{self._node.data_dir}/{LOG_FOLDER}/{_segment_name(self._segment)}"
+        return await self._node.read(path, self._position, READ_SIZE_BYTES_MAX)
+
+
+def _segment_name(first_offset: int) -> str:
+    return f"{first_offset:020d}.log"
+
+
+def _entries(node: str, copy: int, batches: Batches) -> Entries:
+    """As `checkers.base.columns.LOG` defines offset, epoch and checksum."""
+    count = batches.records.astype(np.int64)
+    delta = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return Entries(
+        node,
+        copy,
+        np.repeat(batches.base, count) + delta,
+        np.repeat(batches.epoch, count),
+        np.repeat(batches.crc << 31, count) | delta,
+    )

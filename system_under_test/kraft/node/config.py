@@ -1,0 +1,102 @@
+"""A node's configuration: one JSON file, written by the subject, the same for every start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from system_under_test.kraft.log.meta_properties import parse_uuid
+from system_under_test.kraft.raft.decisions import BUGS
+
+
+class BadConfig(ValueError):
+    """One sentence: which file, what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A voter as the others reach it."""
+
+    name: str
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """peers: every voter, this one included, by id.  seed: of timeouts and topic ids.  bug: a planted bug, or None.
+
+    directories: voter -> the directory id of its disk.  A voter that is not named here may have any disk.
+    """
+
+    name: str
+    node_id: int
+    cluster_id: str
+    host: str
+    port: int
+    peers: dict[int, Peer]
+    data_dir: Path
+    trace_dir: Path
+    seed: int
+    bug: str | None = None
+    directories: Mapping[int, UUID] = field(default_factory=dict)
+
+
+def load(path: Path) -> Config:
+    """Raises BadConfig."""
+    try:
+        return parse(json.loads(path.read_text()))
+    except OSError as problem:
+        raise BadConfig(f"cannot read the configuration {path}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise BadConfig(f"the configuration {path} is no good: {problem}") from None
+
+
+def parse(fields: dict[str, Any]) -> Config:
+    """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
+    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}}; the last two may be absent.
+
+    Raises BadConfig.
+    """
+    try:
+        host, _, port = fields["listen"].rpartition(":")
+        peers = [Peer(name, int(i), str(h), int(p)) for name, (i, h, p) in fields["peers"].items()]
+        me = Peer(str(fields["name"]), int(fields["node_id"]), host, int(port))
+        by_id = {peer.id: peer for peer in [*peers, *([] if any(p.id == me.id for p in peers) else [me])]}
+        config = Config(
+            me.name,
+            me.id,
+            str(fields["cluster_id"]),
+            host,
+            me.port,
+            dict(sorted(by_id.items())),
+            Path(fields["data_dir"]),
+            Path(fields["trace_dir"]),
+            int(fields["seed"]),
+            fields.get("bug"),
+            {_id_of(by_id.values(), name): parse_uuid(text) for name, text in fields.get("directories", {}).items()},
+        )
+    except KeyError as problem:
+        raise BadConfig(f"{problem} is missing") from None
+    except (TypeError, ValueError, AttributeError) as problem:
+        raise BadConfig(str(problem)) from None
+    if len({peer.name for peer in by_id.values()}) != len(peers) + (me.id not in {p.id for p in peers}):
+        raise BadConfig("two peers share a name or an id")
+    if by_id[me.id].name != me.name:
+        raise BadConfig(f"id {me.id} is {me.name} here and {by_id[me.id].name} among the peers")
+    if config.bug is not None and config.bug not in BUGS:
+        raise BadConfig(f"there is no planted bug {config.bug!r}; known: {', '.join(BUGS)}")
+    return config
+
+
+def _id_of(peers: Iterable[Peer], name: str) -> int:
+    """Raises ValueError."""
+    found = next((peer.id for peer in peers if peer.name == name), None)
+    if found is None:
+        raise ValueError(f"a directory is named for {name!r}, which is no peer")
+    return found

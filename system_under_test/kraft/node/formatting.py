@@ -1,0 +1,46 @@
+"""Makes a data directory fit for a first start; apart from `process`, so that it loads nothing it does not need."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log.meta_properties import MetaProperties
+from system_under_test.kraft.node.config import Config
+from system_under_test.kraft.node.disk import RealDisk
+from system_under_test.kraft.node.trace import FILE_NAME
+
+
+class AlreadyFormatted(FileExistsError):
+    """The data directory may hold a log that somebody needs."""
+
+
+def format_directory(config: Config, *, force: bool = False) -> UUID:
+    """Make the data directory empty but for meta.properties, and forget an earlier trace.
+
+    Returns the directory id.  It is drawn anew each time: a disk that was wiped has forgotten its votes and its log,
+    so that it must not pass for the disk it was (KIP-853).
+    Raises AlreadyFormatted, unless `force` is on, for a directory with meta.properties or a log; and OSError.
+    """
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    if not force and (found := _first_of_a_node(config.data_dir)):
+        raise AlreadyFormatted(
+            f"{config.data_dir} is formatted already, it holds {found}; --force erases it and its log for good"
+        )
+    for path in config.data_dir.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
+    directory_id = uuid4()
+    meta_properties.write(RealDisk(config.data_dir), MetaProperties(config.cluster_id, config.node_id, directory_id))
+    return directory_id
+
+
+def _first_of_a_node(folder: Path) -> str | None:
+    """The name of a file or folder that a node made here; None if there is none."""
+    names = sorted(path.name for path in folder.iterdir())
+    return next((name for name in names if name.startswith((meta_properties.NAME, "__cluster_metadata"))), None)

@@ -1,0 +1,134 @@
+"""Committed and speculative metadata, and who waits for which offset.
+
+A controller decides on the *speculative* image: all that was appended here, committed or not.  Its answers are held
+back until the offsets they rest on are committed and replayed into the *committed* image, which alone is ever read.
+A node that ceases to lead throws the speculative image away, for a successor may overwrite what it shows.
+
+    write   decide on speculative -> records -> replayed there -> pending -> appended (offsets known) -> committed
+
+Here a write is *queued* from the moment its records are handed to the consensus core.  Before it, losing leadership
+fails it with NotQueued: nothing was appended, and nothing will be.  After it, losing leadership fails the write with
+LostLeadership: its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, TooLarge
+
+T = TypeVar("T")
+
+WRITE_MAX_RECORDS = 10_000
+WRITE_MAX_BYTES = 4 << 20
+"""A batch is never split, and it must fit into a frame with room to spare: else no follower could ever fetch it."""
+
+NOT_ACTIVE = "not the active controller"
+LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
+
+
+@dataclass(slots=True)
+class Write:
+    """A write on its way.
+
+    records: none if it only waits for what was pending before it.  end_offset: -1 until it is queued.
+    """
+
+    records: list[bytes]
+    done: asyncio.Future[None]
+    end_offset: int = -1
+
+    def fail(self, problem: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(problem)
+
+
+class StateMachine:
+    """applied_offset: everything below it has been replayed into the committed image."""
+
+    def __init__(self, start_offset: int) -> None:
+        self.applied_offset = start_offset
+        self.committed = Image()
+        self._speculative: Image | None = None
+        self._pending: list[Write] = []  # decided, not handed to the core yet
+        self._queued: deque[Write] = deque()  # end offsets ascending
+
+    @property
+    def active(self) -> bool:
+        return self._speculative is not None
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    def apply(self, batch: Batch) -> None:
+        """Replay a committed batch, the one at `applied_offset`."""
+        raw = batch.body
+        assert isinstance(raw, bytes)
+        assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
+        if not codec.is_control(raw):
+            for value in codec.values(raw):
+                self.committed.replay(value)
+        self.applied_offset = batch.end_offset
+
+    def settle(self) -> None:
+        """Complete the writes that are committed and applied by now."""
+        while self._queued and self._queued[0].end_offset <= self.applied_offset:
+            write = self._queued.popleft()
+            if not write.done.done():
+                write.done.set_result(None)
+
+    def activate(self) -> None:
+        """This node leads, its LeaderChange is applied, and nothing else has been appended behind it."""
+        self._speculative = self.committed.copy()
+
+    def renounce(self) -> None:
+        """This node ceased to lead."""
+        self._speculative = None
+        pending, queued = self._pending, self._queued
+        self._pending, self._queued = [], deque()
+        for write in pending:
+            write.fail(NotQueued(LOST_BEFORE_APPEND))
+        for write in queued:
+            # A write without records changes nothing under any leader.
+            write.fail(LostLeadership() if write.records else NotQueued(LOST_BEFORE_APPEND))
+
+    def decide(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> tuple[Write, T]:
+        """Run a decision on the speculative image, replay its records there, and keep it pending.
+
+        Raises NotQueued where this node is not active, TooLarge, and what `decide` raises; nothing is pending then.
+        """
+        if self._speculative is None:
+            raise NotQueued(NOT_ACTIVE)
+        records, result = decide(self._speculative)
+        size_bytes = sum(map(len, records))
+        if len(records) > WRITE_MAX_RECORDS or size_bytes > WRITE_MAX_BYTES:
+            raise TooLarge(
+                f"The request makes {len(records)} records of {size_bytes} bytes; "
+                f"{WRITE_MAX_RECORDS} records and {WRITE_MAX_BYTES} bytes are the most for one atomic batch."
+            )
+        for record in records:
+            self._speculative.replay(record)
+        write = Write(records, asyncio.get_running_loop().create_future())
+        self._pending.append(write)
+        return write, result
+
+    def take_pending(self) -> list[Write]:
+        taken, self._pending = self._pending, []
+        return taken
+
+    def queued(self, writes: list[Write], first_offset: int, end_offset: int) -> None:
+        """The core has accepted these writes, in this order, as the offsets from first_offset on."""
+        offset = first_offset
+        for write in writes:
+            offset += len(write.records)
+            write.end_offset = offset
+            self._queued.append(write)
+        assert offset == end_offset, (offset, end_offset)

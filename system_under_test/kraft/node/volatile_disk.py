@@ -1,0 +1,222 @@
+"""A disk in memory that loses what was not fsynced.
+
+A file is an inode: its durable bytes and the list of changes made since the last fsync.  A folder is the same one
+floor up: durable names and the list of changes since the last `fsync_dir`.  `crash` builds the disk that a power
+loss leaves behind: every inode and every folder keeps what was fsynced and, depending on the kind of crash,
+
+    "lose"     nothing else,
+    "keep"     everything (what a killed process leaves: the page cache survives it),
+    "torn"     a prefix of its pending changes, the last one cut at some byte,
+    "reorder"  any subset of its pending changes, in their order.
+
+Name changes of one folder are always kept as a prefix: file systems journal them in order.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+Kind = Literal["lose", "keep", "torn", "reorder"]
+Change = tuple[int, bytes] | int  # a write (offset, data), or a truncation to a size
+
+
+class PowerLoss(BaseException):
+    """Raised by a test's `before_change` to end everything at this very point; nothing may catch it."""
+
+
+@dataclass(slots=True)
+class _Inode:
+    durable: bytes = b""
+    current: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Folder:
+    durable: dict[str, _Inode] = field(default_factory=dict)
+    current: dict[str, _Inode] = field(default_factory=dict)
+    pending: list[tuple[str, _Inode | None]] = field(default_factory=list)  # a name now means an inode, or nothing
+
+    def change(self, name: str, inode: _Inode | None) -> None:
+        self.pending.append((name, inode))
+        _rename(self.current, name, inode)
+
+
+class VolatileDisk:
+    """`ports.Disk` in memory.  before_change is called before every change and every fsync takes effect.
+
+    capacity_bytes: with more in all its files a write ends short with ENOSPC.  failing: the verbs of a file ("read",
+    "write", "truncate", "fsync") or "open" that fail, each with its errno.  Both may be changed at any time.
+    """
+
+    def __init__(self, before_change: Callable[[], None] = lambda: None) -> None:
+        self.before_change = before_change
+        self.capacity_bytes: int | None = None
+        self.failing: dict[str, int] = {}
+        self._folders: dict[str, _Folder] = {"": _Folder()}
+
+    def crash(self, kind: Kind, random: Random) -> VolatileDisk:
+        """The disk as it is found afterwards; this one stays as it is, so it can crash in many ways."""
+        after = VolatileDisk()
+        surviving: dict[int, _Inode] = {}
+        for folder, old in self._folders.items():
+            new = after._folders.setdefault(folder, _Folder())
+            names = dict(old.durable)
+            kept = {"lose": 0, "keep": len(old.pending)}.get(kind, random.randint(0, len(old.pending)))
+            for name, inode in old.pending[:kept]:
+                _rename(names, name, inode)
+            for name, inode in names.items():
+                if id(inode) not in surviving:
+                    content = _survivor(inode, kind, random)
+                    surviving[id(inode)] = _Inode(content, bytearray(content))
+                new.durable[name] = new.current[name] = surviving[id(inode)]
+        return after
+
+    def open(self, path: str) -> VolatileFile:
+        self.fail_if("open")
+        folder, name = self._find(path)
+        if name not in folder.current:
+            self.before_change()
+            folder.change(name, _Inode())
+        return VolatileFile(self, folder.current[name])
+
+    def fail_if(self, verb: str) -> None:
+        """Raises the OSError that is set for this verb."""
+        if verb in self.failing:
+            number = self.failing[verb]
+            raise OSError(number, os.strerror(number))
+
+    def free_bytes(self) -> int | None:
+        """What may still be written; None: as much as one likes."""
+        if self.capacity_bytes is None:
+            return None
+        inodes = {id(inode): inode for folder in self._folders.values() for inode in folder.current.values()}
+        return max(0, self.capacity_bytes - sum(len(inode.current) for inode in inodes.values()))
+
+    def exists(self, path: str) -> bool:
+        parent, _, name = path.rpartition("/")
+        return path in self._folders or (parent in self._folders and name in self._folders[parent].current)
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(self._folders[folder].current) if folder in self._folders else []
+
+    def make_dir(self, folder: str) -> None:
+        self._folders.setdefault(folder, _Folder())
+
+    def rename(self, source: str, target: str) -> None:
+        old, old_name = self._find(source)
+        new, new_name = self._find(target)
+        if old is not new:
+            raise OSError("this disk renames within one folder only")
+        inode = old.current.get(old_name)
+        if inode is None:
+            raise FileNotFoundError(source)
+        self.before_change()
+        # One change, not two: a rename is atomic.
+        _rename(old.current, new_name, inode)
+        _rename(old.current, old_name, None)
+        old.pending.append((f"{old_name}>{new_name}", inode))
+
+    def remove(self, path: str) -> None:
+        folder, name = self._find(path)
+        if name not in folder.current:
+            raise FileNotFoundError(path)
+        self.before_change()
+        folder.change(name, None)
+
+    def fsync_dir(self, folder: str) -> None:
+        self.before_change()
+        found = self._folders[folder]
+        found.durable = dict(found.current)
+        found.pending.clear()
+
+    def _find(self, path: str) -> tuple[_Folder, str]:
+        parent, _, name = path.rpartition("/")
+        if parent not in self._folders:
+            raise FileNotFoundError(path)
+        return self._folders[parent], name
+
+
+class VolatileFile:
+    def __init__(self, disk: VolatileDisk, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def size(self) -> int:
+        return len(self._inode.current)
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        self._disk.fail_if("read")
+        return bytes(self._inode.current[offset : offset + size_bytes])
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        self._disk.fail_if("write")
+        free = self._disk.free_bytes()
+        fits = len(data) if free is None else max(0, self.size() + free - offset)
+        if fits:
+            self._change((offset, bytes(data[:fits])))
+        if fits < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.fail_if("truncate")
+        self._change(size_bytes)
+
+    def fsync(self) -> None:
+        self._disk.fail_if("fsync")
+        self._disk.before_change()
+        self._inode.durable = bytes(self._inode.current)
+        self._inode.pending.clear()
+
+    def close(self) -> None:
+        """Closing makes nothing durable."""
+
+    def _change(self, change: Change) -> None:
+        self._disk.before_change()
+        self._inode.pending.append(change)
+        _apply(self._inode.current, change)
+
+
+def _rename(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:
+    old, arrow, new = name.partition(">")
+    if arrow and inode is not None:
+        names.pop(old, None)
+        names[new] = inode
+    elif inode is None:
+        names.pop(name, None)
+    else:
+        names[name] = inode
+
+
+def _survivor(inode: _Inode, kind: Kind, random: Random) -> bytes:
+    content = bytearray(inode.durable)
+    pending = list(inode.pending)
+    if kind == "lose":
+        pending = []
+    elif kind == "reorder":
+        pending = [change for change in pending if random.random() < 0.5]
+    elif kind == "torn" and pending:
+        pending = pending[: random.randint(1, len(pending))]
+        last = pending[-1]
+        if not isinstance(last, int):
+            pending[-1] = (last[0], last[1][: random.randint(0, len(last[1]))])
+    for change in pending:
+        _apply(content, change)
+    return bytes(content)
+
+
+def _apply(content: bytearray, change: Change) -> None:
+    if isinstance(change, int):
+        size = change
+        del content[size:]
+        content.extend(bytes(size - len(content)))
+        return
+    offset, data = change
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data

@@ -1,0 +1,198 @@
+"""The process of one client of one's own: reads requests as JSON lines, answers with JSON lines, one at a time.
+
+    python -m system_under_test.own.host
+
+First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}.  Then, per request:
+{"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
+these (`processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
+
+A blocking call is interrupted by SIGALRM, whose handler raises `OutOfTime` in the midst of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.functions import arguments, observes, outcome
+from system_under_test.own.client import Address, Client
+from system_under_test.own.load import clients_in, read_files
+
+FOLLOW_EVERY_S = 0.5
+"""How often a client that follows the leader looks who leads."""
+CLOSE_S = 0.3
+_PR_SET_PDEATHSIG = 1
+
+
+class OutOfTime(TimeoutError):
+    """The limit of the operation is over."""
+
+
+class Runner:
+    """One client: which node gets its requests, and what an exception proves."""
+
+    def __init__(
+        self, make: Callable[[], Client], functions: Mapping[str, str], tell_sent: Callable[[str], None]
+    ) -> None:
+        self._make = make
+        self._functions = functions
+        self._tell_sent = tell_sent
+        self._loop = asyncio.new_event_loop()
+        self._client = make()
+        self._leads = type(self._client).leader is not Client.leader
+        self._node = ""
+        self._open = False
+        self._looked_s = 0.0
+
+    def invoke(self, request: Request, timeout_s: float) -> Outcome:
+        function = self._functions.get(request.f, request.f)
+        until, sent = time.monotonic() + timeout_s, False
+        try:
+            given = arguments(function, request)
+            self._connect(until)
+            sent = True
+            self._tell_sent(self._node)
+            answer = self._call(getattr(self._client, function), until, *given)
+        except self._client.refused as problem:
+            return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
+        except Exception as problem:  # noqa: BLE001 - a library may raise anything
+            type_ = Type.INFO if sent and not observes(function) else Type.FAIL
+            return self._failed(type_, ("" if sent else "not sent: ") + _words(problem), move=not sent)
+        try:
+            return outcome(function, request, answer, self._node)
+        except ValueError as problem:  # the method answered what no such function answers
+            return self._failed(Type.FAIL if observes(function) else Type.INFO, str(problem))
+
+    def _connect(self, until: float) -> None:
+        """Connect to the node that gets the next request."""
+        wanted = self._node if self._open else self._choose(until)
+        if (
+            self._open
+            and self._leads
+            and self._client.who.follows
+            and time.monotonic() - self._looked_s > FOLLOW_EVERY_S
+        ):
+            wanted = self._choose(until)
+        if self._open and wanted == self._node:
+            return
+        self._leave()
+        self._node = wanted
+        self._call(self._client.open, until, self._client.servers[wanted])
+        self._open = True
+
+    def _choose(self, until: float) -> str:
+        names = list(self._client.servers)
+        if not self._leads:
+            return names[self._client.who.thread % len(names)]
+        if self._node and not self._client.who.follows:
+            return self._node
+        leader = self._call(self._client.leader, until)
+        self._looked_s = time.monotonic()
+        if leader in self._client.servers:
+            return str(leader)
+        if self._node and self._open:
+            return self._node
+        raise ConnectionError(f"no leader is known ({leader!r})")
+
+    def _failed(self, type_: Type, error: str, *, move: bool = False) -> Outcome:
+        """move: this node refused, so a client that stays looks for the leader anew."""
+        self._leave()
+        outcome = Outcome(type_, error=error, node=self._node)
+        if move:
+            self._node = ""
+        return outcome
+
+    def _leave(self) -> None:
+        """Drop the connection, and the client with all that it remembers of it."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._call(self._client.close, time.monotonic() + CLOSE_S)
+        except Exception as problem:  # noqa: BLE001 - it is gone either way
+            print(f"closing a client: {_words(problem)}", file=sys.stderr, flush=True)
+        self._client = self._make()
+
+    def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
+        """What the method returns, blocking or async.  Raises OutOfTime, and what the method raises."""
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise OutOfTime("out of time")
+        if inspect.iscoroutinefunction(method):
+            try:
+                return self._loop.run_until_complete(asyncio.wait_for(method(*given), left_s))
+            except TimeoutError:
+                raise OutOfTime("out of time") from None
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        try:
+            return method(*given)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    requests = os.fdopen(os.dup(0), "r")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints must not get among the answers
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def tell(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    try:
+        runner = _runner(json.loads(requests.readline()), lambda node: tell({"sent": node}))
+    except Exception as problem:  # noqa: BLE001 - the author's code; the harness quotes it
+        tell({"failed": _words(problem)})
+        return
+    tell({"ready": True})
+    for line in requests:
+        asked = json.loads(line)
+        tell(asdict(runner.invoke(Request(**asked["request"]), asked["timeout_s"])))
+
+
+def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runner:
+    config, who = given["config"], Placement(**given["placement"])
+    with tempfile.TemporaryDirectory(prefix="krucible-own-") as folder:
+        for name, text in config["files"].items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        module = read_files(Path(folder) / config["main"])
+        servers = {}
+        for node, address in given["peers"].items():
+            host, _, port = address.rpartition(":")
+            servers[node] = Address(node, host, int(port))
+        needed = set(config["functions"].values())
+        kind = next(kind for kind in clients_in(module) if all(hasattr(kind, f) for f in needed))
+        return Runner(lambda: kind(who, servers), config["functions"], tell_sent)
+
+
+def _out_of_time(*_: Any) -> None:
+    raise OutOfTime("out of time")
+
+
+def _words(problem: BaseException) -> str:
+    if isinstance(problem, OutOfTime):
+        return "timeout"
+    return f"{type(problem).__name__}: {problem}".replace("\n", " ")[:200]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Clients of one's own as the agent hosts them: each in a process of its own (`host.py`), spoken to over pipes.
+
+A slow library can hold up its own process and no other: neither the agent nor its beacons.  A client that does not
+answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when
+it is about to send: a request that never got so far certainly did not happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.functions import observes
+
+GRACE_S = 0.3
+"""How long beyond its limit a process may take before it is killed."""
+LINE_BYTES_MAX = 1 << 26
+
+
+def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> OwnClient:
+    """A client for one process.  config: "files" and "main" of the system, and "functions"."""
+    return OwnClient(placement, peers, config)
+
+
+class OwnClient:
+    def __init__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> None:
+        self._given = {"placement": asdict(placement), "peers": dict(peers), "config": dict(config)}
+        self._functions: Mapping[str, str] = config["functions"]
+        self._process = _Process(self._given)
+
+    async def invoke(self, request: Request, timeout_s: float) -> Outcome:
+        if self._process.killed:
+            self._process = _Process(self._given)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._process.ready)
+        except TimeoutError:  # it goes on starting: the next request may find it ready
+            return Outcome(Type.FAIL, error="not sent: the client is still starting")
+        except (OSError, EOFError, ValueError) as problem:
+            self._process.kill()
+            return Outcome(Type.FAIL, error=f"not sent: {problem}")
+        sent = ""
+        try:
+            self._process.write({"request": asdict(request), "timeout_s": timeout_s})
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                while "sent" in (said := await self._process.line()):
+                    sent = said["sent"] or "?"
+            return Outcome(**{**said, "type": Type(said["type"])})
+        except (TimeoutError, OSError, EOFError, ValueError) as problem:
+            self._process.kill()
+            unknown = sent and not observes(self._functions.get(request.f, request.f))
+            words = "timeout" if isinstance(problem, TimeoutError) else f"the client's process died: {problem}"
+            return Outcome(
+                Type.INFO if unknown else Type.FAIL, error=words if sent else f"not sent: {words}", node=sent
+            )
+
+    async def close(self) -> None:
+        self._process.kill()
+
+
+class _Process:
+    """One process.  ready: done once it has read its files and made its client; it raises EOFError if it cannot."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        argv = [sys.executable, "-m", "system_under_test.own.host"]
+        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+        self._transport: asyncio.BaseTransport | None = None
+        self.killed = False
+        self.ready = asyncio.ensure_future(self._begin(given))
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(json.dumps(message).encode() + b"\n")
+        self._popen.stdin.flush()
+
+    async def line(self) -> dict[str, Any]:
+        """The next message.  Raises EOFError where the process has ended."""
+        line = await self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("its stream ended")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def kill(self) -> None:
+        """At once; the agent collects the dead."""
+        self.killed = True
+        self.ready.cancel()
+        self._popen.kill()
+        if self._transport is not None:
+            self._transport.close()
+        if self._popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._popen.stdin.close()
+
+    async def _begin(self, given: Mapping[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._reader), self._popen.stdout
+        )
+        self.write(given)
+        if (said := await self.line()) != {"ready": True}:
+            raise EOFError(str(said.get("failed", said)))

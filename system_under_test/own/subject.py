@@ -1,0 +1,155 @@
+"""A system of one's own as a subject: the defaults, and the seam between what its author wrote and the harness."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from system_under_test.functions import FUNCTIONS
+from system_under_test.own.client import Client
+from system_under_test.own.load import clients_in, files_of, read_files, system_in
+from system_under_test.own.system import OwnNode, System
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus
+
+_LOG = logging.getLogger("krucible")
+FOLDER = "subject"
+"""Of a run folder: where the files of the system are kept."""
+_MAIN = "main.json"
+_COMMAND_S = 10.0
+_EXCERPT_CHARACTERS = 2000
+
+
+class OwnSubject:
+    """main: the file that defines the System.  Raises NoSystem."""
+
+    client_module = "system_under_test.own.processes"
+
+    def __init__(self, main: Path) -> None:
+        module = read_files(main)
+        self.main = main
+        self.bugs: Mapping[str, Bug] = {}
+        self.system: System = system_in(module, main.name)
+        self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
+        self.summary = (inspect.getdoc(type(self.system)) or self.name).splitlines()[0]
+        self.files = files_of(main)
+        self.port = self.system.port
+        self.needs: Needs = self.system.needs
+        self.functions = frozenset.union(*map(_functions, clients_in(module)))
+        leads = type(self.system).status is not System.status
+        elections = self.system.elections
+        self.declares = Declares(elections=leads if elections is None else elections, leaders=leads)
+        self._nodes: dict[str, OwnNode] = {}
+        self._warned: set[str] = set()
+
+    async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
+        self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
+        await asyncio.gather(*map(self._install, self._nodes.values()))
+
+    async def start(self, node: Node) -> None:
+        own = self._nodes[node.name]
+        commands = await self.system.start(own, list(self._nodes.values()))
+        own.starts += 1
+        if isinstance(commands, Mapping):
+            named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
+            together = [*node.python, "-m", "system_under_test.own.together", named, node.log_dir]
+            await node.start(together, output=f"{node.log_dir}/server.log")
+        else:
+            await node.start(self._as_user(own.words(commands)), output=f"{node.log_dir}/server.log")
+
+    async def status(self, node: Node) -> NodeStatus | None:
+        own = self._nodes.get(node.name)
+        if own is None or await node.state() != "running":
+            return None
+        try:
+            return await self.system.status(own)
+        except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
+            self._warn_once(f"status of {self.main.name} failed: {type(problem).__name__}: {problem}")
+            return None
+
+    def _warn_once(self, words: str) -> None:
+        if words not in self._warned:
+            self._warned.add(words)
+            _LOG.warning("%s", words)
+
+    async def ready(self, nodes: Sequence[Node]) -> str | None:
+        for node in nodes:
+            if (state := await node.state()) != "running":
+                return f"the server of {node.name} is {state}"
+        return await self.system.ready(list(self._nodes.values()))
+
+    async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
+        states = await asyncio.gather(*(node.state() for node in nodes))
+        stopped = [node.name for node, state in zip(nodes, states, strict=True) if state == "stopped"]
+        if stopped:
+            return f"{', '.join(stopped)}: stopped"
+        live = [self._nodes[n.name] for n, state in zip(nodes, states, strict=True) if state == "running"]
+        return await self.system.caught_up(live) if live else "no server is alive"
+
+    def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
+        return {"files": self.files, "main": self.main.name}
+
+    async def collect(self, node: Node, folder: Path) -> None:
+        await node.copy_out(node.log_dir, folder)
+
+    def complaints(self, run_folder: Path) -> Sequence[Complaint]:
+        found = list(self.system.complaints_in(run_folder / "nodes"))
+        if self.system.complaints:
+            pattern = re.compile(self.system.complaints, re.MULTILINE)
+            for log in sorted((run_folder / "nodes").glob("*/*.log")):
+                text = log.read_text(errors="replace")
+                if (match := pattern.search(text)) is not None:
+                    excerpt = text[match.start() : match.start() + _EXCERPT_CHARACTERS]
+                    found.append(Complaint(log.parent.name, match.group()[:200], excerpt))
+        return found
+
+    def live(self, node: Node, started_monotonic_ns: int) -> Live:
+        raise NotImplementedError("a system of one's own has no traces")
+
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+        """A system of one's own has no logs or traces: nothing is written."""
+
+    def keep(self, run_folder: Path) -> None:
+        """Keep the files of the system with the run, so that it is judged with what it was run with."""
+        for name, text in self.files.items():
+            path = run_folder / FOLDER / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name}))
+
+    async def _install(self, own: OwnNode) -> None:
+        """A fresh data directory with the files that the system needs.  Raises OSError."""
+        node, user = own.node, self.needs.user
+        script = 'rm -rf "$1" && mkdir -p "$1" "$2" && chmod 700 "$1"'
+        if user:
+            script += ' && { [ "$(id -u)" != 0 ] || chown -R "$3" "$1" "$2"; }'
+        done = await node.run(["sh", "-c", script, "sh", node.data_dir, node.log_dir, user], timeout_s=_COMMAND_S)
+        if done.status != 0:
+            words = done.stderr.decode(errors="replace").strip()
+            raise OSError(f"{node.name}: its data directory cannot be made: {words}")
+        for there, here in self.needs.files.items():
+            await node.write(own.path(there), (self.main.parent / here).read_bytes())
+            await own.run(["chmod", "755", own.path(there)])
+
+    def _as_user(self, argv: list[str]) -> list[str]:
+        """The command as the user that the system needs; a node that runs as that user already changes nothing."""
+        user = self.needs.user
+        if not user:
+            return argv
+        change = f'[ "$(id -un)" = {user} ] && exec "$@"; exec setpriv --reuid={user} --regid={user} --init-groups "$@"'
+        return ["sh", "-c", change, "sh", *argv]
+
+
+def kept(run_folder: Path) -> Path | None:
+    """The main file of the system that a stored run was run with, None where it was one of this repository."""
+    index = run_folder / FOLDER / _MAIN
+    return index.parent / json.loads(index.read_text())["main"] if index.is_file() else None
+
+
+def _functions(kind: type[Client]) -> frozenset[str]:
+    return frozenset(name for name in FUNCTIONS if hasattr(kind, name))

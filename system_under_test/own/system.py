@@ -1,0 +1,95 @@
+"""What a system of your own derives from.  Only `start` must be given; everything else has a default.
+
+Without `status` no leader is known: no fault that names the leader is dealt, and nothing waits for an election.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from system_under_test.subject import Complaint, Completed, Needs, Node, NodeStatus, ProcessState
+
+Command = str | Sequence[str]
+"""A line for the shell, or the words of a command.  It runs in the node's data directory."""
+
+
+class OwnNode:
+    """One node as the author of a system sees it.  All paths are relative to `data_dir`, the disk under test.
+
+    index: 0 for the first node.  starts: how often its server was started before, 0 at the first start.
+    """
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node = node
+        self.name = node.name
+        self.address = node.address
+        self.data_dir = node.data_dir
+        self.log_dir = node.log_dir
+        self.index = index
+        self.starts = 0
+
+    async def run(self, command: Command, *, timeout_s: float = 30.0) -> Completed:
+        """Run a command on the node to its end.  Raises OSError if it takes longer."""
+        return await self.node.run(self.words(command), timeout_s=timeout_s)
+
+    async def output(self, command: Command, *, timeout_s: float = 5.0) -> str:
+        """What a command prints; "" if it fails."""
+        done = await self.run(command, timeout_s=timeout_s)
+        return done.stdout.decode(errors="replace") if done.status == 0 else ""
+
+    async def write(self, path: str, text: str) -> None:
+        await self.node.write(self.path(path), text.encode())
+
+    async def read(self, path: str) -> str:
+        return (await self.node.read(self.path(path))).decode(errors="replace")
+
+    async def state(self) -> ProcessState:
+        return await self.node.state()
+
+    def path(self, path: str) -> str:
+        return path if path.startswith("/") else f"{self.data_dir}/{path}"
+
+    def words(self, command: Command) -> list[str]:
+        """The command as it runs: in the data directory, through a shell."""
+        line = command if isinstance(command, str) else "exec " + shlex.join(command)
+        return ["bash", "-c", f"cd {shlex.quote(self.data_dir)} && {line}"]
+
+
+class System:
+    """The docstring of your class is the summary that `list` shows.
+
+    port: what clients connect to.  needs: packages, wheels, files and the user of a node.
+    elections: whether another leader must appear where one is cut off; None: if there is a `status`.
+    complaints: a regular expression; a line of a server's output that it matches is a violation.
+    """
+
+    port: ClassVar[int] = 0
+    needs: ClassVar[Needs] = Needs()
+    elections: ClassVar[bool | None] = None
+    complaints: ClassVar[str] = ""
+
+    async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
+        """The command of the node's server, or name -> command of several; first starts and restarts alike.
+
+        Write configuration files here.  If any of several processes ends, the others are killed: the server is dead.
+        """
+        raise NotImplementedError
+
+    async def status(self, node: OwnNode) -> NodeStatus | None:
+        """What the node says of itself now; None if it says nothing.  Called a few times a second."""
+        return None
+
+    async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
+        """None once clients may come; else what is missing, in words."""
+        return None
+
+    async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
+        """None once every live node has all that was committed when this was called; else why not, in words."""
+        return None
+
+    def complaints_in(self, folder: Path) -> Sequence[Complaint]:
+        """More of what the nodes' own logs say went wrong; `folder` has one folder per node."""
+        return ()

@@ -1,0 +1,149 @@
+"""etcd's operations against an etcd of one process that lives in memory: what each reads, writes and compares."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from system_under_test.etcd.gateway import BadAnswer, from_gateway, to_gateway
+from system_under_test.etcd.operations import OPERATIONS, TRIES, Beaten, Conversation
+from system_under_test.functions import FUNCTIONS
+
+
+class MemoryEtcd:
+    """Speaks as `Gateway` does.  race: called before each transaction, as a faster client would be."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[str, int]] = {}
+        self.revision = 1
+        self.race = lambda: None
+        self.sent = False
+
+    def put(self, key: str, value: str) -> None:
+        self.revision += 1
+        self.held[key] = (value, self.revision)
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/range"):
+            return {"header": {}, **self._range(body)}
+        if path.endswith("/put"):
+            self.put(body["key"], body["value"])
+            return {"header": {}}
+        if body.get("compare"):
+            self.race()
+        if not all(self._holds(c) for c in body.get("compare", [])):
+            return {"header": {}}
+        responses = []
+        for request in body["success"]:
+            if "request_put" in request:
+                self.put(request["request_put"]["key"], request["request_put"]["value"])
+            else:
+                responses.append({"response_range": self._range(request["request_range"])})
+        return {"header": {}, "succeeded": True, "responses": responses}
+
+    def _range(self, body: dict[str, Any]) -> dict[str, Any]:
+        first, end = from_gateway(body["key"]), from_gateway(body.get("range_end", ""))
+        found = {k: v for k, v in self.held.items() if (first <= from_gateway(k) < end if end else k == body["key"])}
+        kvs = [{"value": value, "mod_revision": str(revision)} for value, revision in found.values()]
+        return {"kvs": kvs} if kvs else {}
+
+    def _holds(self, compare: dict[str, Any]) -> bool:
+        value, revision = self.held.get(compare["key"], ("", 0))
+        if compare["target"] == "VALUE":
+            return value == compare["value"]
+        return revision == int(compare.get("mod_revision", compare.get("create_revision", 0)))
+
+
+@pytest.fixture
+def etcd() -> MemoryEtcd:
+    return MemoryEtcd()
+
+
+def talk(etcd: MemoryEtcd) -> Conversation:
+    return Conversation(etcd)  # type: ignore[arg-type]
+
+
+async def ask(etcd: MemoryEtcd, f: str, *given: Any) -> Any:
+    return await OPERATIONS[f](talk(etcd), *given)
+
+
+async def test_every_operation_is_a_function_that_a_workload_may_name(etcd: MemoryEtcd) -> None:
+    assert set(OPERATIONS) <= set(FUNCTIONS)
+    assert await ask(etcd, "create", "k") is None
+
+
+async def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
+    for element in (5, 12, 3):
+        await ask(etcd, "add", "s1", element)
+    await ask(etcd, "add", "s10", 99)  # another set whose name begins alike
+    assert sorted(await ask(etcd, "members", "s1")) == [3, 5, 12]
+    assert await ask(etcd, "total", "c") == 0
+    await ask(etcd, "increment", "c", 4)
+    await ask(etcd, "increment", "c", -1)
+    assert await ask(etcd, "total", "c") == 3
+    assert await ask(etcd, "entries", "l") == []
+    assert [await ask(etcd, "append", "l", v) for v in (7, 8)] == [0, 1]
+    assert await ask(etcd, "entries", "l") == [7, 8]
+
+
+async def test_transactions_read_what_they_wrote_and_all_keys_at_one_moment(etcd: MemoryEtcd) -> None:
+    steps = [["r", "x", None], ["append", "x", 1], ["append", "y", 2], ["append", "x", 3], ["r", "x", None]]
+    expected = [["r", "x", None], ["append", "x", 1], ["append", "y", 2], ["append", "x", 3], ["r", "x", [1, 3]]]
+    assert await ask(etcd, "transact_lists", steps) == expected
+    assert await ask(etcd, "transact_lists", [["r", "y", None]]) == [["r", "y", [2]]]
+    await ask(etcd, "transact_registers", [["w", "a", 1], ["w", "b", 2]])
+    assert await ask(
+        etcd, "transact_registers", [["r", "b", None], ["w", "b", 3], ["r", "b", None], ["r", "a", None]]
+    ) == [
+        ["r", "b", 2],
+        ["w", "b", 3],
+        ["r", "b", 3],
+        ["r", "a", 1],
+    ]
+
+
+async def test_a_faster_client_makes_it_begin_anew_and_nothing_is_lost(etcd: MemoryEtcd) -> None:
+    await ask(etcd, "append", "l", 1)
+    faster = [lambda: etcd.put(*_list("l", [1, 2]))]
+    etcd.race = lambda: faster.pop()() if faster else None
+    assert await ask(etcd, "append", "l", 3) == 2
+    assert await ask(etcd, "entries", "l") == [1, 2, 3]
+
+
+async def test_an_operation_that_is_always_beaten_did_not_happen(etcd: MemoryEtcd) -> None:
+    beaten = []
+
+    def race() -> None:
+        beaten.append(1)
+        etcd.put(*_list("l", beaten))
+
+    etcd.race = race
+    conversation = talk(etcd)
+    with pytest.raises(Beaten):
+        await OPERATIONS["append"](conversation, "l", 100)
+    assert len(beaten) == TRIES
+    assert not conversation.changing
+    etcd.race = lambda: None
+    assert 100 not in await ask(etcd, "entries", "l")
+
+
+async def test_what_only_reads_never_counts_as_a_change(etcd: MemoryEtcd) -> None:
+    for f, given in (("members", "s"), ("total", "c"), ("entries", "l"), ("transact_lists", [["r", "x", None]])):
+        conversation = talk(etcd)
+        await OPERATIONS[f](conversation, given)
+        assert not conversation.changing, f
+    conversation = talk(etcd)
+    await OPERATIONS["transact_lists"](conversation, [["append", "x", 1]])
+    assert conversation.changing
+
+
+async def test_a_value_that_is_not_ours_is_no_answer(etcd: MemoryEtcd) -> None:
+    etcd.put(_list("l", [])[0], "bm90IEpTT04=")
+    with pytest.raises(BadAnswer):
+        await ask(etcd, "entries", "l")
+
+
+def _list(key: str, values: list[int]) -> tuple[str, str]:
+    return to_gateway(key), to_gateway(json.dumps(values))

@@ -1,0 +1,143 @@
+"""A stock AdminClient (librdkafka) against three nodes on loopback: it must find nothing odd about them.
+
+First with a fake quorum behind the real server, then with three real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
+from fake_quorum import FakeNode, start_nodes
+from loopback_cluster import LoopbackCluster
+
+from system_under_test.client import Client, Placement, Request
+from system_under_test.kraft.client.client import connect
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[dict[int, FakeNode]]:
+    nodes = await start_nodes(3)
+    nodes[1].quorum.leader_id = nodes[2].quorum.leader_id = nodes[3].quorum.leader_id = 2
+    yield nodes
+    for node in nodes.values():
+        await node.stop()
+
+
+def admin(nodes: dict[int, FakeNode], bootstrap: int = 1) -> AdminClient:
+    host, port = nodes[1].quorum.brokers[bootstrap]
+    return admin_at(f"{host}:{port}")
+
+
+def admin_at(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address, "socket.timeout.ms": 5000})
+
+
+async def settle(futures: dict) -> dict:
+    """The results of an AdminClient's futures, without blocking the nodes that live on this very loop."""
+    return {key: await asyncio.to_thread(future.result, 10) for key, future in futures.items()}
+
+
+async def until_ok(client: Client, request: Request) -> None:
+    while True:
+        outcome = await client.invoke(request, 2)
+        if outcome.error is None:
+            return
+        await asyncio.sleep(0.1)
+
+
+def retention(value: str) -> ConfigResource:
+    entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+    return ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=[entry])
+
+
+async def test_creates_a_topic_alters_its_config_and_describes_it(nodes: dict[int, FakeNode]) -> None:
+    client = admin(nodes)
+    await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 2, 3)]))
+    orders = ConfigResource(ResourceType.TOPIC, "orders")
+
+    before = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+    assert before["retention.ms"].value == "604800000"
+    assert ConfigSource(before["retention.ms"].source) is ConfigSource.DEFAULT_CONFIG
+
+    await settle(await asyncio.to_thread(client.incremental_alter_configs, [retention("4711")]))
+    after = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+    assert after["retention.ms"].value == "4711"
+    assert ConfigSource(after["retention.ms"].source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+async def test_whichever_node_it_asks_the_controller_answers(nodes: dict[int, FakeNode]) -> None:
+    for bootstrap in (1, 2, 3):
+        client = admin(nodes, bootstrap)
+        name = f"topic-{bootstrap}"
+        await settle(await asyncio.to_thread(client.create_topics, [NewTopic(name, 1, 3)]))
+        await settle(await asyncio.to_thread(client.describe_configs, [ConfigResource(ResourceType.TOPIC, name)]))
+    assert nodes[1].quorum.queued == nodes[3].quorum.queued == 0
+    assert nodes[2].quorum.queued == 3
+
+
+async def test_lists_brokers_controller_and_partitions(nodes: dict[int, FakeNode]) -> None:
+    client = admin(nodes)
+    await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 2, 3)]))
+    listed = await asyncio.to_thread(client.list_topics, timeout=10)
+    assert sorted(listed.brokers) == [1, 2, 3]
+    assert listed.controller_id == 2
+    partitions = listed.topics["orders"].partitions
+    assert {len(partition.replicas) for partition in partitions.values()} == {3}
+    assert len({partition.leader for partition in partitions.values()}) == 2, "leaders are spread"
+
+    cluster = await asyncio.to_thread((await asyncio.to_thread(client.describe_cluster)).result, 10)
+    assert cluster.controller.id == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (NewTopic("no spaces", 1, 3), KafkaError.TOPIC_EXCEPTION),
+        (NewTopic("orders", 1, 4), KafkaError.INVALID_REPLICATION_FACTOR),
+        (NewTopic("orders", 1, 3, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
+    ],
+)
+async def test_is_told_what_is_wrong(nodes: dict[int, FakeNode], topic: NewTopic, error: int) -> None:
+    client = admin(nodes)
+    with pytest.raises(KafkaException) as refused:
+        await settle(await asyncio.to_thread(client.create_topics, [topic]))
+    assert refused.value.args[0].code() == error
+
+
+async def test_real_nodes_serve_it_too_and_our_client_sees_what_it_wrote(tmp_path: Path) -> None:
+    cluster = LoopbackCluster(tmp_path, 3)
+    await cluster.start()
+    ours = connect(Placement(0, "c1", follows=True, reads_only=False), cluster.addresses, {})
+    try:
+        async with asyncio.timeout(60):
+            await until_ok(ours, Request("create", "orders"))
+            for address in cluster.addresses.values():  # whichever node it is sent to
+                client = admin_at(address)
+                name = "topic-" + address.rpartition(":")[2]
+                await settle(await asyncio.to_thread(client.create_topics, [NewTopic(name, 2, 3)]))
+                value = address.rpartition(":")[2]
+                await settle(await asyncio.to_thread(client.incremental_alter_configs, [retention(value)]))
+                orders = ConfigResource(ResourceType.TOPIC, "orders")
+                described = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+                assert described["retention.ms"].value == value
+                assert (await ours.invoke(Request("read", "orders"), 2)).value == int(value)
+            assert (await ours.invoke(Request("write", "orders", 4711), 2)).error is None
+            described = (await settle(await asyncio.to_thread(client.describe_configs, [orders])))[orders]
+            assert described["retention.ms"].value == "4711"
+            listed = await asyncio.to_thread(client.list_topics, timeout=10)
+            assert len(listed.topics) == 4
+    finally:
+        await ours.close()
+        await cluster.stop()

@@ -1,0 +1,419 @@
+"""The independent reader: what it must see in files, which damage it tolerates, and what it shares with nobody."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import struct
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from crc32c import crc32c
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkers.base.columns import COPIES, LOG, TRACE
+from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
+from system_under_test.kraft.collected import files, log_files, trace_files
+from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, NoOpRecord, encode
+from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.log.prefix_hash import extend
+from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
+from system_under_test.kraft.raft.messages import LeaderChange, QuorumState, ReplicaKey
+from system_under_test.subject import Collected
+
+SEGMENT = "00000000000000000000.log"
+
+
+def config(topic: str, value: int | None, name: str = "retention.ms", kind: int = TOPIC_RESOURCE) -> bytes:
+    return encode(ConfigRecord(kind, topic, name, None if value is None else str(value)))
+
+
+def written(folder: Path, *batches: bytes, segment: str = SEGMENT) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / segment).write_bytes(b"".join(batches))
+    return folder
+
+
+def a_log() -> list[bytes]:
+    """Offsets 0, 1-3, 4 in epoch 2; 5 in epoch 3."""
+    return [
+        codec.encode_leader_change(0, 2, LeaderChange(1, (1, 2, 3), (1, 2)), 1000),
+        codec.encode_values(1, 2, [config("k0", 7), encode(NoOpRecord()), config("k1", -1)], 1001),
+        codec.encode_values(4, 2, [config("k0", None)], 1002),
+        codec.encode_leader_change(5, 3, LeaderChange(2, (1, 2, 3), (2, 3)), 1003),
+    ]
+
+
+def test_what_a_log_says(tmp_path: Path) -> None:
+    log = files.read_log(written(tmp_path, *a_log()))
+    assert (log.error, log.torn_bytes, log.log_end) == (None, 0, 6)
+    assert log.offset.tolist() == [0, 1, 2, 3, 4, 5]
+    assert log.epoch.tolist() == [2, 2, 2, 2, 2, 3]
+    assert log.batch_offset.tolist() == [0, 1, 1, 1, 4, 5]
+    assert log.key.to_pylist() == [None, "k0", None, "k1", "k0", None]
+    assert log.value.to_pylist() == [None, 7, None, -1, None, None]
+    assert len(set(log.checksum.tolist())) == 6
+
+
+def test_other_configs_and_other_resources_are_not_the_register(tmp_path: Path) -> None:
+    values = [config("k0", 7, "retention.bytes"), config("k0", 7, kind=4)]
+    assert files.read_log(written(tmp_path, codec.encode_values(0, 1, values, 1))).key.to_pylist() == [None, None]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.text(max_size=9), st.integers(0, 2**62)), max_size=8)
+)
+def test_it_agrees_with_the_nodes_own_codec(tmp_path: Path, drawn: list[tuple[int, int, str, int]]) -> None:
+    """(rise of the epoch, records, topic, value) of every batch; the prefix hash is the node's own."""
+    batches, expected, base, epoch, prefix = [], [], 0, 0, 0
+    for rise, count, topic, value in drawn:
+        epoch += rise
+        raw = codec.encode_values(base, epoch, [config(topic, value + i) for i in range(count)], 1000 + base)
+        prefix = extend(prefix, base, epoch, codec.read_header(raw).crc)
+        expected += [(base + i, epoch, base, prefix, topic, value + i) for i in range(count)]
+        batches.append(raw)
+        base += count
+    log = files.read_log(written(tmp_path, *batches))
+    numbers = (log.offset, log.epoch, log.batch_offset, log.batch_hash)
+    columns = (*(column.tolist() for column in numbers), log.key.to_pylist(), log.value.to_pylist())
+    assert log.error is None
+    assert list(zip(*columns, strict=True)) == expected
+
+
+def test_every_torn_length_of_the_last_batch_is_a_torn_tail(tmp_path: Path) -> None:
+    whole = a_log()
+    data = b"".join(whole)
+    end = len(data) - len(whole[-1])
+    for size in range(end + 1, len(data)):
+        log = files.read_log(written(tmp_path, data[:size]))
+        assert (log.error, log.log_end, log.torn_bytes) == (None, 5, size - end)
+
+
+def test_a_flipped_bit_is_an_error_unless_it_ends_the_log(tmp_path: Path) -> None:
+    batches = a_log()
+    batches[1] = batches[1][:70] + bytes([batches[1][70] ^ 4]) + batches[1][71:]
+    log = files.read_log(written(tmp_path / "middle", *batches))
+    assert log.error is not None and "CRC" in log.error and f"byte {len(batches[0])}" in log.error
+    assert log.offset.tolist() == [0]
+    log = files.read_log(written(tmp_path / "end", *batches[:2]))
+    assert (log.error, log.torn_bytes) == (None, len(batches[1]))
+
+
+def test_one_wrong_length_in_the_middle_is_corruption_and_no_torn_tail(tmp_path: Path) -> None:
+    """A batch whose length leads beyond the file, or to a place without a batch, hides whole batches behind it."""
+    batches = a_log()
+    for high, low in ((0x7F, 0), (0, 1), (0xFF, 0)):
+        damaged = batches[1][:8] + bytes([high]) + batches[1][9:11] + bytes([batches[1][11] + low]) + batches[1][12:]
+        log = files.read_log(written(tmp_path, batches[0], damaged, *batches[2:]))
+        assert log.error is not None and f"{SEGMENT}, byte {len(batches[0])}" in log.error, (high, low)
+        assert (log.torn_bytes, log.log_end) == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes_are_neither_a_torn_tail_nor_an_empty_log(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    noise = random.randbytes(random.choice([9, 60, 61, 200, 5000]))
+    for before in ([], a_log()):
+        log = files.read_log(written(tmp_path, *before, noise))
+        assert log.error is not None and f"{SEGMENT}, byte {sum(map(len, before))}" in log.error
+        assert log.torn_bytes == 0
+
+
+def test_zeros_in_place_of_what_was_not_written_are_a_torn_tail(tmp_path: Path) -> None:
+    whole = a_log()
+    for kept in (0, 4, 13, 30, len(whole[-1]) - 20):
+        tail = whole[-1][:kept] + bytes(len(whole[-1]) - kept)
+        log = files.read_log(written(tmp_path, *whole[:-1], tail))
+        assert (log.error, log.log_end, log.torn_bytes) == (None, 5, len(tail)), kept
+
+
+def test_a_log_that_is_missing_is_not_an_empty_log(tmp_path: Path) -> None:
+    assert "is missing" in str(files.read_log(tmp_path / "none").error)
+    (tmp_path / "empty").mkdir()
+    for error in (files.read_log(tmp_path / "empty").error, log_files.scan_headers(tmp_path / "empty").error):
+        assert "holds no segment" in str(error)
+    assert files.read_log(written(tmp_path / "fresh", b"")).error is None
+
+
+def test_a_torn_tail_before_the_last_segment_is_an_error(tmp_path: Path) -> None:
+    whole = a_log()
+    written(tmp_path, *whole[:2], whole[2][:-1])
+    log = files.read_log(written(tmp_path, whole[3], segment="00000000000000000004.log"))
+    assert log.error is not None and SEGMENT in log.error
+
+
+def test_segments_are_one_log(tmp_path: Path) -> None:
+    whole = a_log()
+    written(tmp_path, *whole[:2])
+    log = files.read_log(written(tmp_path, *whole[2:], segment="00000000000000000004.log"))
+    assert log.error is None
+    one = files.read_log(written(tmp_path / "one", *whole))
+    assert log.batch_hash.tolist() == one.batch_hash.tolist() and log.key == one.key
+
+
+def test_a_segment_that_does_not_join_is_an_error(tmp_path: Path) -> None:
+    whole = a_log()
+    written(tmp_path, *whole[:2])
+    log = files.read_log(written(tmp_path, *whole[3:], segment="00000000000000000005.log"))
+    assert log.error is not None and "ends at offset 4" in log.error
+
+
+def test_the_crc_covers_neither_offset_nor_epoch_but_the_prefix_hash_does(tmp_path: Path) -> None:
+    raw = a_log()[0]
+    moved = struct.pack(">i", 9).join((raw[:12], raw[16:]))
+    assert crc32c(moved[21:]) == crc32c(raw[21:])
+    one, other = (files.read_log(written(tmp_path / name, data)) for name, data in (("a", raw), ("b", moved)))
+    assert one.checksum[0] == other.checksum[0] and one.batch_hash[0] != other.batch_hash[0]
+
+
+def test_garbage_never_raises(tmp_path: Path) -> None:
+    whole = b"".join(a_log())
+    for seed in range(300):
+        random = Random(seed)
+        data = bytearray(whole)
+        for _ in range(random.randrange(1, 6)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        log = files.read_log(written(tmp_path, bytes(data)))
+        assert len(log.offset) == len(log.key) == len(log.batch_hash)
+
+
+@pytest.mark.parametrize(("voted", "name"), [(None, None), (ReplicaKey(3), "n3")])
+def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None) -> None:
+    path = tmp_path / "quorum-state"
+    assert files.read_quorum_state(path) == files.QuorumStateSaid(-1, None)
+    path.write_bytes(encode_quorum_state(QuorumState(4, None, voted), "cluster", [1, 2, 3]))
+    assert files.read_quorum_state(path) == files.QuorumStateSaid(4, name)
+
+
+def trace_line(seq: int, event: str = "flush", **more: object) -> bytes:
+    return json.dumps({"seq": seq, "inc": 0, "t": 5_000 + seq, "event": event, "epoch": 1, **more}).encode() + b"\n"
+
+
+def test_a_trace_and_its_torn_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "n2.jsonl"
+    path.write_bytes(trace_line(0, "vote", peer="n1") + trace_line(1, offset=3, hash=-(2**63)) + b'{"seq": 2, "in')
+    table = trace_files.read_trace(path, 5_000)
+    assert table.schema == TRACE
+    assert table.column("seq").to_pylist() == [0, 1] and table.column("time_ns").to_pylist() == [0, 1]
+    assert table.column("hash").to_pylist() == [None, -(2**63)] and set(table.column("node").to_pylist()) == {"n2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"seq": 1, "in\n', "line 2: not JSON"),
+        (b"[]\n", "line 2: not a row"),
+        (trace_line(1, "flashed"), "line 2: an unknown event 'flashed'"),
+        (trace_line(0), "line 2: seq 0 after 0"),
+        (trace_line(2), "line 2: seq 2 after 0"),
+        (trace_line(1, offset="three"), "a value of the wrong type"),
+        (trace_line(1, epoch=None), "a value of the wrong type"),
+        (b"\n", "line 2: not JSON"),
+    ],
+)
+def test_a_broken_line_in_the_middle_of_a_trace(tmp_path: Path, line: bytes, why: str) -> None:
+    path = tmp_path / "n2.jsonl"
+    path.write_bytes(trace_line(0) + line + trace_line(2))
+    with pytest.raises(trace_files.UnreadableFile, match=why):
+        trace_files.read_trace(path, 0)
+
+
+@pytest.mark.parametrize("block_size_bytes", [1, 70, 100, 1000])
+def test_a_trace_is_the_same_in_blocks_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size_bytes: int
+) -> None:
+    path = tmp_path / "n2.jsonl"
+    lines = [trace_line(seq, "high-watermark", offset=seq, hash=seq * 7, more="ignored") for seq in range(20)]
+    lines[7] = trace_line(7, "role", role="leader", peer="n2", detail="zwölf")
+    path.write_bytes(b"".join(lines) + b'{"seq": 20')
+    whole = trace_files.read_trace(path, 0)
+    monkeypatch.setattr(trace_files, "BLOCK_SIZE_BYTES", block_size_bytes)
+    (tmp_path / "out").mkdir()
+    ends, seqs = trace_files.write_trace(path, tmp_path / "out" / "n2.parquet", 0)
+    assert pq.read_table(tmp_path / "out" / "n2.parquet").to_pylist() == whole.to_pylist()
+    assert whole["detail"].to_pylist()[7] == "zwölf" and seqs.tolist() == list(range(20))
+    assert ends.tolist() == [sum(map(len, lines[: i + 1])) for i in range(20)]
+    lines[13] = trace_line(12)
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(trace_files.UnreadableFile, match="line 14: seq 12 after 12"):
+        trace_files.write_trace(path, tmp_path / "out" / "n2.parquet", 0)
+    assert not (tmp_path / "out" / "n2.parquet").exists()
+    assert trace_files.rows_before_damage(path)[1].tolist() == [*range(13), 12, *range(14, 20)]
+
+
+def test_a_trace_without_a_row_is_missing_input(tmp_path: Path) -> None:
+    for content in (b"", b'{"seq": 0'):
+        (tmp_path / "n2.jsonl").write_bytes(content)
+        with pytest.raises(trace_files.UnreadableFile, match=r"n2\.jsonl: holds no row"):
+            trace_files.write_trace(tmp_path / "n2.jsonl", tmp_path / "n2.parquet", 0)
+
+
+def test_the_tables_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    lines = [trace_line(seq) for seq in range(3)]
+    (tmp_path / "trace" / "n1.jsonl").write_bytes(b"".join(lines))
+    (tmp_path / "trace" / "n2.jsonl").write_bytes(trace_line(0) + b"garbage\n" + trace_line(2))
+    copies = []
+    for number, batches in enumerate((a_log()[:2], a_log())):
+        for node in ("n1", "n2"):
+            folder = tmp_path / "nodes" / node / "copies" / str(number)
+            written(folder / files.LOG_FOLDER, *batches)
+            state = encode_quorum_state(QuorumState(3, 2, ReplicaKey(2)), "cluster", [1, 2])
+            (folder / files.LOG_FOLDER / "quorum-state").write_bytes(state)
+            when = "final" if number else "before heal 1"
+            seen = len(lines[0]) * (1 + number) + 3  # a torn row is none
+            copies.append(Collected(number, when, node, "running", folder, seen if node == "n1" else -1))
+    files.write_tables(tmp_path, copies, 5_000)
+    log = pq.read_table(tmp_path / "tables" / "log" / "n1.parquet")
+    assert log.schema == LOG and log.column("copy").to_pylist() == [0] * 4 + [1] * 6
+    assert pq.read_metadata(tmp_path / "tables" / "log" / "n1.parquet").num_row_groups == 2
+    said = pq.read_table(tmp_path / "tables" / "copies.parquet")
+    assert said.schema == COPIES
+    assert said.select(["copy", "node", "log_end", "quorum_epoch", "voted_for", "trace_seq"]).to_pylist() == [
+        {"copy": c, "node": n, "log_end": end, "quorum_epoch": 3, "voted_for": "n2", "trace_seq": seq}
+        for c, n, end, seq in ((0, "n1", 4, 0), (0, "n2", 4, -1), (1, "n1", 6, 1), (1, "n2", 6, -1))
+    ]
+    assert not (tmp_path / "tables" / "trace" / "n2.parquet").exists()
+    assert "line 2" in (tmp_path / "tables" / "trace" / "n2.error").read_text()
+
+
+def test_a_copy_that_is_missing_is_said_to_be_and_is_no_empty_log(tmp_path: Path) -> None:
+    files.write_tables(tmp_path, [Collected(0, "final", "n1", "dead", tmp_path / "nothing")], 0)
+    row = pq.read_table(tmp_path / "tables" / "copies.parquet").to_pylist()[0]
+    assert (row["log_end"], row["quorum_epoch"]) == (0, -1)
+    assert row["error"] == f"the folder nothing/{files.LOG_FOLDER} is missing"
+    assert pq.read_table(tmp_path / "tables" / "log" / "n1.parquet").num_rows == 0
+
+
+OWN = {
+    files: {"kraft.collected.log_files", "kraft.collected.trace_files", "subject"},
+    log_files: set[str](),
+    trace_files: set[str](),
+    record_batch: set[str](),
+    config_records: set[str](),
+    prefix_hash: set[str](),
+}
+"""What the modules of the reader import from where the subject's code lies."""
+
+
+@pytest.mark.parametrize("module", OWN)
+def test_it_shares_nothing_with_the_subjects_own_code(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    imported = {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m for m in imported if m.startswith("system_under_test")} == {f"system_under_test.{m}" for m in OWN[module]}
+    assert not any(m.startswith("crc32c") for m in imported)
+
+
+def by_the_book(data: bytes) -> tuple[list[tuple[int, int, int, int]], int, bool]:
+    """A slow reading of one segment with other tools: (base offset, epoch, CRC, prefix hash) of each whole batch, the
+    bytes they take, and whether what follows is corruption rather than an interrupted append."""
+
+    def whole(at: int) -> int | None:
+        """Where the batch at a byte ends, if it is whole."""
+        if len(data) - at < 61:
+            return None
+        end = at + 12 + struct.unpack_from(">i", data, at + 8)[0]
+        if end < at + 61 or end > len(data) or data[at + 16] != 2:
+            return None
+        return end if crc32c(data[at + 21 : end]) == struct.unpack_from(">I", data, at + 17)[0] else None
+
+    found, at, reached, prefix = [], 0, 0, 0
+    while (end := whole(at)) is not None:
+        base, _, epoch, _, crc, attributes, last = struct.unpack_from(">qiibIhi", data, at)
+        if base < reached or last < 0 or struct.unpack_from(">i", data, at + 57)[0] != last + 1 or attributes & 7:
+            return found, at, True
+        prefix = extend(prefix, base, epoch, crc)
+        found.append((base, epoch, crc, prefix))
+        at, reached = end, base + last + 1
+    if at == len(data) or any(whole(later) is not None for later in range(at + 1, len(data))):
+        return found, at, at < len(data)
+    length = struct.unpack_from(">i", data, at + 8)[0] if len(data) - at >= 12 else 49
+    ends_before = len(data) - at >= 61 and length >= 49 and at + 12 + length < len(data)
+    written = data[at:].rstrip(b"\0")
+    is_header = struct.pack(">q", reached).startswith(written[:8])
+    is_header &= len(written) < 12 or length >= 49
+    is_header &= len(written) < 17 or written[16] == 2
+    return found, at, ends_before or not is_header
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=9), st.data())
+def test_headers_of_a_damaged_log_are_read_as_by_the_book(
+    tmp_path: Path, drawn: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Bytes flipped in batches with their CRC set right again or not, batches twice or cut short."""
+    batches, base, epoch = [], 0, 0
+    for rise, count in drawn:
+        epoch += rise
+        batches.append(bytearray(codec.encode_values(base, epoch, [config("k", i) for i in range(count)], 1000)))
+        base += count
+    for batch in batches:
+        if data.draw(st.integers(0, 3)) == 0:
+            batch[data.draw(st.integers(0, len(batch) - 1))] ^= data.draw(st.integers(1, 255))
+            if data.draw(st.booleans()):
+                batch[17:21] = struct.pack(">I", crc32c(batch[21:]))
+    if batches and data.draw(st.booleans()):
+        batches.append(data.draw(st.sampled_from(batches)))
+    raw = b"".join(batches)
+    raw = raw[: len(raw) - data.draw(st.sampled_from([0, 0, 1, 50, 70]))]
+    headers = log_files.scan_headers(written(tmp_path, raw))
+    found, size, resumes = by_the_book(raw)
+    columns = (headers.offset, headers.epoch, headers.crc, headers.hash)
+    assert list(zip(*(c.tolist() for c in columns), strict=True)) == found
+    assert (headers.error is not None) == resumes
+    assert headers.torn_bytes == (0 if resumes else len(raw) - size)
+    log = files.read_log(tmp_path)
+    if log.error == headers.error:
+        ends = np.flatnonzero(np.diff(log.batch_offset, append=-1))
+        assert log.batch_hash[ends].tolist() == headers.hash.tolist() and log.log_end == headers.log_end
+    else:
+        assert "decoded" in str(log.error)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200))
+def test_the_crc_is_that_of_the_library(data: bytes) -> None:
+    assert record_batch.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1)), max_size=5),
+)
+def test_the_prefix_hash_is_that_of_the_library(before: int, drawn: list[tuple[int, int, int]]) -> None:
+    base, epoch, crc = (np.array([d[i] for d in drawn], kind) for i, kind in enumerate((np.int64, np.int32, np.int64)))
+    value, expected = before, []
+    for row in drawn:
+        digest = hashlib.blake2b(struct.pack(">qqiI", value, *row), digest_size=8).digest()
+        value = int.from_bytes(digest, "big", signed=True)
+        expected.append(value)
+    assert prefix_hash.chain(before, base, epoch, crc).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("-7", -7), (str(2**63 - 1), 2**63 - 1), (str(2**63), None), ("", None), ("1x", None)]
+)
+def test_numbers_that_are_read_and_those_that_are_not(tmp_path: Path, text: str, value: int | None) -> None:
+    record = encode(ConfigRecord(TOPIC_RESOURCE, "k", "retention.ms", text))
+    log = files.read_log(written(tmp_path, codec.encode_values(0, 1, [record], 1)))
+    assert log.value.to_pylist() == ([] if value is None else [value])
+    assert (log.error is None) == (value is not None)
+
+
+def test_a_name_that_is_no_text_is_an_error_and_what_stands_before_it_is_told(tmp_path: Path) -> None:
+    good = codec.encode_values(0, 1, [config("kä", 1)], 1)
+    bad = bytearray(codec.encode_values(1, 1, [config("kä", 2)], 1))
+    at = bad.index("ä".encode())
+    bad[at] = 0xFF
+    bad[17:21] = struct.pack(">I", crc32c(bad[21:]))
+    log = files.read_log(written(tmp_path, good, bytes(bad), codec.encode_values(2, 1, [config("k", 3)], 1)))
+    assert log.key.to_pylist() == ["kä"] and log.log_end == 1
+    assert log.error is not None and "UTF-8" in log.error and f"byte {len(good)}" in log.error

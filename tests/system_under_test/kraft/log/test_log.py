@@ -1,0 +1,405 @@
+"""The log against a list of batches, and against power losses at every moment."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from system_under_test.kraft.log import epoch_checkpoint, prefix_hash, recovery_point
+from system_under_test.kraft.log.batch import CorruptBatch, read_header
+from system_under_test.kraft.log.log import FOLDER, CorruptLog, DamagedLog, Log, LogRefused, open_log
+from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
+from system_under_test.kraft.node.disk import RealDisk
+from system_under_test.kraft.node.volatile_disk import PowerLoss, VolatileDisk
+from system_under_test.kraft.ports import Disk
+from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
+
+NOW_MS = 1_750_000_000_000
+SMALL_SEGMENT_BYTES = 400
+
+
+class Model:
+    """What a log should hold: a list of batches, and how many of them are durable."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.flushed = 0
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end_offset if self.batches else 0
+
+    @property
+    def epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else 0
+
+    def hash_at(self, offset: int) -> int | None:
+        value, end = prefix_hash.EMPTY, 0
+        for batch in self.batches:
+            if end >= offset:
+                break
+            header = read_header(batch.body)
+            value, end = prefix_hash.extend(value, batch.base_offset, batch.epoch, header.crc), batch.end_offset
+        return value if end == offset else None
+
+    def end_for(self, epoch: int) -> EpochEnd:
+        known = [b for b in self.batches if b.epoch <= epoch]
+        return EpochEnd(known[-1].epoch, known[-1].end_offset) if known else EpochEnd(0, 0)
+
+
+step = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 2), st.lists(st.binary(max_size=150), min_size=1, max_size=4)),
+    st.tuples(st.just("lead"), st.integers(1, 3)),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("truncate"), st.integers(0, 12)),
+    st.tuples(st.just("reopen")),
+)
+steps = st.lists(step, max_size=25)
+
+
+def body_of(log: Log, number: int) -> bytes:
+    *_, last = log.batches(0) if number < 0 else list(log.batches(0))[: number + 1]
+    assert isinstance(last.body, bytes)
+    return last.body
+
+
+def take(log: Log, model: Model, what: tuple, disk: Disk) -> Log:
+    """Do one step to the log and to its model."""
+    if what[0] in ("append", "lead"):
+        epoch = model.epoch + what[1]
+        body = tuple(what[2]) if what[0] == "append" else LeaderChange(1, (1, 2, 3), (1, 2))
+        size = len(what[2]) if what[0] == "append" else 1
+        log.append([Batch(model.end, epoch, size, body)], NOW_MS)
+        model.batches.append(Batch(model.end, epoch, size, body_of(log, -1)))
+    elif what[0] == "flush":
+        log.flush()
+        model.flushed = len(model.batches)
+    elif what[0] == "truncate":
+        offset = max(0, model.end - what[1])
+        log.truncate(offset)
+        model.batches = [b for b in model.batches if b.end_offset <= offset]
+        model.flushed = min(model.flushed, len(model.batches))
+    else:
+        log.close()
+        log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES, cache_max_bytes=200)
+        model.flushed = len(model.batches)
+    return log
+
+
+def assert_same(log: Log, model: Model) -> None:
+    assert list(log.batches(0)) == model.batches
+    assert (log.start_offset, log.end_offset, log.last_epoch) == (0, model.end, model.epoch)
+    asked_for = model.batches[model.flushed - 1].end_offset if model.flushed else 0
+    assert asked_for <= log.flushed_offset <= log.end_offset  # a roll flushes unasked
+    for offset in range(model.end + 2):
+        assert log.prefix_hash_at(offset) == model.hash_at(offset)
+    for epoch in range(model.epoch + 2):
+        assert log.end_offset_for_epoch(epoch) == model.end_for(epoch)
+    for offset in range(model.end + 1):
+        expected = [b for b in model.batches if b.end_offset > offset]
+        assert list(log.read(offset, 1 << 20)) == expected
+        assert list(log.read(offset, 0)) == expected[:1]
+        assert list(log.read(offset, 150)) == expected[: max(1, fitting(expected, 150))]
+
+
+def fitting(batches: list[Batch], size_bytes: int) -> int:
+    total = 0
+    for number, batch in enumerate(batches):
+        total += len(batch.body)
+        if total > size_bytes:
+            return number
+    return len(batches)
+
+
+@settings(deadline=None, max_examples=100)
+@given(steps)
+def test_it_holds_what_a_list_would(what: list[tuple]) -> None:
+    disk, model = VolatileDisk(), Model()
+    log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES, cache_max_bytes=200)
+    for one in what:
+        log = take(log, model, one, disk)
+    assert_same(log, model)
+    assert epoch_checkpoint.load(disk, FOLDER) in (log._epochs, None if not log._epochs else log._epochs)
+
+
+ROLLED = [("append", 1, [b"x" * 150] * 3), ("append", 0, [b"y" * 150] * 3), ("flush",), ("append", 0, [b"z"])]
+"""A segment that is rolled within an epoch: nothing but the roll itself makes the new one's name durable."""
+
+
+@settings(deadline=None, max_examples=25)
+@given(steps, st.randoms(use_true_random=False))
+@example(ROLLED, Random(0))
+def test_a_power_loss_at_any_moment_leaves_all_that_was_flushed(what: list[tuple], random: Random) -> None:
+    """Run the steps once to count the changes of the disk, then again to a power loss before each of them."""
+    changes = run_until(what, None)[3]
+    for moment in range(changes):
+        disk, before, model, _ = run_until(what, moment)
+        for kind in ("lose", "keep", "torn", "reorder"):
+            survivor = disk.crash(kind, random)
+            log = open_log(survivor, segment_max_bytes=SMALL_SEGMENT_BYTES)
+            found = list(log.batches(0))
+            # What the steps before it flushed is there, unless the step in mid-air was to remove it ...
+            assert len(found) >= min(before.flushed, model.flushed)
+            # ... and whatever else is found is what that step would have left, or a part of it.
+            longest = max((before.batches, model.batches), key=len)
+            assert places(found) == places(longest)[: len(found)]
+            assert found[: len(before.batches)] == before.batches[: len(found)]
+            assert log.flushed_offset == log.end_offset
+            again = open_log(survivor.crash("lose", random), segment_max_bytes=SMALL_SEGMENT_BYTES)
+            assert (again.end_offset, again.prefix_hash) == (log.end_offset, log.prefix_hash)
+            assert again.recovery.torn_bytes == 0
+
+
+def places(batches: list[Batch]) -> list[tuple[int, int, int]]:
+    return [(b.base_offset, b.epoch, b.count) for b in batches]
+
+
+def run_until(what: list[tuple], moment: int | None) -> tuple[VolatileDisk, Model, Model, int]:
+    """(disk, model before the step in mid-air, model after it, changes made) with the power lost at that change."""
+    counter = count()
+
+    def before_change() -> None:
+        if next(counter) == moment:
+            raise PowerLoss
+
+    disk, before, after = VolatileDisk(before_change), Model(), Model()
+    try:
+        log = open_log(disk, segment_max_bytes=SMALL_SEGMENT_BYTES)
+        for one in what:
+            before.batches, before.flushed = list(after.batches), after.flushed
+            foresee(after, one)
+            log = take(log, copy_of(before), one, disk)
+            after.batches = list(log.batches(0))
+    except PowerLoss:
+        pass
+    return disk, before, after, next(counter)
+
+
+def copy_of(model: Model) -> Model:
+    copied = Model()
+    copied.batches, copied.flushed = list(model.batches), model.flushed
+    return copied
+
+
+def foresee(model: Model, one: tuple) -> None:
+    """What the step will make of the model, bytes aside."""
+    if one[0] in ("append", "lead"):
+        size = len(one[2]) if one[0] == "append" else 1
+        model.batches.append(Batch(model.end, model.epoch + one[1], size, b""))
+    elif one[0] == "truncate":
+        offset = max(0, model.end - one[1])
+        model.batches = [b for b in model.batches if b.end_offset <= offset]
+        model.flushed = min(model.flushed, len(model.batches))
+    else:
+        model.flushed = len(model.batches)
+
+
+def three_batches(disk: Disk) -> tuple[list[bytes], list[int]]:
+    """Raw batches of a small log, and the prefix hash behind each."""
+    log = open_log(disk)
+    hashes = [log.prefix_hash]
+    for epoch, values in ((1, (b"a", b"bc")), (1, (b"d" * 100,)), (2, (b"e", b"f", b"g"))):
+        log.append([Batch(log.end_offset, epoch, len(values), values)], NOW_MS)
+        hashes.append(log.prefix_hash)
+    log.flush()
+    raws = [bytes(b.body) for b in log.batches(0)]
+    log.close()
+    return raws, hashes
+
+
+def test_a_torn_tail_is_cut_at_every_byte(tmp_path: Path) -> None:
+    raws, hashes = three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    whole = path.read_bytes()
+    ends = [0, len(raws[0]), len(raws[0] + raws[1]), len(whole)]
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        (tmp_path / FOLDER / recovery_point.NAME).unlink()  # a power loss left the file of the time before the append
+        log = open_log(RealDisk(tmp_path))
+        kept = max(i for i, end in enumerate(ends) if end <= size)
+        assert [b.body for b in log.batches(0)] == raws[:kept]
+        assert log.prefix_hash == hashes[kept]
+        assert log.recovery.torn_bytes == size - ends[kept]
+        assert path.stat().st_size == ends[kept]
+        log.append([Batch(log.end_offset, 3, 1, (b"goes on",))], NOW_MS)
+        log.close()
+
+
+def test_garbage_behind_the_last_batch_is_cut(tmp_path: Path) -> None:
+    three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    whole = path.read_bytes()
+    for tail in (bytes(200), b"\xff" * 200, b"\x02" * 200):
+        path.write_bytes(whole + tail)
+        log = open_log(RealDisk(tmp_path))
+        assert (log.end_offset, log.recovery.torn_bytes) == (6, len(tail))
+        assert log.recovery.torn_because
+        log.close()
+
+
+def test_damage_before_the_last_segment_refuses_to_start(tmp_path: Path) -> None:
+    log = open_log(RealDisk(tmp_path), segment_max_bytes=SMALL_SEGMENT_BYTES)
+    for _ in range(20):
+        log.append([Batch(log.end_offset, 1, 1, (b"x" * 100,))], NOW_MS)
+    log.flush()
+    log.close()
+    paths = sorted((tmp_path / FOLDER).glob("*.log"))
+    assert len(paths) > 2
+    content = bytearray(paths[0].read_bytes())
+    content[-1] ^= 1
+    paths[0].write_bytes(content)
+    with pytest.raises(CorruptLog, match="CRC"):
+        open_log(RealDisk(tmp_path))
+    content[-1] ^= 1
+    paths[0].write_bytes(content)
+    paths[1].unlink()
+    with pytest.raises(CorruptLog, match="does not join"):
+        open_log(RealDisk(tmp_path))
+
+
+@pytest.mark.parametrize("with_recovery_point", [True, False])
+@pytest.mark.parametrize("at", [3, 40, 300])
+def test_one_flipped_bit_with_readable_batches_behind_it_refuses_to_start(
+    tmp_path: Path, at: int, with_recovery_point: bool
+) -> None:
+    """It counted as a torn tail: 95 fsynced batches behind it were cut away."""
+    log = open_log(RealDisk(tmp_path))
+    for _ in range(100):
+        log.append([Batch(log.end_offset, 1, 1, (b"x" * 100,))], NOW_MS)
+        log.flush()
+    log.close()
+    path = tmp_path / FOLDER / file_name(0)
+    content = bytearray(path.read_bytes())
+    content[at * 8 + 17] ^= 1
+    path.write_bytes(content)
+    if not with_recovery_point:
+        (tmp_path / FOLDER / recovery_point.NAME).unlink()
+    size_bytes = len(content) // 100
+    number = (at * 8 + 17) // size_bytes
+    with pytest.raises(CorruptLog, match=rf"{file_name(0)}, byte {number * size_bytes}, offset {number}: .* follows"):
+        open_log(RealDisk(tmp_path))
+    assert path.read_bytes() == content, "nothing was cut"
+
+
+def test_stale_batches_behind_the_end_are_no_torn_tail(tmp_path: Path) -> None:
+    three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(CorruptLog, match="a readable batch follows it at byte"):
+        open_log(RealDisk(tmp_path))
+
+
+def test_a_flipped_bit_in_the_last_batch_is_damage_where_it_was_fsynced(tmp_path: Path) -> None:
+    three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptLog, match=r"offset 3: CRC .*; everything below offset 6 was fsynced"):
+        open_log(RealDisk(tmp_path))
+
+
+def test_a_log_that_lost_its_fsynced_end_refuses_to_start(tmp_path: Path) -> None:
+    raws, _ = three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    path.write_bytes(b"".join(raws[:2]))
+    with pytest.raises(CorruptLog, match="ends at offset 3, but everything below offset 6 was fsynced"):
+        open_log(RealDisk(tmp_path))
+
+
+def test_a_batch_that_rots_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    raws, _ = three_batches(RealDisk(tmp_path))
+    path = tmp_path / FOLDER / file_name(0)
+    log = open_log(RealDisk(tmp_path))
+    for where in (3, 15, 20, len(raws[0]) - 1):  # base offset, epoch, CRC, records
+        content = bytearray(b"".join(raws))
+        content[where] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(DamagedLog, match=f"{file_name(0)}, byte 0, offset 0: "):
+            log.read(0, 1000)
+        assert [batch.body for batch in log.read(2, 1000)] == raws[1:]
+
+
+def test_batches_that_do_not_join_are_refused_and_nothing_is_written() -> None:
+    log = open_log(VolatileDisk())
+    log.append([Batch(0, 3, 1, (b"a",))], NOW_MS)
+    raw = body_of(log, -1)
+    damaged = raw[:-2] + b"zz"
+    for batches, error in (
+        ([Batch(2, 3, 1, (b"gap",))], LogRefused),
+        ([Batch(0, 3, 1, (b"again",))], LogRefused),
+        ([Batch(1, 2, 1, (b"falling epoch",))], LogRefused),
+        ([Batch(1, 3, 1, (b"fine",)), Batch(3, 3, 1, (b"gap",))], LogRefused),
+        ([Batch(0, 3, 1, damaged)], CorruptBatch),
+    ):
+        with pytest.raises(error):
+            log.append(batches, NOW_MS)
+        assert (log.end_offset, log._segments[-1].size_bytes) == (1, len(raw))
+
+
+def test_the_indexes_are_made_anew(tmp_path: Path) -> None:
+    log = open_log(RealDisk(tmp_path))
+    for _ in range(50):
+        log.append([Batch(log.end_offset, 1, 2, (b"x" * 200, b"y" * 200))], NOW_MS)
+    log.close()
+    index, times = (tmp_path / FOLDER / file_name(0, suffix) for suffix in (".index", ".timeindex"))
+    as_written = index.read_bytes(), times.read_bytes()
+    assert len(as_written[0]) // 8 == len(as_written[1]) // 12 == 5
+    index.unlink()
+    times.write_bytes(b"nonsense")
+    (tmp_path / FOLDER / epoch_checkpoint.NAME).write_text("0\n1\n7 7\n")
+    open_log(RealDisk(tmp_path)).close()
+    assert (index.read_bytes(), times.read_bytes()) == as_written
+    assert epoch_checkpoint.load(RealDisk(tmp_path), FOLDER) == [(1, 0)]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 20, 21, 49])
+def test_a_cut_leaves_the_indexes_of_a_log_that_was_never_longer(tmp_path: Path, kept: int) -> None:
+    for name, count_of in (("cut", 50), ("short", kept)):
+        (tmp_path / name).mkdir()
+        log = open_log(RealDisk(tmp_path / name))
+        for number in range(count_of):
+            log.append([Batch(log.end_offset, 1, 1, (b"x" * 700,))], NOW_MS + number % 7)
+        log.truncate(kept)
+        log.append([Batch(log.end_offset, 1, 1, (b"y" * 5000,)), Batch(log.end_offset + 1, 1, 1, (b"z",))], NOW_MS)
+        log.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        cut, short = (tmp_path / name / FOLDER / file_name(0, suffix) for name in ("cut", "short"))
+        assert cut.read_bytes() == short.read_bytes()
+
+
+def test_a_cut_reads_no_more_than_the_last_index_interval() -> None:
+    """One batch cut off a million blocked the loop for six seconds."""
+    log = open_log(VolatileDisk())
+    for _ in range(20):
+        log.append([Batch(log.end_offset + n, 1, 1, (b"x" * 100,)) for n in range(500)], NOW_MS)
+    read = []
+    file = log._segments[0]._log
+    read_at = file.read_at
+    file.read_at = lambda offset, size_bytes: read.append(size_bytes) or read_at(offset, size_bytes)  # type: ignore[method-assign]
+    log.truncate(9_999)
+    assert log.end_offset == 9_999
+    assert sum(read) < 3 * INDEX_INTERVAL_BYTES
+
+
+def test_an_old_segment_is_rolled() -> None:
+    log = open_log(VolatileDisk())
+    log.append([Batch(0, 1, 1, (b"a",))], NOW_MS)
+    log.append([Batch(1, 1, 1, (b"b",))], NOW_MS + 8 * 24 * 3600 * 1000)
+    assert [s.base_offset for s in log._segments] == [0, 1]
+
+
+def test_the_prefix_hash_is_the_documented_one() -> None:
+    """Pinned: a change of the formula would break every reader of traces and logs that exist."""
+    first = prefix_hash.extend(prefix_hash.EMPTY, 0, 1, 0xDEADBEEF)
+    by_the_words = hashlib.blake2b(bytes(8) + bytes(8) + b"\0\0\0\x01" + b"\xde\xad\xbe\xef", digest_size=8)
+    assert first == int.from_bytes(by_the_words.digest(), "big", signed=True)
+    assert first == 8068176980279933523
+    assert prefix_hash.extend(first, 1, 1, 7) == -8660655707311474905
+    assert prefix_hash.extend(first, 1, 2, 7) != -8660655707311474905

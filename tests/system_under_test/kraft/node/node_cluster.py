@@ -1,0 +1,126 @@
+"""Nodes in one process: real asyncio, an in-memory network, disks that lose what was not fsynced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+from uuid import NAMESPACE_DNS, UUID, uuid5
+
+from system_under_test.kraft.controller.records import ConfigRecord, TopicRecord, encode
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.node.clock import LoopClock
+from system_under_test.kraft.node.node import QuorumNode, World
+from system_under_test.kraft.node.planted_disk import with_bugs
+from system_under_test.kraft.node.trace import Trace
+from system_under_test.kraft.node.volatile_disk import VolatileDisk
+from system_under_test.kraft.raft.decisions import must_check_batches
+from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
+
+VOTERS = (1, 2, 3)
+QUICK = Timing(election_timeout_s=0.1, fetch_timeout_s=0.2, request_timeout_s=0.2, fetch_max_wait_s=0.05)
+
+
+class Network:
+    """Hands requests from node to node; `cut` holds the directed pairs that lose them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, QuorumNode] = {}
+        self.cut: set[tuple[int, int]] = set()
+
+    async def pass_on(self, sender: int, peer: int, request: RaftRequest) -> RaftResponse | None:
+        await asyncio.sleep(0.001)
+        node = self.nodes.get(peer)
+        if node is None or (sender, peer) in self.cut:
+            await asyncio.sleep(QUICK.request_timeout_s)
+            return None
+        connection = sender * 100 + isinstance(request, FetchRequest)
+        response = await node.on_raft_request(connection, request)
+        await asyncio.sleep(0.001)
+        return None if (peer, sender) in self.cut else response
+
+    def isolate(self, node_id: int) -> None:
+        self.cut = {pair for other in VOTERS for pair in ((node_id, other), (other, node_id))}
+
+
+class Port:
+    """One node's end of the network."""
+
+    def __init__(self, network: Network, me: int) -> None:
+        self._network = network
+        self._me = me
+
+    async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
+        return await self._network.pass_on(self._me, peer, request)
+
+    async def close(self) -> None: ...
+
+
+class SkewedClock(LoopClock):
+    """The loop's clock, with a wall clock that is set as the cluster says."""
+
+    def __init__(self, cluster: Cluster, voter: int) -> None:
+        super().__init__()
+        self._cluster, self._voter = cluster, voter
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._cluster.wall_offset_ms[self._voter]
+
+
+class Cluster:
+    def __init__(self, bugs: frozenset[str] = frozenset(), timing: Timing = QUICK, **log_options: Any) -> None:
+        self.network = Network()
+        self.bugs = bugs
+        self.timing = timing
+        self.log_options = log_options
+        self.disks = {voter: VolatileDisk() for voter in VOTERS}
+        self.traces: dict[int, list[dict[str, Any]]] = {voter: [] for voter in VOTERS}
+        self.incarnations = dict.fromkeys(VOTERS, 0)
+        self.wall_offset_ms = dict.fromkeys(VOTERS, 0)
+
+    def boot(self, voter: int) -> QuorumNode:
+        clock, rows = SkewedClock(self, voter), self.traces[voter]
+        disk = with_bugs(self.disks[voter], self.bugs)
+        incarnation = self.incarnations[voter]
+        self.incarnations[voter] += 1
+        log = open_log(disk, FOLDER, checks_batches=must_check_batches(self.bugs), **self.log_options)
+        world = World(
+            identity=Identity("cluster", ReplicaKey(voter), VOTERS, self.timing, self.bugs),
+            log=log,
+            state_file=QuorumStateFile(disk, FOLDER, "cluster", VOTERS),
+            clock=clock,
+            transport=Port(self.network, voter),
+            trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), incarnation),
+            random=Random(f"{voter}/{incarnation}"),
+            names={v: f"n{v}" for v in VOTERS},
+            brokers={v: (f"n{v}", 9092) for v in VOTERS},
+        )
+        node = self.network.nodes[voter] = QuorumNode(world)
+        node.start()
+        return node
+
+    async def leader(self, *, but: int = 0) -> QuorumNode:
+        for _ in range(400):
+            for node in self.network.nodes.values():
+                if node.is_active() and node.node_id != but:
+                    return node
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody came to lead within 4 s")
+
+    async def close(self) -> None:
+        for node in self.network.nodes.values():
+            await node.stop(0)
+
+
+def topic_id(name: str) -> UUID:
+    return uuid5(NAMESPACE_DNS, name)
+
+
+def create(name: str) -> Any:
+    return lambda image: ([encode(TopicRecord(name, topic_id(name)))], name)
+
+
+def set_retention(topic: str, value: int) -> Any:
+    return lambda image: ([encode(ConfigRecord(2, topic, "retention.ms", str(value)))], value)

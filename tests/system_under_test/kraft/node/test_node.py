@@ -1,0 +1,262 @@
+"""Nodes in one process: real asyncio, an in-memory network, disks that lose what was not fsynced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.records import ConfigRecord, encode
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
+from system_under_test.kraft.node.volatile_disk import VolatileDisk
+from system_under_test.kraft.raft.messages import (
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+    VoteRequest,
+)
+from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
+
+
+@pytest.fixture
+async def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    for voter in VOTERS:
+        made.boot(voter)
+    yield made
+    await made.close()
+
+
+async def test_what_is_written_is_read_and_every_node_applies_it(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await asyncio.gather(*(leader.write(set_retention("t", value)) for value in range(50)))
+    image = await leader.read()
+    assert image.configs("t") == {"retention.ms": "49"}
+    hashes = {image.state_hash}
+    for _ in range(100):
+        marks = {node.high_watermark for node in cluster.network.nodes.values()}
+        if len(marks) == 1:
+            break
+        await asyncio.sleep(0.01)
+    hashes |= {node.committed_image().state_hash for node in cluster.network.nodes.values()}
+    assert len(hashes) == 1
+    appends = [row for row in cluster.traces[leader.node_id] if row["event"] == "append"]
+    assert len(appends) < 20, "fifty writes at once share few appends"
+
+
+async def test_a_write_without_records_waits_for_what_was_pending(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    first = asyncio.ensure_future(leader.write(create("t")))
+    await asyncio.sleep(0)
+    seen: list[bool] = []
+
+    def look(image: Image) -> tuple[list[bytes], str]:
+        seen.append("t" in image.topics)
+        return [], "looked"
+
+    assert await leader.write(look) == "looked"
+    assert seen == [True], "it was decided on the speculative image"
+    assert first.done(), "and answered only once that was committed"
+    assert "t" in leader.committed_image().topics
+
+
+async def deposed_and_believing(bugs: frozenset[str]) -> tuple[Cluster, QuorumNode]:
+    """A leader that is cut off and does not know that its successor has overwritten what it holds for current."""
+    cluster = Cluster(bugs, replace(QUICK, check_quorum_factor=50.0))
+    for voter in VOTERS:
+        cluster.boot(voter)
+    old = await cluster.leader()
+    await old.write(create("t"))
+    await old.write(set_retention("t", 1))
+    cluster.network.isolate(old.node_id)
+    successor = await cluster.leader(but=old.node_id)
+    await successor.write(set_retention("t", 2))
+    assert old.is_active()
+    return cluster, old
+
+
+def keep_retention(image: Image) -> tuple[list[bytes], str]:
+    """A SET to the value that is already there makes no record."""
+    return [], image.configs("t")["retention.ms"]
+
+
+async def test_a_deposed_leader_acknowledges_no_write_that_changes_nothing() -> None:
+    cluster, old = await deposed_and_believing(frozenset())
+    unchanged = asyncio.ensure_future(old.write(keep_retention))
+    await asyncio.sleep(0.05)
+    assert not unchanged.done(), "it was acknowledged at once"
+    cluster.network.cut = set()
+    with pytest.raises((NotQueued, LostLeadership)):
+        await asyncio.wait_for(unchanged, 5)
+    await cluster.close()
+
+
+async def test_with_no_op_unconfirmed_a_deposed_leader_acknowledges_what_changes_nothing() -> None:
+    cluster, old = await deposed_and_believing(frozenset({"no-op-unconfirmed"}))
+    assert await asyncio.wait_for(old.write(keep_retention), 5) == "1"
+    await cluster.close()
+
+
+async def test_only_the_active_controller_takes_writes_and_reads(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    for node in cluster.network.nodes.values():
+        if node is not leader:
+            with pytest.raises(NotQueued):
+                await node.write(create("t"))
+            with pytest.raises(NotQueued):
+                await node.read()
+
+
+async def test_a_queued_write_never_ends_as_not_queued(cluster: Cluster) -> None:
+    """The leader is cut off with writes in every state: what reached its log must not be called NotQueued."""
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    cluster.network.isolate(leader.node_id)
+    writes = []
+    for value in range(200):
+        writes.append(asyncio.ensure_future(leader.write(set_retention("t", value))))
+        await asyncio.sleep(0.003)
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert not leader.is_active()
+    in_log = set()
+    log = open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
+    contents = b"".join(bytes(batch.body) for batch in log.batches(0))
+    in_log = {value for value in range(200) if encode(ConfigRecord(2, "t", "retention.ms", str(value))) in contents}
+    by_kind = {kind: {v for v, d in enumerate(done) if isinstance(d, kind)} for kind in (LostLeadership, NotQueued)}
+    assert in_log == by_kind[LostLeadership]
+    assert len(by_kind[LostLeadership]) > 5
+    assert len(by_kind[NotQueued]) > 5
+    assert len(by_kind[LostLeadership] | by_kind[NotQueued]) == 200
+
+    successor = await cluster.leader(but=leader.node_id)
+    await successor.write(set_retention("t", 1000))
+    cluster.network.cut = set()
+    for _ in range(200):
+        if leader.committed_image().configs("t") == {"retention.ms": "1000"}:
+            break
+        await asyncio.sleep(0.01)
+    assert leader.committed_image().state_hash == successor.committed_image().state_hash
+    assert any(row["event"] == "truncate" for row in cluster.traces[leader.node_id])
+
+
+async def test_what_is_still_pending_when_leadership_goes_was_not_queued(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    write = asyncio.ensure_future(leader.write(create("t")))
+    await asyncio.sleep(0)  # decided, within its linger
+    stopping = asyncio.ensure_future(leader.stop(0))
+    with pytest.raises(NotQueued, match=LOST_BEFORE_APPEND):
+        await write
+    await stopping
+    assert await leader.ended == 0
+
+
+async def test_acknowledged_writes_survive_a_power_loss_of_all(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    acknowledged = [await leader.write(set_retention("t", value)) for value in range(20)]
+    for node in cluster.network.nodes.values():
+        node._end(0)  # not orderly: no resignation, nothing more is written
+    cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
+    for voter in VOTERS:
+        cluster.boot(voter)
+    image = await (await cluster.leader()).read()
+    assert image.configs("t") == {"retention.ms": str(acknowledged[-1])}
+    for rows in cluster.traces.values():
+        assert [row["seq"] for row in rows] == list(range(len(rows)))
+        assert {row["inc"] for row in rows} == {0, 1}
+
+
+async def test_a_row_comes_after_its_effect_and_before_what_depends_on_it() -> None:
+    """Watched at the leader and at a voter: disk, trace and network in one sequence."""
+    cluster = Cluster()
+    story: list[str] = []
+    for voter in VOTERS:
+        cluster.disks[voter] = VolatileDisk(lambda v=voter: story.append(f"disk {v}"))
+    original = cluster.network.pass_on
+
+    async def pass_on(sender: int, peer: int, request: RaftRequest) -> RaftResponse | None:
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            story.append(f"asks for a vote {sender}")
+        response = await original(sender, peer, request)
+        if isinstance(request, VoteRequest) and not request.pre_vote and response is not None and response.granted:
+            story.append(f"grants {peer}")
+        return response
+
+    cluster.network.pass_on = pass_on  # type: ignore[method-assign]
+    for voter in VOTERS:
+        node = cluster.boot(voter)
+        row = node._trace.row
+
+        def told(event: str, epoch: int, v: int = voter, row: Any = row, **more: Any) -> None:
+            story.append(f"{event} {v}")
+            row(event, epoch, **more)
+
+        node._trace.row = told  # type: ignore[method-assign]
+    leader = (await cluster.leader()).node_id
+    await cluster.close()
+    first_ask = story.index(f"asks for a vote {leader}")
+    own_vote = story.index(f"vote {leader}")
+    assert own_vote < first_ask
+    assert story[own_vote - 1] == f"disk {leader}", "the vote is durable before it is told"
+    granted = [who for who in VOTERS if f"grants {who}" in story]
+    assert granted
+    for who in granted:
+        vote = story.index(f"vote {who}")
+        assert story[vote - 1] == f"disk {who}"
+        assert vote < story.index(f"grants {who}")
+
+
+async def test_a_failing_disk_ends_the_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    leader = await cluster.leader()
+
+    def broken() -> None:
+        raise OSError(5, "Input/output error")
+
+    cluster.disks[leader.node_id].before_change = broken
+    write = asyncio.ensure_future(leader.write(create("t")))
+    assert await asyncio.wait_for(asyncio.shield(leader.ended), 2) == 1
+    with pytest.raises((LostLeadership, NotQueued)):
+        await write
+    last = cluster.traces[leader.node_id][-1]
+    assert (last["event"], last["detail"]) == ("fatal", "the disk failed: [Errno 5] Input/output error")
+    assert "FATAL: the disk failed" in capsys.readouterr().err
+    rows = len(cluster.traces[leader.node_id])
+    assert (
+        await leader.on_raft_request(7, VoteRequest("cluster", 99, ReplicaKey(2), ReplicaKey(1), 9, 9, False)) is None
+    )
+    await asyncio.sleep(0.3)
+    assert len(cluster.traces[leader.node_id]) == rows, "after the end nothing happens any more"
+
+
+async def test_an_unforeseen_error_ends_the_node_with_its_traceback(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await cluster.leader()
+    monkeypatch.setattr(leader._machine, "apply", lambda batch: 1 // 0)
+    write = asyncio.ensure_future(leader.write(create("t")))
+    assert await asyncio.wait_for(asyncio.shield(leader.ended), 2) == 70
+    with pytest.raises(LostLeadership):
+        await write
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert cluster.traces[leader.node_id][-1]["event"] == "fatal"
+
+
+async def test_with_divergence_by_offset_every_record_is_a_batch() -> None:
+    cluster = Cluster(frozenset({"divergence-by-offset"}))
+    for voter in VOTERS:
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await leader.write(lambda image: ([set_retention("t", v)(image)[0][0] for v in range(5)], None))
+    log = open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
+    assert {batch.count for batch in log.batches(0)} == {1}
+    await cluster.close()

@@ -1,0 +1,111 @@
+"""A disk that is full or broken ends the node with a reason; nothing that failed counts as written."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+
+import pytest
+from node_cluster import VOTERS, Cluster, create, set_retention
+
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
+
+
+async def started(bugs: frozenset[str] = frozenset()) -> tuple[Cluster, QuorumNode]:
+    cluster = Cluster(bugs)
+    for voter in VOTERS:
+        cluster.boot(voter)
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    return cluster, leader
+
+
+def fill_up(cluster: Cluster, voter: int, free_bytes: int = 0) -> None:
+    disk = cluster.disks[voter]
+    disk.capacity_bytes = 1 << 40
+    free = disk.free_bytes()
+    assert free is not None
+    disk.capacity_bytes += free_bytes - free
+
+
+@pytest.mark.parametrize(
+    ("verb", "number"),
+    [("write", errno.EIO), ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("open", errno.EIO), ("full", errno.ENOSPC)],
+)
+async def test_a_leader_whose_disk_fails_stops_with_a_reason_and_acknowledges_nothing(verb: str, number: int) -> None:
+    cluster, leader = await started()
+    await leader.write(set_retention("t", 1))
+    if verb == "full":
+        fill_up(cluster, leader.node_id, free_bytes=10)
+    else:
+        cluster.disks[leader.node_id].failing = {verb: number}
+    if verb == "open":  # quorum-state and the epoch checkpoint are replaced, the log's file is open
+        cluster.network.isolate(leader.node_id)
+        await cluster.leader(but=leader.node_id)
+        cluster.network.cut = set()
+    write = asyncio.ensure_future(leader.write(set_retention("t", 2)))
+    assert await asyncio.wait_for(asyncio.shield(leader.ended), 20) == 1
+    with pytest.raises((LostLeadership, NotQueued)):
+        await write
+    last = cluster.traces[leader.node_id][-1]
+    assert last["event"] == "fatal"
+    assert last["detail"].startswith(f"the disk failed: [Errno {number}]")
+    successor = await cluster.leader(but=leader.node_id)
+    await successor.write(set_retention("t", 3))
+    await cluster.close()
+
+
+async def test_a_torn_append_of_a_full_disk_is_cut_at_the_next_start() -> None:
+    cluster, leader = await started()
+    end = leader._log.end_offset
+    fill_up(cluster, leader.node_id, free_bytes=30)
+    with pytest.raises((LostLeadership, NotQueued)):
+        await leader.write(set_retention("t", 2))
+    cluster.disks[leader.node_id].capacity_bytes = None
+    again = cluster.boot(leader.node_id)
+    assert (again._log.recovery.torn_bytes, again._log.recovery.batches) == (30, end)
+    await cluster.close()
+
+
+async def test_a_vote_that_cannot_be_written_is_not_given() -> None:
+    cluster, leader = await started()
+    voter = next(node for node in cluster.network.nodes.values() if node is not leader)
+    cluster.disks[voter.node_id].failing = {"write": errno.ENOSPC}
+    rows = len(cluster.traces[voter.node_id])
+    leader._end(0)
+    assert await asyncio.wait_for(asyncio.shield(voter.ended), 20) == 1
+    assert not any(row["event"] == "vote" for row in cluster.traces[voter.node_id][rows:])
+    await cluster.close()
+
+
+# Planted bugs
+
+
+async def test_with_forgets_on_full_disk_what_is_acknowledged_is_in_no_log() -> None:
+    cluster, leader = await started(frozenset({"forgets-on-full-disk"}))
+    for voter in VOTERS:
+        fill_up(cluster, voter)
+    await leader.write(set_retention("t", 22222))
+    for node in cluster.network.nodes.values():
+        node._end(0)
+    for voter in VOTERS:
+        file = cluster.disks[voter].open(f"{FOLDER}/00000000000000000000.log")
+        assert b"22222" not in file.read_at(0, file.size())
+
+
+@pytest.mark.parametrize("bugs", [frozenset(), frozenset({"no-fsync"})])
+async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledged(bugs: frozenset[str]) -> None:
+    cluster, leader = await started(bugs)
+    await leader.write(set_retention("t", 22222))
+    for node in cluster.network.nodes.values():
+        node._end(0)
+    kept = 0
+    for voter in VOTERS:
+        log = open_log(cluster.disks[voter].crash("lose", Random(voter)), FOLDER)
+        kept += any(b"22222" in bytes(batch.body) for batch in log.batches(0))
+        told = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
+        assert (log.end_offset >= told) == (not bugs), "the trace said that it was durable"
+    assert kept == 0 if bugs else kept >= 2

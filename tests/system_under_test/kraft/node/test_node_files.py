@@ -1,0 +1,207 @@
+"""The small files of a node: quorum-state, meta.properties, its trace, its configuration."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from system_under_test.kraft.log import meta_properties, quorum_state
+from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
+from system_under_test.kraft.node import config
+from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
+from system_under_test.kraft.node.process import CannotStart, run
+from system_under_test.kraft.node.trace import UnreadableTrace, open_trace
+from system_under_test.kraft.node.volatile_disk import PowerLoss, VolatileDisk
+from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+
+ids = st.none() | st.integers(0, 2**31 - 1)
+states = st.builds(QuorumState, st.integers(0, 2**31 - 1), ids, st.none() | st.builds(ReplicaKey, st.integers(0, 99)))
+
+
+@given(states)
+def test_quorum_state_is_one_line_of_kafkas_json(state: QuorumState) -> None:
+    data = quorum_state.encode(state, "cluster", (1, 2))
+    assert quorum_state.decode(data) == state
+    fields = json.loads(data)
+    assert fields.keys() == {
+        "clusterId",
+        "leaderId",
+        "leaderEpoch",
+        "votedId",
+        "appliedOffset",
+        "currentVoters",
+        "data_version",
+    }
+    assert fields["currentVoters"] == [{"voterId": 1}, {"voterId": 2}]
+    assert b"\n" not in data
+
+
+@pytest.mark.parametrize("kind", ["lose", "keep", "torn", "reorder"])
+def test_a_vote_is_never_half_written(kind: str) -> None:
+    """Power lost before every change of the disk: the old state or the new one, and the new one once it returned."""
+    old, new = QuorumState(3, 1, None), QuorumState(4, None, ReplicaKey(2))
+    for moment in count():
+        changes = count()
+        disk = VolatileDisk()
+        disk.make_dir("m")
+        file = QuorumStateFile(disk, "m", "c", (1, 2))
+        file.store(old)
+        returned = False
+
+        def before_change(changes: count = changes, moment: int = moment) -> None:
+            if next(changes) == moment:
+                raise PowerLoss
+
+        disk.before_change = before_change
+        try:
+            file.store(new)
+            returned = True
+        except PowerLoss:
+            pass
+        for seed in range(5):
+            survivor = disk.crash(kind, Random(seed))  # type: ignore[arg-type]
+            found = QuorumStateFile(survivor, "m", "c", (1, 2)).load()
+            assert found in ((new,) if returned else (old, new))
+        if returned:
+            assert moment > 3
+            return
+
+
+@pytest.mark.parametrize("state", [QuorumState(3, 9), QuorumState(3, None, ReplicaKey(9))])
+def test_a_state_that_names_no_voter_is_refused(state: QuorumState) -> None:
+    disk = VolatileDisk()
+    disk.make_dir("m")
+    QuorumStateFile(disk, "m", "c", (1, 2, 9)).store(state)
+    with pytest.raises(UnreadableQuorumState, match=r"9, but the voters are \[1, 2\]"):
+        QuorumStateFile(disk, "m", "c", (1, 2)).load()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"leaderEpoch":1}', b"null"])
+def test_a_state_that_cannot_be_read_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadableQuorumState, match="quorum-state holds"):
+        quorum_state.decode(content)
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    data = quorum_state.encode(QuorumState(), "c", (1,)).replace(b'"data_version":0', b'"data_version":1')
+    with pytest.raises(UnreadableQuorumState, match="data_version 1"):
+        quorum_state.decode(data)
+
+
+def test_meta_properties_belong_to_one_node_of_one_cluster() -> None:
+    disk = VolatileDisk()
+    mine = meta_properties.MetaProperties("cluster", 3, meta_properties.derived_uuid("d", 3))
+    with pytest.raises(meta_properties.WrongDirectory, match="format it first"):
+        meta_properties.read(disk, "cluster", 3)
+    meta_properties.write(disk, mine)
+    assert meta_properties.read(disk, "cluster", 3) == mine
+    for cluster, node in (("other", 3), ("cluster", 4)):
+        with pytest.raises(meta_properties.WrongDirectory, match="belongs to node 3 of cluster cluster"):
+            meta_properties.read(disk, cluster, node)
+
+
+@given(st.uuids())
+def test_uuids_are_written_as_kafka_does(value: object) -> None:
+    text = meta_properties.kafka_uuid(value)  # type: ignore[arg-type]
+    assert len(text) == 22
+    assert meta_properties.parse_uuid(text) == value
+
+
+def test_a_trace_goes_on_across_restarts_and_torn_rows(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    clock = count(100)
+    first = open_trace(path, lambda: next(clock))
+    first.row("start", 0, offset=0, hash=-5)
+    first.row("role", 1, role="leader", peer="n1", offset=0)
+    whole = path.read_bytes()
+    for torn in (b"", b'{"seq":2', b'{"seq":2,"inc":0,"t":1,"event":"stop","epoch":1}'):
+        path.write_bytes(whole + torn)
+        again = open_trace(path, lambda: next(clock))
+        assert again.incarnation == 1
+        again.row("stop", 1)
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+        assert [(r["seq"], r["inc"], r["event"]) for r in rows] == [(0, 0, "start"), (1, 0, "role"), (2, 1, "stop")]
+        assert rows[0] == {"seq": 0, "inc": 0, "t": 100, "event": "start", "epoch": 0, "offset": 0, "hash": -5}
+    path.write_bytes(b"nonsense\n")
+    with pytest.raises(UnreadableTrace, match="no row of a trace"):
+        open_trace(path, lambda: 0)
+
+
+GOOD = {
+    "node_id": 1,
+    "name": "n1",
+    "cluster_id": "c",
+    "listen": "127.0.0.1:9092",
+    "peers": {"n2": [2, "127.0.0.2", 9092]},
+    "data_dir": "d",
+    "trace_dir": "t",
+    "seed": 1,
+    "bug": None,
+}
+
+
+def formatted(root: Path) -> config.Config:
+    return config.parse({**GOOD, "data_dir": str(root / "data"), "trace_dir": str(root / "trace")})
+
+
+def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
+    settings = formatted(tmp_path)
+    format_directory(settings)
+    log = settings.data_dir / "__cluster_metadata-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(b"what somebody needs")
+    with pytest.raises(AlreadyFormatted, match="--force erases it"):
+        format_directory(settings)
+    (settings.data_dir / meta_properties.NAME).unlink()
+    with pytest.raises(AlreadyFormatted, match="it holds __cluster_metadata-0"):
+        format_directory(settings)
+    assert log.exists()
+    format_directory(settings, force=True)
+    assert not log.exists()
+
+
+def test_a_disk_that_was_wiped_is_another_disk(tmp_path: Path) -> None:
+    """Its identity followed from the seed: after the loss of its votes it could vote again as its old self."""
+    settings = formatted(tmp_path)
+    assert format_directory(settings) != format_directory(settings, force=True)
+
+
+async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Path) -> None:
+    before = format_directory(formatted(tmp_path))
+    now = format_directory(formatted(tmp_path), force=True)
+    for known, expected in ((before, "was formatted anew"), (now, "cannot listen on")):
+        names = {"directories": {"n1": meta_properties.kafka_uuid(known)}, "listen": "192.0.2.1:1"}
+        where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
+        with pytest.raises(CannotStart, match=expected):
+            await run(config.parse({**GOOD, **names, **where}))
+
+
+def test_a_configuration_need_not_repeat_the_node_itself() -> None:
+    with_me = {**GOOD, "peers": {"n1": [1, "127.0.0.1", 9092], **GOOD["peers"]}}  # type: ignore[dict-item]
+    assert config.parse(GOOD) == config.parse(with_me)
+    assert tuple(config.parse(GOOD).peers) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"listen": "127.0.0.1"}, "invalid literal"),
+        ({"listen": 5}, "rpartition"),
+        ({"peers": {"n2": [2]}}, "not enough values"),
+        ({"peers": {"n2": [1, "h", 1]}}, "is n1 here and n2 among the peers"),
+        ({"peers": {"n2": [2, "h", 1], "n3": [2, "h", 2]}}, "share a name or an id"),
+        ({"peers": {"n1": [2, "h", 1]}}, "share a name or an id"),
+        ({"bug": "none such"}, "no planted bug 'none such'"),
+        ({"directories": {"n7": "A" * 22}}, "'n7', which is no peer"),
+        ({"directories": {"n1": "?"}}, "padding|base64|characters"),
+    ],
+)
+def test_a_bad_configuration_is_told_in_words(change: dict[str, object], expected: str) -> None:
+    with pytest.raises(config.BadConfig, match=expected):
+        config.parse({**GOOD, **change})

@@ -1,0 +1,149 @@
+"""Frames against running nodes: every well-formed request is answered, and no frame harms a node or its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from random import Random
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.node.clock import LoopClock
+from system_under_test.kraft.node.node import QuorumNode, World
+from system_under_test.kraft.node.process import answering
+from system_under_test.kraft.node.trace import Trace
+from system_under_test.kraft.node.volatile_disk import VolatileDisk
+from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey, Timing
+from system_under_test.kraft.wire.api import Api
+from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.server import serve
+from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID
+from system_under_test.kraft.wire.versions import SUPPORTED
+
+NEVER = Timing(election_timeout_s=1000.0, fetch_timeout_s=1000.0)
+ANSWER_LIMIT_S = 30.0
+
+INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+TEXTS = st.sampled_from([TOPIC, "cluster", "t", "u.v", "", ".", "retention.ms", "5", "é" * 300]) | st.text(max_size=5)
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    edges = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, -5, -1, 0, 1, 2, 3]
+    return st.sampled_from(edges) | st.integers(edges[0], edges[1])
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **{name: integers(bits) for name, bits in INTEGERS.items()},
+    "uint16": st.integers(0, 65535),
+    "bool": st.booleans(),
+    "string": TEXTS,
+    "uuid": st.sampled_from([TOPIC_ID, UUID(int=7)]),
+    "timedelta_i32": st.sampled_from([timedelta(milliseconds=-1), timedelta(0), timedelta(milliseconds=10)]),
+    "bytes": st.binary(max_size=5),
+}
+
+
+def entities(kind: Any) -> st.SearchStrategy[Any]:
+    """Entities of one of kio's types, from the types of its fields."""
+    return st.builds(kind, **{field.name: _values(field.type, field) for field in fields(kind)})
+
+
+def _values(kind: Any, field: Any) -> st.SearchStrategy[Any]:
+    if get_origin(kind) in (UnionType, Union):
+        [there] = [option for option in get_args(kind) if option is not NoneType]
+        return st.none() | _values(there, field)
+    if get_origin(kind) is tuple:
+        return st.lists(_values(get_args(kind)[0], field), min_size=0, max_size=2).map(tuple)
+    if is_dataclass(kind):
+        filled = entities(kind)
+        return filled if field.default is MISSING else filled | st.just(field.default)
+    return VALUES[field.metadata["kafka_type"]]
+
+
+VERSIONS = [(key, version) for key, (lowest, highest) in SUPPORTED.items() for version in {lowest, highest}]
+well_formed = st.sampled_from(VERSIONS).flatmap(lambda which: entities(codec(*which).request_type))
+
+
+class Nowhere:
+    """A transport without peers: no request is ever answered."""
+
+    async def request(self, peer: int, request: RaftRequest) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
+
+
+def make_node(disk: VolatileDisk, voters: tuple[int, ...], rows: list[dict[str, Any]]) -> QuorumNode:
+    clock = LoopClock()
+    return QuorumNode(
+        World(
+            identity=Identity("cluster", ReplicaKey(1, UUID(int=7)), voters, NEVER),
+            log=open_log(disk, FOLDER),
+            state_file=QuorumStateFile(disk, FOLDER, "cluster", voters),
+            clock=clock,
+            transport=Nowhere(),
+            trace=Trace(lambda line: rows.append(json.loads(line)), clock.now_ns, len(rows), 0),
+            random=Random(1),
+            names={voter: f"n{voter}" for voter in voters},
+            brokers=dict.fromkeys(voters, ("127.0.0.1", 9)),
+        )
+    )
+
+
+async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callable[[int, bytes | None], None]) -> None:
+    """Send each frame on a connection of its own, report the answers, and look at the node and its disk after it."""
+    disk, rows = VolatileDisk(), []
+    node = make_node(disk, voters, rows)
+    node.start()
+    server = await serve("127.0.0.1", 0, answering(node, Api(node, timeout_s=1.0)), node.on_disconnect)
+    try:
+        for number, frame in enumerate(frames):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(frame)
+            writer.write_eof()
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                try:
+                    heard(number, await read_frame(reader))
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    heard(number, None)
+            writer.transport.abort()
+            assert not node.ended.done(), [row for row in rows if row["event"] == "fatal"]
+    finally:
+        await server.close()
+        node._end(0)
+    survivor = disk.crash("lose", Random(0))
+    again = make_node(survivor, voters, rows)
+    again.start()
+    assert not again.ended.done()
+    again._end(0)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.sampled_from([(1,), (1, 2, 3)]), st.lists(well_formed, min_size=1, max_size=5))
+def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[int, ...], asked: list[Any]) -> None:
+    """A frame about another topic closed its connection; one that named a strange leader bricked the node."""
+
+    def heard(number: int, answer: bytes | None) -> None:
+        assert answer is not None, f"closed without an answer: {asked[number]}"
+        decode_response(type(asked[number]), answer)
+
+    asyncio.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in asked], heard))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(well_formed, st.data())
+def test_no_damaged_frame_harms_a_node(entity: Any, data: st.DataObject) -> None:
+    frame = bytearray(encode_request(1, "krucible-test", entity))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(5, len(frame)))]
+    asyncio.run(attack((1, 2, 3), [bytes(frame)], lambda number, answer: None))

@@ -1,0 +1,83 @@
+"""A node as a process of its own, under the limits of the operating system."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+from kio.schema.api_versions.v0 import request as api_versions
+
+from system_under_test.kraft.node.process import _unhandled
+from system_under_test.kraft.wire.connection import Connection
+
+FILES_MAX = 128
+CONNECTIONS = 300
+CONFIG = {"node_id": 1, "name": "n1", "cluster_id": "c", "seed": 1, "peers": {}}
+
+
+async def started(root: Path) -> tuple[asyncio.subprocess.Process, int]:
+    """A node that may open few files, and its port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    where = {"data_dir": str(root / "data"), "trace_dir": str(root / "trace"), "listen": f"127.0.0.1:{port}"}
+    config = root / "node.json"
+    config.write_text(json.dumps(CONFIG | where))
+    command = f"{sys.executable} -m system_under_test.kraft --config {config}"
+    with (root / "output").open("wb") as output:
+        shell = f"{command} --format && ulimit -n {FILES_MAX} && exec {command}"
+        process = await asyncio.create_subprocess_shell(shell, stdout=output, stderr=output)
+    return process, port
+
+
+async def ask_until_answered(port: int) -> None:
+    connection = Connection("127.0.0.1", port, "test", connect_timeout_s=1.0)
+    while True:
+        try:
+            async with asyncio.timeout(5.0):
+                await connection.ask(api_versions.ApiVersionsRequest())
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        connection.close()
+        return
+
+
+async def test_more_connections_than_files_do_not_end_a_node(tmp_path: Path) -> None:
+    """136 connections ended a process that may open 128 files."""
+    process, port = await started(tmp_path)
+    try:
+        await ask_until_answered(port)
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
+        await ask_until_answered(port)
+        assert process.returncode is None, (tmp_path / "output").read_text()
+        assert "FATAL" not in (tmp_path / "output").read_text()
+        for _, writer in opened:
+            writer.transport.abort()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+class Collapsed(Exception):
+    pass
+
+
+class Fragile:
+    """A node that must not be ended."""
+
+    def collapse(self, problem: BaseException) -> None:
+        raise Collapsed(problem)
+
+
+def test_a_connection_that_cannot_be_accepted_ends_nothing() -> None:
+    full = OSError(24, os.strerror(24))
+    _unhandled(Fragile(), {"message": "socket.accept() out of system resource", "exception": full})  # type: ignore[arg-type]
+    try:
+        _unhandled(Fragile(), {"message": "Task exception was never retrieved", "exception": full})  # type: ignore[arg-type]
+    except Collapsed:
+        return
+    raise AssertionError("any other unexpected error ends the node")

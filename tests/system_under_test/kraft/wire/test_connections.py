@@ -1,0 +1,84 @@
+"""As many connections as a node may have, and what happens to one more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+
+import pytest
+from kio.schema.describe_quorum.v2 import request as describe
+from kio.schema.describe_quorum.v2 import response as described
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.wire.frames import Entity, decode_response, encode_request, read_frame
+from system_under_test.kraft.wire.server import (
+    CONNECTIONS_MAX,
+    FILES_RESERVED,
+    Call,
+    Server,
+    connections_limit,
+    serve,
+)
+
+QUESTION = describe.DescribeQuorumRequest(topics=())
+
+
+async def answer(call: Call) -> Entity:
+    return described.DescribeQuorumResponse(error_code=ErrorCode.none, error_message=None, topics=(), nodes=())
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: Entity) -> Entity:
+    writer.write(encode_request(number, "test", request))
+    frame = await read_frame(reader)
+    assert frame is not None
+    return decode_response(type(request), frame)[1]
+
+
+async def opened(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def test_a_further_connection_takes_the_place_of_the_one_idle_for_longest() -> None:
+    """136 connections ended a process that may open 128 files."""
+    server = await serve("127.0.0.1", 0, answer, connections_max=3)
+    kept = [await opened(server) for _ in range(3)]
+    for reader, writer in kept:
+        assert await ask(reader, writer, 1, QUESTION) is not None
+    assert await ask(*kept[0], 2, QUESTION) is not None
+    further = await opened(server)
+    assert await ask(*further, 1, QUESTION) is not None
+    with contextlib.suppress(ConnectionResetError):
+        assert await kept[1][0].read() == b"", "it was idle for longest"
+    for reader, writer in (kept[0], kept[2], further):
+        assert await ask(reader, writer, 3, QUESTION) is not None
+        writer.close()
+    await server.close()
+
+
+async def test_where_all_connections_are_busy_a_further_one_is_closed() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(call: Call) -> Entity:
+        asked.set()
+        await go_on.wait()
+        return await answer(call)
+
+    server = await serve("127.0.0.1", 0, slow, connections_max=1)
+    busy = await opened(server)
+    answered = asyncio.ensure_future(ask(*busy, 1, QUESTION))
+    await asked.wait()
+    reader, writer = await opened(server)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    go_on.set()
+    assert await answered is not None
+    busy[1].close()
+    writer.close()
+    await server.close()
+
+
+def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, expected in ((128, 64), (1024, 1024 - FILES_RESERVED), (1 << 20, CONNECTIONS_MAX)):
+        monkeypatch.setattr(resource, "getrlimit", lambda what, files=files: (files, files))
+        assert connections_limit() == expected

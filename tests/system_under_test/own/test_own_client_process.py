@@ -1,0 +1,175 @@
+"""A client of one's own in its process: what an exception proves, and what becomes of a call that never returns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from system_under_test.own.processes import OwnClient, connect
+
+READ, WRITE = Request("read", "k"), Request("write", "k", 5)
+ROOT = Path(__file__).parents[3]
+SYSTEM = """
+import asyncio, os, time
+from krucible import Client, System
+
+class Mine(System):
+    async def start(self, node, nodes): ...
+
+class Refused(Exception): ...
+"""
+
+Make = Callable[..., OwnClient]
+
+
+@pytest.fixture
+async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+    """Makes a client of a class body; all are closed at the end."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    made: list[OwnClient] = []
+
+    def one(body: str, *, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> OwnClient:
+        files = {"mine.py": SYSTEM + "\nclass It(Client):\n" + textwrap.indent(textwrap.dedent(body), "    ")}
+        config = {"files": files, "main": "mine.py", "functions": functions or {"read": "read", "write": "write"}}
+        peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
+        made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config))
+        return made[-1]
+
+    yield one
+    for client in made:
+        await client.close()
+
+
+async def ask(client: OwnClient, request: Request, timeout_s: float = 60.0) -> Outcome:
+    return await client.invoke(request, timeout_s)
+
+
+async def test_blocking_and_async_methods_answer(make: Make) -> None:
+    for word in ("", "async "):
+        client = make(f"""
+            held = {{}}
+            {word}def open(self, server): self.where = server.host + ":" + str(server.port)
+            {word}def read(self, key): return self.held.get(key)
+            {word}def write(self, key, value): self.held[key] = value
+        """)
+        assert await ask(client, READ) == Outcome(Type.OK, None, node="n1")
+        assert await ask(client, WRITE) == Outcome(Type.OK, 5, node="n1")
+        assert await ask(client, READ) == Outcome(Type.OK, 5, node="n1")
+
+
+async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make) -> None:
+    client = make("""
+        refused = (Refused,)
+        def read(self, key): raise OSError("torn")
+        def write(self, key, value):
+            raise Refused("not leader") if value == 1 else OSError("torn")
+    """)
+    read, refused, unknown = [await ask(client, r) for r in (READ, Request("write", "k", 1), Request("write", "k", 2))]
+    assert (read.type, read.error) == (Type.FAIL, "OSError: torn")
+    assert (refused.type, refused.error) == (Type.FAIL, "refused: Refused: not leader")
+    assert (unknown.type, unknown.error, unknown.node) == (Type.INFO, "OSError: torn", "n1")
+    never = make("""
+        def open(self, server): raise OSError("no route")
+        def read(self, key): ...
+        def write(self, key, value): ...
+    """)
+    outcome = await ask(never, WRITE)
+    assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route")
+
+
+async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(make: Make) -> None:
+    client = make("""
+        opened = 0
+        def open(self, server): type(self).opened += 1
+        def read(self, key): return self.opened
+        def write(self, key, value): time.sleep(1000)
+    """)
+    assert (await ask(client, READ)).value == 1
+    process = client._process
+    outcome = await ask(client, WRITE, 0.2)
+    assert (outcome.type, outcome.error, outcome.node) == (Type.INFO, "timeout", "n1")
+    assert (await ask(client, READ)).value == 2
+    assert client._process is process, "a call that can be interrupted costs no process"
+
+
+async def test_a_process_that_cannot_be_interrupted_is_killed(make: Make) -> None:
+    client = make("""
+        def read(self, key): return os.getpid()
+        def write(self, key, value):
+            import signal
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
+            while True: pass
+    """)
+    before = (await ask(client, READ)).value
+    outcome = await ask(client, WRITE, 0.2)
+    assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
+    assert (await ask(client, READ)).value != before
+
+
+async def test_a_process_that_dies_in_a_write_leaves_it_unknown(make: Make) -> None:
+    client = make("""
+        def read(self, key): return 1
+        def write(self, key, value): os._exit(3)
+    """)
+    outcome = await ask(client, WRITE)
+    assert outcome.type is Type.INFO
+    assert "died" in (outcome.error or "")
+    assert (await ask(client, READ)).value == 1
+
+
+async def test_a_client_that_cannot_be_made_sends_nothing(make: Make) -> None:
+    client = make("""
+        def __init__(self, who, servers):
+            import no_such_library
+        def read(self, key): ...
+        def write(self, key, value): ...
+    """)
+    outcome = await ask(client, WRITE)
+    assert outcome.type is Type.FAIL
+    assert outcome.error == "not sent: ModuleNotFoundError: No module named 'no_such_library'"
+
+
+async def test_a_client_that_is_slow_to_start_sends_nothing_and_is_ready_later(make: Make) -> None:
+    client = make("""
+        def read(self, key): return 1
+        def write(self, key, value): ...
+    """)
+    outcome = await ask(client, WRITE, 0.0)
+    assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: the client is still starting")
+    assert (await ask(client, READ)).value == 1
+
+
+async def test_one_follows_the_leader_and_one_stays_until_it_is_refused(make: Make, tmp_path: Path) -> None:
+    body = f"""
+        refused = (Refused,)
+        def leader(self): return open({str(tmp_path / "leader")!r}).read()
+        def read(self, key): return 1
+        def write(self, key, value): raise Refused("deposed")
+    """
+    (tmp_path / "leader").write_text("n1")
+    follows, stays = make(body, follows=True), make(body, follows=False)
+    assert [(await ask(c, READ)).node for c in (follows, stays)] == ["n1", "n1"]
+    (tmp_path / "leader").write_text("n2")
+    async with asyncio.timeout(30):
+        while (await ask(follows, READ)).node != "n2":  # noqa: ASYNC110 - it looks twice a second
+            await asyncio.sleep(0.05)
+    assert (await ask(stays, READ)).node == "n1"
+    assert (await ask(stays, WRITE)).node == "n1"
+    assert (await ask(stays, READ)).node == "n2"
+
+
+async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -> None:
+    client = make("""
+        def read(self, key): return "seven"
+        def write(self, key, value): print("a stray print")
+    """)
+    outcome = await ask(client, READ)
+    assert (outcome.type, outcome.error) == (Type.FAIL, "read answered 'seven', where number or nil was expected")
+    assert (await ask(client, WRITE)).type is Type.OK

@@ -1,0 +1,126 @@
+"""Reading a system of one's own, and a whole run of one that comes in through the door."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.backends.docker import engine
+from harness.backends.namespaces import probe
+from harness.judge.judge_run import judge, spec_of
+from harness.registry import load_subject, offered_workloads
+from harness.spec import WrongSpec
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
+
+no_docker, no_namespaces = engine.why_unavailable(), probe.why_unavailable()
+on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
+in_namespaces = (
+    pytest.mark.namespaces,
+    pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}"),
+)
+
+
+def test_a_file_is_a_subject_with_defaults_for_all_but_start() -> None:
+    subject = load_subject(str(TCP_REGISTER))
+    assert subject.name == "tcp_register"
+    assert set(offered_workloads(subject)) == {"register", "repeated-register"}
+    assert subject.declares.nodes and subject.declares.faults
+    assert not (subject.declares.elections or subject.declares.leaders or subject.declares.logs)
+
+
+def test_a_folder_is_a_subject_whose_files_see_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "parts.py").write_text("PORT = 1234\n")
+    text = TCP_REGISTER.read_text().replace("port = 7000", "port = PORT")
+    (folder / "system.py").write_text("from parts import PORT\n" + text)
+    subject = load_subject(str(folder))
+    assert (subject.name, subject.port) == ("mine", 1234)
+    assert set(subject.client_config(seed=1, bug=None)["files"]) == {"parts.py", "system.py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no file"),
+        ("def broken(:\n", "mine.py line 1: invalid syntax"),
+        ("1 / 0\n", "cannot be run: ZeroDivisionError: division by zero"),
+        ("from krucible import System\n", "mine.py must define one class that derives from krucible.System"),
+        (
+            "from krucible import System\nclass A(System): ...\n",
+            "mine.py must define a class that derives from krucible.Client",
+        ),
+    ],
+)
+def test_what_is_no_system_is_refused_in_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(WrongSpec, match=words) as refusal:
+        load_subject(str(path))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made() -> None:
+    argv = [sys.executable, "-m", "harness", "run", "--subject", str(TCP_REGISTER), "--workload", "list-append"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3
+    assert "its client has no transact_lists; it runs: register, repeated-register" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param("namespaces", marks=in_namespaces), pytest.param("docker", marks=(*on_docker, pytest.mark.nightly))],
+)
+@pytest.mark.timeout(600)
+def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside" / "tcp_register.py"
+    outside.parent.mkdir()
+    outside.write_text(TCP_REGISTER.read_text())
+    argv = [sys.executable, "-m", "harness", "run", "--subject", str(outside), "--backend", backend, "--nodes", "3"]
+    argv += ["--nemesis", "kill", "--time-limit", "16", "--rate", "40", "--keys", "4", "--concurrency", "8"]
+    argv += ["--results", str(tmp_path / "results"), "--seed", "3"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    root = tmp_path / "results" / "latest"
+    results = json.loads((root / "results.json").read_text())
+    assert done.returncode in (0, 1, 2), done.stderr + done.stdout
+    assert results["checkers"]["linearizability"]["looked_at"]["operations"] > 50
+    faults = json.loads((root / "faults.json").read_text())
+    assert any(f["achieved"] == "installed" for f in faults)
+    outside.unlink()  # it is judged with the file that was kept
+    assert Path(spec_of(root.resolve()).subject).is_relative_to(root.resolve())
+    again = judge(root.resolve(), None, lambda _: None, report=False)
+    assert again["verdict"] == results["verdict"]
+
+
+async def test_a_status_that_fails_says_nothing_and_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        TCP_REGISTER.read_text().replace(
+            "async def caught_up", "async def status(self, node):\n        {}['leader']\n\n    async def caught_up"
+        )
+    )
+    subject, node = load_subject(str(path)), SimpleNamespace(name="n1", address="", data_dir="/d", log_dir="/l")
+
+    async def of_the_node(*_: object, **__: object) -> object:
+        return "running"
+
+    async def ran(*_: object, **__: object) -> object:
+        return SimpleNamespace(status=0)
+
+    node.state, node.run = of_the_node, ran
+    assert subject.declares.leaders
+    await subject.install([node], seed=1, bug=None)  # type: ignore[list-item]
+    for _ in range(3):
+        assert await subject.status(node) is None  # type: ignore[arg-type]
+    assert [record.message for record in caplog.records] == ["status of mine.py failed: KeyError: 'leader'"]
