@@ -1,18 +1,41 @@
 """What faults act on: the Protocol every backend implements.
 
 A link is a *directed* pair of node names (source, destination); servers and client nodes are both nodes.  Control
-travels outside the data network, so no fault ever cuts the hand that must heal it.
+travels outside the data network.  No fault ever cuts the connection that must heal it.
+
+A *capability* is something that not every backend can do.  A kind of fault names the capabilities it needs, and
+`Cluster.lacks` answers in words why one is missing and how to grant it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from system_under_test.subject import Node, ProcessState
 
 Link = tuple[str, str]
+
+LINKS = "links"
+"""Capability: directed links can be cut, and beacons measure them."""
+REJECT = "reject"
+"""Capability: a cut link can answer TCP with a reset instead of losing packets silently."""
+PROCESSES = "processes"
+"""Capability: server processes can be stopped, continued, killed and started."""
+CLIENT_PROCESSES = "client processes"
+"""Capability: the clients of a client node can be stopped and continued."""
+
+Marks = Mapping[Link, int]
+"""Per directed link, the number of the last beacon that was sent."""
+
+
+DISK = "disk"
+"""Capability: the servers' data lies on a disk that fails, and loses its power, on order."""
+PACKETS = "packets"
+"""Capability: packets of a directed link can be lost, repeated, damaged, reordered, delayed and slowed down."""
+CLOCK = "clock"
+"""Capability: the wall clock of a server can be shifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +56,32 @@ class Cluster(Protocol):
 
     def node(self, name: str) -> Node: ...
 
-    async def cut(self, links: Collection[Link]) -> None:
-        """From now on exactly these links lose every packet; all others are whole.  One atomic transaction."""
+    def lacks(self, capability: str) -> str:
+        """Why this backend has not got the capability and how to grant it; "" if it has it."""
         ...
 
-    async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
-        """Send beacons on every directed link every `interval_ms` for `window_s` (20 ms apart otherwise) and
-        say how many of those sent within the window arrived.  A link whose agent did not answer is left out."""
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        """From now on exactly these links lose every packet; all others are whole.  One atomic transaction.
+
+        reject: those of `links` on which TCP is answered with a reset (capability REJECT)."""
         ...
 
-    async def state(self, server: str) -> ProcessState: ...
+    async def beat(self, interval_ms: float) -> None:
+        """From now on send beacons on every directed link every `interval_ms`."""
+        ...
+
+    async def mark(self) -> Marks:
+        """The last beacon sent on every link.  Links of a node whose agent does not answer are left out."""
+        ...
+
+    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+        """Count the beacons after `first` up to `last` on every link that both marks name.  Waits a moment for those
+        that are still under way.  A link whose receiver does not answer is left out."""
+        ...
+
+    async def state(self, server: str) -> ProcessState:
+        """The state of a server's process, or of the clients of a client node (capability CLIENT_PROCESSES)."""
+        ...
 
     async def pause(self, server: str) -> None: ...
 
@@ -50,4 +89,67 @@ class Cluster(Protocol):
 
     async def kill(self, server: str) -> None: ...
 
+    async def stop(self, server: str) -> None:
+        """Order the server to end (SIGTERM) and wait until it has.  Raises OSError if it does not end in time."""
+        ...
+
     async def restart(self, server: str) -> None: ...
+
+    async def mend(self) -> None:
+        """Make every disk healthy, set every clock right and impair no link.  A no-op where there is nothing to mend.
+        Raises OSError if a node does not answer."""
+        ...
+
+    # Capability DISK.  Every verb raises CannotInject where the disk of the node cannot fail on order.
+
+    async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
+        """From now on exactly these rules hold (`harness.agent.disk.behaviour.Rule`); none is a healthy disk."""
+        ...
+
+    async def arm_disk(self, server: str, operation: str, nth: int) -> None:
+        """Hold the n-th of the next operations of a sort for ever ("open", "read", "write", "fsync")."""
+        ...
+
+    async def disk_reached(self, server: str) -> bool:
+        """Whether the armed operation has come."""
+        ...
+
+    async def lose_power(self, server: str, kept: str, seed: int) -> None:
+        """Kill the server and take back what was not fsynced.  kept: "lose" nothing more, "tear" the last write at
+        any byte, or "reorder": each write is kept with probability one half."""
+        ...
+
+    async def power_loss(self, server: str) -> Mapping[str, int]:
+        """What the last power loss did: undone, redone, torn_bytes, and the proofs fsynced_kept, not_fsynced_kept
+        (0 or 1).  Empty before the first."""
+        ...
+
+    async def probe_disk(self, server: str) -> Mapping[str, Any]:
+        """Try the disk: "" or an error's name for open, write, fsync and read, and fsync_s."""
+        ...
+
+    async def damage_disk(self, server: str, files: str, how: str, seed: int) -> Mapping[str, Any]:
+        """Damage one data file of a dead server.  files: a pattern.  how: "flip", "truncate" or "wipe"."""
+        ...
+
+    # Capability PACKETS.
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """From now on exactly these links are impaired: loss, duplicate, corrupt, reorder (shares), delay_s, jitter_s,
+        rate_bytes_per_s.  Raises CannotInject without the capability, ValueError for an impossible impairment."""
+        ...
+
+    async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
+        """Send a burst of datagrams and measure: sent, received (different ones), repeated, reordered, delay_ms.
+        wait_s: how long the last one may be under way."""
+        ...
+
+    # Capability CLOCK.  Every verb raises CannotInject where the wall clock cannot be shifted.
+
+    async def set_clock(self, server: str, offset_s: float, rate: float) -> None:
+        """From now on the server's wall clock is that far ahead, and runs that many times as fast."""
+        ...
+
+    async def read_clock(self, server: str) -> Mapping[str, Any]:
+        """ahead_s: by how much the clock is ahead.  heeded: whether the running server reads it."""
+        ...

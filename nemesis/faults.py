@@ -1,8 +1,10 @@
 """Faults as data, and the record each leaves behind.
 
 A schedule is a list of `Card`s: what to inject, when, and for how long.  It is plain JSON, so the same file runs on
-every backend.  What a card means for *this* cluster (who is the leader now?) is resolved when it is injected, and the
-resolved fault is recorded, so that a run can be replayed exactly.
+every backend.  What a card means for *this* cluster (who is the leader now?) is resolved when it is injected.  The
+resolved `Fault` is recorded, so that a run can be replayed exactly.
+
+Every kind of fault uses these same values.  What is particular to a kind stands in `nemesis.kinds`.
 """
 
 from __future__ import annotations
@@ -12,58 +14,99 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from checkers.run_quality import achieved
 from nemesis.cluster import Link
 
 
 class Achieved(StrEnum):
     """What became of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
 
-    INSTALLED = "installed"
-    SKIPPED = "skipped"
-    INDETERMINATE = "indeterminate"
-    NOT_ACHIEVED = "not achieved"
+    INSTALLED = achieved.INSTALLED
+    SKIPPED = achieved.SKIPPED
+    INDETERMINATE = achieved.INDETERMINATE
+    NOT_ACHIEVED = achieved.NOT_ACHIEVED
+
+
+MAY_DIE = "may_die"
+"""Name of a setting: the processes of the fault's nodes may end because of it, and that is no violation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One entry of a schedule.  at_s, heal_s: seconds since the main phase began."""
+    """One entry of a schedule.  at_s, heal_s: seconds since the main phase began.
+
+    number: unique within the schedule.  kind: a name of `nemesis.catalog.KINDS`.  name: one of that kind's targets.
+    like: number of an earlier card whose resolved fault is repeated; 0 = resolve anew.
+    """
 
     number: int
-    kind: str  # "partition", "pause", "kill"
-    name: str  # e.g. "halves", "leader-with-c1", "isolate-leader"
+    kind: str
+    name: str
     at_s: float
     heal_s: float
+    like: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """Directed links that lose everything, and the words for it."""
+class Condition:
+    """What measurements must show.  states: node -> process state.  values: name -> (least, most)."""
 
-    cut: frozenset[Link]
-    words: str
-    kind: str = "partition"
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    nodes: tuple[str, ...]
-    words: str
-    kind: str = "pause"
+    states: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    nodes: tuple[str, ...]
+class Ordered:
+    """What must be measured while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names them."""
+
+    held: Condition = field(default_factory=Condition)
+    healed: Condition = field(default_factory=Condition)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A resolved fault.  words: one sentence for a reader.  nodes: the nodes it hits.  cut: directed links that lose
+    every packet.  settings: what else its kind needs to carry it out; plain JSON."""
+
+    kind: str
     words: str
-    kind: str = "kill"
+    nodes: tuple[str, ...] = ()
+    cut: frozenset[Link] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fault as a schedule file holds it."""
+        return {
+            "words": self.words,
+            "nodes": list(self.nodes),
+            "cut": [list(link) for link in sorted(self.cut)],
+            "settings": dict(self.settings),
+        }
 
 
-Fault = Partition | Pause | Kill
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured from `from_ns` to `to_ns` (ns since the test began).
+
+    phase: "inject", "hold", "before heal" or "heal".  links: "a>b" -> (beacons sent, beacons received).
+    also_cut: links that other faults cut during all of that time.  unsettled: links whose order changed meanwhile.
+    problems: why something could not be measured, in words.
+    """
+
+    phase: str
+    from_ns: int
+    to_ns: int
+    links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    also_cut: tuple[Link, ...] = ()
+    unsettled: tuple[Link, ...] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Measured right after inject or heal.  links: "a>b" -> [sent, received]; states: node -> process state."""
+    """A summary of measurements.  links: "a>b" -> (beacons sent, received); states: node -> process state."""
 
     verdict: str  # "as ordered", "not as ordered", "indeterminate"
     links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -73,7 +116,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """Everything known of one fault; times are ns since the test began; -1 = did not happen."""
+    """Everything known of one fault; times are ns since the test began; -1 = did not happen.
+
+    measured: every measurement, from which `checkers.run_quality.achieved` computes what became of the fault.
+    achieved, reason, lapsed_ns: what it computed when the record was last changed.
+    over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
+    inject_proof, heal_proof: summaries for a reader.
+    """
 
     card: Card
     achieved: Achieved
@@ -81,15 +130,31 @@ class FaultRecord:
     reason: str = ""  # for skipped, indeterminate and not achieved
     leader: str | None = None  # as resolved at injection, if the card names one
     epoch: int = -1
+    kind: str = ""
     cut: tuple[Link, ...] = ()
     nodes: tuple[str, ...] = ()
+    ordered: Ordered = field(default_factory=Ordered)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     injected_ns: int = -1  # when the order had been carried out
     heal_ordered_ns: int = -1
     healed_ns: int = -1
     apply_ms: float = -1.0  # how long the inject order took
+    lapsed_ns: int = -1
+    over_budget: bool = False
+    measured: tuple[Measurement, ...] = ()
     inject_proof: Proof | None = None
     heal_proof: Proof | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry in faults.json."""
         return asdict(self)
+
+    @property
+    def fault(self) -> Fault:
+        return Fault(self.card.kind, self.words, self.nodes, frozenset(self.cut), self.settings)
+
+    @property
+    def killed(self) -> frozenset[str]:
+        """The nodes whose process this fault ends, or may end: they are started again when it is healed."""
+        ended = {node for node, state in self.ordered.held.states.items() if state == "dead"}
+        return frozenset(ended | set(self.nodes if self.settings.get(MAY_DIE) else ()))

@@ -1,49 +1,95 @@
-"""Grudges: who stops hearing whom, computed by pure functions from names, a leader and a seed.
+"""Grudges: which nodes stop hearing which, computed by pure functions from names, a leader and a seed.
 
-Theory.  Most partitions are a *cover*: a few groups of nodes, which may overlap, and the rule that two nodes hear
-each other if and only if they share a group.  Disjoint groups give halves, a node in two groups is a bridge, and a
-client node in two groups can go on asking both sides while the servers there are deaf to each other.  Only the
-one-way grudges are not covers; they name directed links.
+Theory.  A grudge is a directed graph over all nodes: an edge a -> b means that b no longer hears a.  Its complement is
+who still hears whom; two nodes can talk if they hear each other.  Most partitions are a *cover*: a few groups of nodes,
+which may overlap, and the rule that two nodes hear each other if and only if they share a group.  Disjoint groups give
+halves, and a node in two groups is a bridge.  A client node in two groups can go on asking both sides while the servers
+there are deaf to each other.  Only the one-way grudges are not covers; they name directed links.
 
 Client nodes are nodes like any other.  Where a grudge takes sides, the odd ones (c1, c3, ...) go with the first side
-and the even ones (c2, c4, ...) with the second, so that every side, a deposed leader too, still has somebody who asks.
+and the even ones (c2, c4, ...) with the second.  So every side, even a deposed leader, still has clients that ask it.
 
-The words of a grudge are for people; its links are what is done.  A grudge never names a link from a node to itself.
+The words of a grudge are for people; its edges are what is done.  A grudge never names a link from a node to itself.
+networkx is imported where it is used: lists and help texts need only the names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from random import Random
-from typing import Any
-
-import networkx
+from typing import TYPE_CHECKING
 
 from nemesis.cluster import Link
+
+if TYPE_CHECKING:
+    import networkx
 
 
 @dataclass(frozen=True, slots=True)
 class Grudge:
-    """cut: directed links (source, destination) that lose every packet.  words: the same, said to a reader."""
+    """graph: an edge a -> b means that b no longer hears a; every node is in it.  words: the same for a reader."""
 
-    cut: frozenset[Link]
+    graph: networkx.DiGraph
     words: str
 
-    def graph(self) -> Any:
-        """The grudge as a `networkx.DiGraph`: an edge a -> b means that b no longer hears a."""
-        return networkx.DiGraph(sorted(self.cut))
+    @property
+    def cut(self) -> frozenset[Link]:
+        """The directed links (source, destination) that lose every packet."""
+        return frozenset(self.graph.edges)
+
+    @property
+    def hearing(self) -> networkx.DiGraph:
+        """The complement: an edge a -> b means that b still hears a."""
+        import networkx
+
+        return networkx.complement(self.graph)
+
+
+def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGraph:
+    """The graph of a grudge from its links."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(sorted(cut))
+    return graph
+
+
+def talking(grudge: networkx.DiGraph) -> networkx.Graph:
+    """Who can still talk: an edge joins two nodes that hear each other."""
+    import networkx
+
+    return networkx.complement(grudge).to_undirected(reciprocal=True)
+
+
+def islands(grudge: networkx.DiGraph) -> list[frozenset[str]]:
+    """The groups within which messages still get from every node to every other, perhaps over several hops.
+
+    Largest first, then by name."""
+    import networkx
+
+    found = networkx.strongly_connected_components(networkx.complement(grudge))
+    return sorted((frozenset(nodes) for nodes in found), key=lambda nodes: (-len(nodes), sorted(nodes)))
+
+
+def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> frozenset[str]:
+    """The servers that can still talk, without a hop, to a majority of the servers (themselves included)."""
+    graph = talking(grudge)
+    among = [s for s in servers if s in graph]
+    return frozenset(s for s in among if 2 * (1 + sum(graph.has_edge(s, t) for t in among)) > len(servers))
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What a grudge is computed from.  leader: who leads now; None where nobody was asked for."""
+class Parties:
+    """What a grudge is computed from.  leader: who leads now; None where the grudge names none."""
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]
     leader: str | None
     rng: Random
+    avoid: frozenset[str] = frozenset()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -72,174 +118,220 @@ class Scene:
         self.rng.shuffle(order)
         return order
 
-    def cover(self, *groups: Iterable[str]) -> frozenset[Link]:
-        """The links of the grudge in which two nodes hear each other iff they share a group."""
-        sets = [frozenset(group) for group in groups]
-        return frozenset(
-            (a, b) for a, b in permutations(self.nodes, 2) if not any(a in group and b in group for group in sets)
-        )
+    def links(self, cut: Collection[Link], words: str) -> Grudge:
+        """The grudge that cuts exactly these links."""
+        return Grudge(grudge_graph(self.nodes, cut), words)
+
+    def cover(self, words: str, *groups: Iterable[str]) -> Grudge:
+        """The grudge in which two nodes hear each other iff they share a group."""
+        together = {pair for group in groups for pair in combinations(sorted(set(group)), 2)}
+        cut = [(a, b) for a, b in permutations(self.nodes, 2) if (min(a, b), max(a, b)) not in together]
+        return self.links(cut, words)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One grudge that can be asked for by name.
+class GrudgeEntry:
+    """One grudge that can be used by name.
 
     against_leader: it is resolved with the leader of the moment, and needs longer (an election has to follow).
-    servers_min: with fewer servers it would cut nothing, or say something untrue.
+    servers_min: with fewer servers it would cut nothing, or its words would be untrue.
+    reject: TCP on its links is answered with a reset.
     """
 
     summary: str
-    make: Callable[[Scene], Grudge]
+    make: Callable[[Parties], Grudge]
     against_leader: bool
     servers_min: int
+    reject: bool = False
 
 
-def make_grudge(name: str, servers: Sequence[str], clients: Sequence[str], leader: str | None, rng: Random) -> Grudge:
+def make_grudge(
+    name: str,
+    servers: Sequence[str],
+    clients: Sequence[str],
+    leader: str | None,
+    rng: Random,
+    avoid: Collection[str] = (),
+) -> Grudge:
     """The grudge of that name for these nodes; equal arguments (and state of `rng`) give equal grudges.
 
+    avoid: servers that an overlapping grudge has already isolated; a grudge of one node takes another.
     Raises ValueError in one sentence: an unknown name, a missing or unknown leader, too few servers.
     """
-    kind = GRUDGES.get(name)
-    if kind is None:
+    entry = GRUDGES.get(name)
+    if entry is None:
         raise ValueError(f"there is no grudge {name!r}; there are {', '.join(GRUDGES)}")
-    if len(servers) < kind.servers_min:
-        raise ValueError(f"the grudge {name!r} needs at least {kind.servers_min} servers, not {len(servers)}")
-    if kind.against_leader and leader not in servers:
+    if len(servers) < entry.servers_min:
+        raise ValueError(f"the grudge {name!r} needs at least {entry.servers_min} servers, not {len(servers)}")
+    if entry.against_leader and leader not in servers:
         raise ValueError(f"the grudge {name!r} needs to know who of {', '.join(servers)} leads, not {leader!r}")
-    return kind.make(Scene(tuple(servers), tuple(clients), leader if kind.against_leader else None, rng))
+    led = leader if entry.against_leader else None
+    return entry.make(Parties(tuple(servers), tuple(clients), led, rng, frozenset(avoid)))
 
 
-def _halves(scene: Scene) -> Grudge:
-    order = scene.shuffled(scene.servers)
-    big, small = sorted(order[: scene.majority]), sorted(order[scene.majority :])
-    first, second = (big, small) if scene.rng.random() < 0.5 else (small, big)
-    a, b = [*first, *scene.near], [*second, *scene.far]
-    return Grudge(scene.cover(a, b), f"{_names(a)} cut from {_names(b)}")
+def _halves(parties: Parties) -> Grudge:
+    order = parties.shuffled(parties.servers)
+    big, small = sorted(order[: parties.majority]), sorted(order[parties.majority :])
+    first, second = (big, small) if parties.rng.random() < 0.5 else (small, big)
+    a, b = [*first, *parties.near], [*second, *parties.far]
+    return parties.cover(f"{_names(a)} cut from {_names(b)}", a, b)
 
 
-def _one_node(scene: Scene) -> Grudge:
-    lonely = scene.rng.choice(sorted(scene.servers))
-    rest = [s for s in scene.servers if s != lonely]
-    cut = scene.cover([lonely, *scene.clients], [*rest, *scene.clients])
-    return Grudge(cut, f"{lonely} cut from every other server; clients reach all")
+def _one_node(parties: Parties) -> Grudge:
+    lonely = parties.rng.choice(sorted(set(parties.servers) - parties.avoid) or sorted(parties.servers))
+    rest = [s for s in parties.servers if s != lonely]
+    words = f"{lonely} cut from every other server; clients reach all"
+    return parties.cover(words, [lonely, *parties.clients], [*rest, *parties.clients])
 
 
-def _majorities_ring(scene: Scene) -> Grudge:
+def _majorities_ring(parties: Parties) -> Grudge:
     """Every server hears a majority, and no two the same one.
 
     On a ring, each hears its ceil((majority - 1) / 2) nearest on both sides.  With three servers that would be
     everybody, so the ring is opened at one place: the ends hear two servers, the middle all three.
     """
-    ring = scene.shuffled(scene.servers)
-    count, reach = len(ring), scene.majority // 2
+    ring = parties.shuffled(parties.servers)
+    count, reach = len(ring), parties.majority // 2
     if count == 3:
         pairs = [ring[:2], ring[1:]]
     else:
         pairs = [[ring[i], ring[(i + step) % count]] for i in range(count) for step in range(1, reach + 1)]
-    cut = scene.cover(*pairs, *_everyone_asks(scene))
-    return Grudge(cut, f"ring {'-'.join(ring)}: each hears a majority, no two the same; clients reach all")
+    words = f"ring {'-'.join(ring)}: each hears a majority, no two the same; clients reach all"
+    return parties.cover(words, *pairs, *_everyone_asks(parties))
 
 
-def _bridge(scene: Scene) -> Grudge:
-    middle, *others = scene.shuffled(scene.servers)
+def _bridge(parties: Parties) -> Grudge:
+    middle, *others = parties.shuffled(parties.servers)
     half = len(others) // 2
     a, b = sorted(others[:half]), sorted(others[half:])
-    cut = scene.cover([*a, middle, *scene.near], [*b, middle, *scene.far])
-    return Grudge(cut, f"{_names([*a, *scene.near])} and {_names([*b, *scene.far])} hear only {middle} of each other")
+    first, second = [*a, *parties.near], [*b, *parties.far]
+    words = f"{_names(first)} and {_names(second)} hear only {middle} of each other"
+    return parties.cover(words, [*first, middle], [*second, middle])
 
 
-def _leader_with_c1(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    cut = scene.cover([leader, *scene.near], [*followers, *scene.far])
-    return Grudge(cut, f"leader {_names([leader, *scene.near])} cut from {_names([*followers, *scene.far])}")
+def _leader_with_c1(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    first, second = [leader, *parties.near], [*followers, *parties.far]
+    return parties.cover(f"leader {_names(first)} cut from {_names(second)}", first, second)
 
 
-def _leader_alone_and_split(scene: Scene) -> Grudge:
-    """Three islands of servers.  The near clients still ask the deposed leader and the first group, the far ones
-    the second: whoever of the three believes to lead is asked, and none of the three hears another."""
-    leader, followers = _led(scene)
-    order = scene.shuffled(followers)
+def _leader_alone_and_split(parties: Parties) -> Grudge:
+    """Three islands of servers that do not hear each other.
+
+    The near clients still reach the deposed leader and the first group; the far clients reach the second.  So every
+    island that believes to lead has clients."""
+    leader, followers = _led(parties)
+    order = parties.shuffled(followers)
     half = len(order) // 2
     a, b = sorted(order[:half]), sorted(order[half:])
-    cut = scene.cover([leader, *scene.near], [*a, *scene.near], [*b, *scene.far])
-    return Grudge(
-        cut,
+    words = (
         f"leader {leader} alone, {_names(a)} and {_names(b)} cut from it and from each other"
-        + (f"; {_names(scene.near)} reaches {_names([leader, *a])}" if scene.near else "")
-        + (f", {_names(scene.far)} reaches {_names(b)}" if scene.far else ""),
+        + (f"; {_names(parties.near)} reaches {_names([leader, *a])}" if parties.near else "")
+        + (f", {_names(parties.far)} reaches {_names(b)}" if parties.far else "")
+    )
+    return parties.cover(words, [leader, *parties.near], [*a, *parties.near], [*b, *parties.far])
+
+
+def _isolate_leader(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    words = f"leader {leader} cut from every other server; clients reach all"
+    return parties.cover(words, [leader, *parties.clients], [*followers, *parties.clients])
+
+
+def _leader_alone(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    return parties.cover(
+        f"leader {leader} cut from every other node, clients too", [leader], [*followers, *parties.clients]
     )
 
 
-def _isolate_leader(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    cut = scene.cover([leader, *scene.clients], [*followers, *scene.clients])
-    return Grudge(cut, f"leader {leader} cut from every other server; clients reach all")
-
-
-def _leader_alone(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    cut = scene.cover([leader], [*followers, *scene.clients])
-    return Grudge(cut, f"leader {leader} cut from every other node, clients too")
-
-
-def _leader_in_minority(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    order = scene.shuffled(followers)
-    kept = len(scene.servers) - scene.majority - 1
+def _leader_in_minority(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    order = parties.shuffled(followers)
+    kept = len(parties.servers) - parties.majority - 1
     small, big = [leader, *sorted(order[:kept])], sorted(order[kept:])
-    cut = scene.cover([*small, *scene.near], [*big, *scene.far])
-    return Grudge(cut, f"leader's minority {_names([*small, *scene.near])} cut from {_names([*big, *scene.far])}")
+    first, second = [*small, *parties.near], [*big, *parties.far]
+    return parties.cover(f"leader's minority {_names(first)} cut from {_names(second)}", first, second)
 
 
-def _leader_unheard(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    return Grudge(
-        frozenset((leader, s) for s in followers),
+def _leader_from_witnesses(parties: Parties) -> Grudge:
+    """The leader keeps as many followers as it can without a majority; every other link is whole.
+
+    The followers it keeps hear the others, so they learn of the next leader while the old one still feeds them."""
+    leader, followers = _led(parties)
+    order = parties.shuffled(followers)
+    witnesses = sorted(order[: len(parties.servers) - parties.majority + 1])
+    cut = [link for w in witnesses for link in ((leader, w), (w, leader))]
+    return parties.links(cut, f"leader {leader} cut from {_names(witnesses)} only; every other link is whole")
+
+
+def _minority_third(parties: Parties) -> Grudge:
+    order = parties.shuffled(parties.servers)
+    count = max(1, len(order) // 3)
+    small, big = sorted(order[:count]), sorted(order[count:])
+    first, second = [*small, *parties.near], [*big, *parties.far]
+    return parties.cover(f"a third, {_names(first)}, cut from {_names(second)}", first, second)
+
+
+def _reject_leader(parties: Parties) -> Grudge:
+    grudge = _leader_with_c1(parties)
+    return Grudge(grudge.graph, f"{grudge.words}; TCP is reset")
+
+
+def _leader_unheard(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    return parties.links(
+        [(leader, s) for s in followers],
         f"one way: nothing leader {leader} sends reaches another server, but it hears them; clients reach all",
     )
 
 
-def _leader_deaf(scene: Scene) -> Grudge:
-    leader, followers = _led(scene)
-    return Grudge(
-        frozenset((s, leader) for s in followers),
+def _leader_deaf(parties: Parties) -> Grudge:
+    leader, followers = _led(parties)
+    return parties.links(
+        [(s, leader) for s in followers],
         f"one way: nothing other servers send reaches leader {leader}, but they hear it; clients reach all",
     )
 
 
-def _clients_from_leader(scene: Scene) -> Grudge:
-    leader, _ = _led(scene)
-    cut = frozenset(link for c in scene.clients for link in ((c, leader), (leader, c)))
-    return Grudge(cut, f"{_names(scene.clients)} cut from leader {leader}; servers hear each other")
+def _clients_from_leader(parties: Parties) -> Grudge:
+    leader, _ = _led(parties)
+    cut = [link for c in parties.clients for link in ((c, leader), (leader, c))]
+    return parties.links(cut, f"{_names(parties.clients)} cut from leader {leader}; servers hear each other")
 
 
-GRUDGES: Mapping[str, Kind] = {
-    "halves": Kind("a majority and a minority, each with its own clients", _halves, False, 3),
-    "one-node": Kind("one server cut from the others; clients reach all", _one_node, False, 2),
-    "majorities-ring": Kind("every server hears a majority, no two the same", _majorities_ring, False, 3),
-    "bridge": Kind("two groups with one server that hears both", _bridge, False, 3),
-    "leader-with-c1": Kind("the leader and c1 cut from the others with c2", _leader_with_c1, True, 2),
-    "leader-alone-and-split": Kind(
+GRUDGES: Mapping[str, GrudgeEntry] = {
+    "halves": GrudgeEntry("a majority and a minority, each with its own clients", _halves, False, 3),
+    "one-node": GrudgeEntry("one server cut from the others; clients reach all", _one_node, False, 2),
+    "majorities-ring": GrudgeEntry("every server hears a majority, no two the same", _majorities_ring, False, 3),
+    "bridge": GrudgeEntry("two groups with one server that hears both", _bridge, False, 3),
+    "leader-with-c1": GrudgeEntry("the leader and c1 cut from the others with c2", _leader_with_c1, True, 2),
+    "leader-alone-and-split": GrudgeEntry(
         "the leader alone, the others in two groups deaf to each other", _leader_alone_and_split, True, 3
     ),
-    "isolate-leader": Kind("the leader cut from the other servers; clients reach all", _isolate_leader, True, 2),
-    "leader-alone": Kind("the leader cut from servers and clients", _leader_alone, True, 2),
-    "leader-in-minority": Kind("the leader's minority with c1 cut from the rest", _leader_in_minority, True, 3),
-    "leader-unheard": Kind("one way: the other servers do not hear the leader", _leader_unheard, True, 2),
-    "leader-deaf": Kind("one way: the leader does not hear the other servers", _leader_deaf, True, 2),
-    "clients-from-leader": Kind("all clients cut from the leader; servers whole", _clients_from_leader, True, 1),
+    "isolate-leader": GrudgeEntry("the leader cut from the other servers; clients reach all", _isolate_leader, True, 2),
+    "leader-alone": GrudgeEntry("the leader cut from servers and clients", _leader_alone, True, 2),
+    "leader-in-minority": GrudgeEntry("the leader's minority with c1 cut from the rest", _leader_in_minority, True, 3),
+    "leader-unheard": GrudgeEntry("one way: the other servers do not hear the leader", _leader_unheard, True, 2),
+    "leader-deaf": GrudgeEntry("one way: the leader does not hear the other servers", _leader_deaf, True, 2),
+    "clients-from-leader": GrudgeEntry("all clients cut from the leader; servers whole", _clients_from_leader, True, 1),
+    "leader-from-witnesses": GrudgeEntry(
+        "the leader cut from just enough followers to lose its majority", _leader_from_witnesses, True, 3
+    ),
+    "minority-third": GrudgeEntry("a third of the servers with c1 cut from the rest", _minority_third, False, 3),
+    "reject-leader": GrudgeEntry("as leader-with-c1, but TCP is reset at once", _reject_leader, True, 2, reject=True),
 }
 
 
-def _led(scene: Scene) -> tuple[str, tuple[str, ...]]:
-    assert scene.leader is not None, "make_grudge has checked it"
-    return scene.leader, scene.followers
+def _led(parties: Parties) -> tuple[str, tuple[str, ...]]:
+    assert parties.leader is not None, "make_grudge has checked it"
+    return parties.leader, parties.followers
 
 
-def _everyone_asks(scene: Scene) -> list[list[str]]:
+def _everyone_asks(parties: Parties) -> list[list[str]]:
     """Groups in which every client hears every node without lending servers to each other."""
-    return [list(scene.clients), *([c, s] for c in scene.clients for s in scene.servers)]
+    return [list(parties.clients), *([c, s] for c in parties.clients for s in parties.servers)]
 
 
 def _names(names: Iterable[str]) -> str:
-    return "+".join(names) or "nobody"
+    return "+".join(names) or "no node"

@@ -1,44 +1,62 @@
-"""Plays a schedule on a cluster: resolve, inject, prove, hold, copy, heal, prove again; card after card.
+"""Plays a schedule on a cluster.  Every card is resolved, injected, measured while it holds, healed, measured again.
 
-What it promises, whatever happens:
+What it promises in every case:
 
-* Every card ends as a `FaultRecord`, delivered through `Hooks.record` each time it changes, so that a harness killed
-  in the middle of a fault has still said what it was doing.
+* Every card ends as a `FaultRecord`, delivered through `Hooks.record` each time it changes.  A harness killed in the
+  middle of a fault has still recorded what it was doing.
 * Nothing is left broken.  A cancellation, an error of a hook or of the cluster first heals everything, and only then
   goes on its way.
-* A fault counts as `installed` only if it was measured after inject *and* its heal was measured too (`proofs.py`).
+* What became of a fault is computed from its measurements (`checkers.run_quality.achieved`).
+* Measuring never stretches a hold.  It goes on beside the hold and stops when the heal is due.  Only the hook
+  `before_heal` may delay a heal, by at most COPY_LATE_S_MAX.
 
-Time comes in as `clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
+Cards may overlap: each is played by a task of its own, and `nemesis.field` merges their orders.  Time comes in as
+`clock` and passes in `asyncio.sleep`, so that the same code runs on virtual time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
-from checkers.history import Type
-from nemesis.cluster import CannotInject, Cluster, Link
-from nemesis.faults import Achieved, Card, Fault, FaultRecord, Kill, Partition, Pause, Proof
-from nemesis.proofs import AS_ORDERED, INDETERMINATE, INTERVAL_MS, WINDOW_S, achieved, both, links_proof, states_proof
-from nemesis.resolve import LEADER_WAIT_S, Leader, Resolved, leader_now, names_leader, resolve
-from system_under_test.subject import NodeStatus, ProcessState
+from checkers.base.history import Type
+from checkers.run_quality.achieved import achieved
+from nemesis.catalog import kind_named
+from nemesis.cluster import CannotInject, Cluster
+from nemesis.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
+from nemesis.field import Field
+from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
+from nemesis.kind import Kind, LeaderNow, Scene
+from nemesis.leader import leader_now
+from nemesis.measure import AS_ORDERED, HOLD_EVERY_S, INDETERMINATE, WINDOW_S, Meter, proof_of, read_states, words_of
+from system_under_test.subject import NodeStatus
 
-HEAL_PROOF_LIMIT_S = 5.0
-"""How long a heal may take to show: address resolution and a restarted process need a moment."""
-HEAL_ALL_LIMIT_S = 40.0
+LEADER_WAIT_S = 5.0
+"""How long a card that names the leader waits for one."""
+LAST_LOOK_LIMIT_S = 1.0
+"""How long a run that is broken off measures its faults once more before it heals them."""
 MEASURE_AGAIN = 4
 """A sender starved of CPU gets more windows, and they add up; a link seen open when ordered cut gets none."""
-_POLL_S = 0.2
+LATE_HOLD_S = 1.5
+"""A card that had to wait for a leader holds for this long at least (or as long as it should), even past its time."""
+COPY_HOLD_S_MIN = 2.5
+"""A fault that holds for less is not followed by `before_heal`: there is no time in which to copy anything."""
+COPY_FIRST_S = 1.0
+"""How long before the heal the first `before_heal` begins; later ones begin as long before as the last one took."""
+COPY_LATE_S_MAX = 1.0
+MEASURED_BEFORE_HEAL_S = 0.05
+"""The last window of a hold is counted this long before the heal is due."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the harness wants to hear.
+    """What the harness is notified of.
 
     note(type, f, detail): a row for the history, of the process NEMESIS.  f is "inject-<kind>" or "heal-<kind>"; the
         INVOKE comes before the order, then OK (as ordered), FAIL (skipped) or INFO (not, or not certainly, as ordered).
@@ -51,6 +69,17 @@ class Hooks:
     before_heal: Callable[[FaultRecord], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class PlayOptions:
+    """How a schedule is played.
+
+    replay: resolved faults by card number, carried out in place of resolving anew.  over_budget: faults may cost
+    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then."""
+
+    replay: Mapping[int, Fault] = field(default_factory=dict)
+    over_budget: bool = False
+
+
 async def play(
     schedule: Sequence[Card],
     cluster: Cluster,
@@ -59,45 +88,30 @@ async def play(
     main_began_ns: int,
     rng: Random,
     hooks: Hooks,
-    replay: Mapping[int, Fault] | None = None,
+    options: PlayOptions | None = None,
     ended: asyncio.Event | None = None,
 ) -> list[FaultRecord]:
     """Play every card; the records in the order of the schedule.
 
     clock: ns since the test began; main_began_ns: what it showed when the main phase began (cards count from there).
     rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
-    replay: resolved faults by card number (`resolve.resolved_faults`), carried out in place of resolving anew.
-    ended: once set, the fault in force is healed now, copied and measured as ever, and no further card is played.
+    ended: once set, the faults in force are healed now, copied and measured as ever, and no further card is played.
     Raises what a hook raises, and CancelledError, after everything has been healed.
     """
-    player = _Player(cluster, statuses, clock, main_began_ns, hooks, dict(replay or {}), ended or asyncio.Event())
+    options, ended = options or PlayOptions(), ended or asyncio.Event()
+    player = _Player(cluster, statuses, clock, main_began_ns, hooks, options, ended)
     seeds = [rng.getrandbits(64) for _ in schedule]
+    tasks = [asyncio.ensure_future(player.play_card(c, Random(s))) for c, s in zip(schedule, seeds, strict=True)]
     try:
-        for card, seed in zip(schedule, seeds, strict=True):
-            await player.play_card(card, Random(seed))
-            if player.ended.is_set():
-                break
+        await _all(tasks)
     except BaseException:
         await _to_the_end(player.abandon())
         raise
-    return player.records
-
-
-async def heal_all(cluster: Cluster, restart: Collection[str] = ()) -> Proof:
-    """Make every link whole, resume every stopped server, restart the dead ones in `restart`; measured, all of it.
-
-    Dead servers that are not in `restart` died unbidden: they stay dead, for the checkers to see.  Never raises for
-    what nodes and agents do: what could not be healed stands in `Proof.wrong`, and the verdict is not "as ordered".
-    """
-    try:
-        async with asyncio.timeout(HEAL_ALL_LIMIT_S):
-            return await _heal_all(cluster, frozenset(restart))
-    except TimeoutError:
-        return Proof(INDETERMINATE, wrong=(f"healing took longer than {HEAL_ALL_LIMIT_S:.0f} s",))
+    return [player.records[card.number] for card in schedule if card.number in player.records]
 
 
 class _Player:
-    """One schedule being played.  `active` is the fault in force, if any; `record` belongs to it."""
+    """One schedule being played.  records: by card number.  active: the faults in force."""
 
     def __init__(
         self,
@@ -106,90 +120,137 @@ class _Player:
         clock: Callable[[], int],
         main_began_ns: int,
         hooks: Hooks,
-        replay: dict[int, Fault],
+        options: PlayOptions,
         ended: asyncio.Event,
     ) -> None:
-        self.cluster = cluster
+        self.field = Field(cluster)
         self.statuses = statuses
         self.clock = clock
         self.main_began_ns = main_began_ns
         self.hooks = hooks
-        self.replay = replay
+        self.options = options
         self.ended = ended
-        self.records: list[FaultRecord] = []
-        self.active: Fault | None = None
+        self.records: dict[int, FaultRecord] = {}
+        self.faults: dict[int, Fault] = {}
+        self.active: dict[int, tuple[Kind, Fault]] = {}
+        self.copy_s = COPY_FIRST_S
 
     async def play_card(self, card: Card, rng: Random) -> None:
         await self._sleep_until(card.at_s)
         if self.ended.is_set():
             return
-        if self._main_s() >= card.heal_s:
-            self._skip(card, "its time had passed before the fault before it was healed")
-            return
-        resolved, why_not = await self._resolve(card, rng)
-        if resolved is None:
+        kind = kind_named(card.kind)
+        fault, leader, why_not = await self._resolve(kind, card, rng)
+        if fault is None:
             self._skip(card, why_not)
             return
-        self._begin(card, resolved)
-        refusal = await self._inject(card, resolved.fault)
-        if refusal is None:
-            await self._sleep_until(card.heal_s)
-            await self.hooks.before_heal(self.records[-1])
-        await self._heal(card, resolved.fault, refusal)
+        if why_not := self._forbidden(kind, card, fault):
+            self._skip(card, why_not)
+            return
+        self._begin(kind, card, fault, leader)
+        refusal = await self._inject(kind, card, fault)
+        copying = await self._hold(kind, card, fault) if refusal is None else None
+        try:
+            await self._heal(kind, card, fault, refusal)
+        finally:
+            if copying is not None:
+                await copying
 
     async def abandon(self) -> None:
-        """Heal everything because the schedule ends here, and close the record of the fault in force."""
-        fault, ordered_ns = self.active, self.clock()
-        proof = await heal_all(self.cluster, fault.nodes if isinstance(fault, Kill) else ())
-        if fault is None:
-            return
-        outcome, reason = achieved(self.records[-1].inject_proof, proof)
-        self._change(
-            achieved=outcome,
-            reason=reason or "healed early: the run was broken off",
-            heal_ordered_ns=ordered_ns,
-            healed_ns=self.clock(),
-            heal_proof=proof,
-        )
-        self.active = None
+        """Heal everything because the schedule ends here, and close the records of the faults in force."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LOOK_LIMIT_S):
+                await asyncio.gather(*(self._look(number, *active) for number, active in self.active.items()))
+        ordered_ns = self.clock()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEAL_ALL_LIMIT_S):
+                await asyncio.gather(*(tried(kind.heal(self.field, f)) for kind, f in self.active.values()))
+        restart = {node for number in self.active for node in self.records[number].killed}
+        proof = await heal_all(self.field.cluster, restart)
+        for number, (kind, fault) in list(self.active.items()):
+            self._measured(number, await self._meter(kind, fault).take("heal", WINDOW_S))
+            times = {"heal_ordered_ns": ordered_ns, "healed_ns": self.clock()}
+            self._change(number, **times, heal_proof=proof_of(self.records[number], "heal") or proof)
+            if not self.records[number].reason:
+                self._change(number, reason="healed early: the run was broken off")
+            del self.active[number]
+
+    async def _look(self, number: int, kind: Kind, fault: Fault) -> None:
+        """Measure a fault whose hold was broken off, before it is healed."""
+        if self.records[number].injected_ns >= 0 and self.records[number].heal_ordered_ns < 0:
+            self._measured(number, await self._meter(kind, fault).take("before heal", 0.0))
 
     # One card, step by step.
 
     def _skip(self, card: Card, reason: str) -> None:
-        self._append(FaultRecord(card, Achieved.SKIPPED, f"{card.kind} {card.name}", reason))
+        words = f"{card.kind} {card.name}"
+        self._put(FaultRecord(card, Achieved.SKIPPED, words, reason, kind=card.kind))
         self.hooks.note(Type.INVOKE, f"inject-{card.kind}", card.name)
         self.hooks.note(Type.FAIL, f"inject-{card.kind}", f"skipped: {reason}")
 
-    async def _resolve(self, card: Card, rng: Random) -> tuple[Resolved | None, str]:
-        """The fault, or None and why not.  Waits up to LEADER_WAIT_S for a leader if the card names one."""
-        if card.number in self.replay:
-            return Resolved(self.replay[card.number]), ""
+    async def _resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
+        """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""
+        if card.number in self.options.replay:
+            return replace(self.options.replay[card.number]), None, ""
+        if card.like:
+            fault = self.faults.get(card.like)
+            return (replace(fault) if fault else None), None, f"card {card.like}, which it repeats, hit nothing"
+        if self._main_s() >= card.heal_s:
+            return None, None, "its time had passed before it could begin"
+        against_leader = kind.targets[card.name].against_leader
         began_s = self._main_s()
         while True:
-            states = await _states(self.cluster)
-            running = [s for s, state in states.items() if state == "running"]
-            leader = await self._leader(running) if names_leader(card) else None
-            resolved = resolve(card, self.cluster.servers, self.cluster.clients, running, leader, rng)
-            if resolved is not None:
-                return resolved, ""
+            hit = {node for _, fault in self.active.values() for node in fault.nodes}
+            states = await read_states(self.field.cluster, self.field.cluster.servers)
+            running = [s for s, state in states.items() if state == "running" and s not in hit]
+            leader = await self._leader(running) if against_leader else None
+            if leader is not None or not against_leader:
+                fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
+                if fault is not None:
+                    return fault, leader, ""
+                return None, None, self._too_few(running)
             if self.ended.is_set():
-                return None, "the test ended before anybody led"
-            if not names_leader(card):
-                return None, f"only {len(running)} of {len(self.cluster.servers)} server processes were running"
+                return None, None, "the test ended before any node led"
             if self._main_s() - began_s >= LEADER_WAIT_S:
-                return None, f"nobody led within {LEADER_WAIT_S:.0f} s"
-            await asyncio.sleep(_POLL_S)
+                return None, None, f"no node led within {LEADER_WAIT_S:.0f} s"
+            await asyncio.sleep(POLL_S)
 
-    async def _leader(self, running: Sequence[str]) -> Leader | None:
+    def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
+        cluster = self.field.cluster
+        avoid = {n for other, f in self.active.values() if other.name == kind.name for n in f.nodes or _isolated(f)}
+        return Scene(tuple(cluster.servers), tuple(cluster.clients), tuple(running), leader, rng, frozenset(avoid))
+
+    def _too_few(self, running: Sequence[str]) -> str:
+        return f"only {len(running)} of {len(self.field.cluster.servers)} server processes were running"
+
+    def _forbidden(self, kind: Kind, card: Card, fault: Fault) -> str:
+        """Why this fault may not be carried out: the backend cannot, or the data would lose its excuse."""
+        target = kind.targets.get(card.name)
+        for capability in sorted(kind.needs | (target.needs if target else frozenset())):
+            if why := self.field.cluster.lacks(capability):
+                return why
+        if self._breaks_budget(kind, fault) and not self.options.over_budget:
+            most = (len(self.field.cluster.servers) - 1) // 2
+            return f"it would cost more than {most} servers what they had fsynced: no system promises to survive that"
+        return ""
+
+    def _breaks_budget(self, kind: Kind, fault: Fault) -> bool:
+        """Whether this fault costs, with those before it, more than a minority of servers what they had fsynced."""
+        cost = kind.costs(fault)
+        spent = {node for n, f in self.faults.items() for node in kind_named(self.records[n].kind).costs(f)}
+        return bool(cost) and 2 * len(spent | cost) >= len(self.field.cluster.servers)
+
+    async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
         try:
             return leader_now(await self.statuses(), running)
         except OSError:
             return None  # an agent that does not answer now may do so at the next look, within LEADER_WAIT_S
 
-    def _begin(self, card: Card, resolved: Resolved) -> None:
-        fault, leader = resolved.fault, resolved.leader
-        self.active = fault
-        self._append(
+    def _begin(self, kind: Kind, card: Card, fault: Fault, leader: LeaderNow | None) -> None:
+        over_budget = self._breaks_budget(kind, fault)
+        self.active[card.number] = (kind, fault)
+        self.faults[card.number] = fault
+        self._put(
             FaultRecord(
                 card,
                 Achieved.INDETERMINATE,
@@ -197,176 +258,173 @@ class _Player:
                 reason="it was still being injected",
                 leader=leader.node if leader else None,
                 epoch=leader.epoch if leader else -1,
-                cut=tuple(sorted(fault.cut)) if isinstance(fault, Partition) else (),
-                nodes=() if isinstance(fault, Partition) else fault.nodes,
+                kind=kind.name,
+                cut=tuple(sorted(fault.cut)),
+                nodes=fault.nodes,
+                ordered=kind.orders(fault),
+                settings=fault.settings,
+                over_budget=over_budget,
             )
         )
         self.hooks.note(Type.INVOKE, f"inject-{card.kind}", fault.words)
 
-    async def _inject(self, card: Card, fault: Fault) -> tuple[Achieved, str] | None:
-        """Carry the order out and measure.  None if the fault is in force; else what became of it, and why."""
+    async def _inject(self, kind: Kind, card: Card, fault: Fault) -> tuple[Achieved, str] | None:
+        """Carry the order out.  None if it was carried out; else what became of it, and why."""
         ordered_ns = self.clock()
         try:
-            await _order(self.cluster, fault)
+            await kind.inject(self.field, fault)
         except CannotInject as refusal:
             return Achieved.SKIPPED, str(refusal)
         except OSError as problem:
-            return Achieved.NOT_ACHIEVED, f"the order failed: {_told(problem)}"
+            return Achieved.NOT_ACHIEVED, f"the order failed: {words_of(problem)}"
         injected_ns = self.clock()
-        self._change(injected_ns=injected_ns, apply_ms=(injected_ns - ordered_ns) / 1e6)
-        proof = await _measured(self.cluster, fault)
-        for _ in range(MEASURE_AGAIN):
-            if proof.verdict == INDETERMINATE:
-                proof = await _measured(self.cluster, fault, earlier=proof)
-        outcome, reason = achieved(proof, None)
-        self._change(achieved=outcome, reason=reason, inject_proof=proof)
-        self._conclude(f"inject-{card.kind}", proof)
+        self._change(card.number, injected_ns=injected_ns, apply_ms=(injected_ns - ordered_ns) / 1e6)
         return None
 
-    async def _heal(self, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
+    async def _hold(self, kind: Kind, card: Card, fault: Fault) -> asyncio.Future[None] | None:
+        """Until the heal is due: measure, and near the end let the hook take its copies.
+
+        Returns the copying, which a slow machine has not ended yet; raises what it has raised."""
+        stop = asyncio.Event()
+        measuring = asyncio.ensure_future(self._measure(kind, card, fault, stop))
+        copying: asyncio.Future[None] | None = None
+        due_s = max(card.heal_s, self._main_s() + min(card.heal_s - card.at_s, LATE_HOLD_S))
+        hold_s = due_s - self._main_s()
+        try:
+            if hold_s >= COPY_HOLD_S_MIN:
+                await self._sleep_until(due_s - min(self.copy_s, hold_s / 2))
+                copying = asyncio.ensure_future(self._copy(card.number))
+            await self._sleep_until(due_s - MEASURED_BEFORE_HEAL_S)
+            if copying is not None:
+                late_s = COPY_LATE_S_MAX + (self.copy_s if self.ended.is_set() else 0.0)
+                await asyncio.wait([copying], timeout=late_s)
+                if copying.done():
+                    copying.result()
+            stop.set()
+            await measuring
+            await self._sleep_until(due_s)
+        except BaseException:
+            for task in (measuring, copying):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*(t for t in (measuring, copying) if t is not None), return_exceptions=True)
+            raise
+        return copying
+
+    async def _measure(self, kind: Kind, card: Card, fault: Fault, stop: asyncio.Event) -> None:
+        meter = self._meter(kind, fault)
+        for attempt in range(1 + MEASURE_AGAIN):
+            self._measured(card.number, await meter.take("inject", WINDOW_S, stop))
+            proof = proof_of(self.records[card.number], "inject")
+            self._change(card.number, inject_proof=proof)
+            if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
+                self._conclude(f"inject-{card.kind}", proof)
+                break
+        while not stop.is_set():
+            self._measured(card.number, await meter.take("hold", HOLD_EVERY_S, stop))
+        self._measured(card.number, await meter.take("before heal", 0.0))
+
+    async def _copy(self, number: int) -> None:
+        began_s = self._main_s()
+        await self.hooks.before_heal(self.records[number])
+        self.copy_s = self._main_s() - began_s
+
+    async def _heal(self, kind: Kind, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
         """Undo the fault and measure.  After a refusal too: half of an order may have been carried out."""
-        f = f"heal-{card.kind}"
+        number, f = card.number, f"heal-{card.kind}"
         if refusal is None:
             self.hooks.note(Type.INVOKE, f, fault.words)
-        self._change(heal_ordered_ns=self.clock())
-        problems = await _undo(self.cluster, fault)
-        self._change(healed_ns=self.clock())
-        proof = await _until_as_ordered(lambda: _measured(self.cluster, fault, healed=True), problems)
-        outcome, reason = achieved(self.records[-1].inject_proof, proof)
+        self._change(number, heal_ordered_ns=self.clock())
+        problem = await tried(kind.heal(self.field, fault))
+        self._change(number, healed_ns=self.clock())
+        proof = await self._until_healed(kind, number, fault)
+        if problem and proof is not None and proof.verdict != AS_ORDERED:
+            proof = replace(proof, wrong=(*proof.wrong, problem))
         if refusal is None:
-            self._change(achieved=outcome, reason=reason, heal_proof=proof)
+            self._change(number, heal_proof=proof)
             self._conclude(f, proof)
         else:
             outcome, reason = refusal
-            self._change(achieved=outcome, reason=reason, heal_proof=proof)
-            told = Type.FAIL if outcome is Achieved.SKIPPED else Type.INFO
-            self.hooks.note(told, f"inject-{card.kind}", f"{outcome}: {reason}")
-        self.active = None
+            self._change(number, heal_proof=proof, achieved=outcome, reason=reason)
+            type_ = Type.FAIL if outcome is Achieved.SKIPPED else Type.INFO
+            self.hooks.note(type_, f"inject-{card.kind}", f"{outcome}: {reason}")
+        self.active.pop(number, None)
+
+    async def _until_healed(self, kind: Kind, number: int, fault: Fault) -> Proof | None:
+        """Measure until it is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof."""
+        meter, loop = self._meter(kind, fault), asyncio.get_running_loop()
+        until = loop.time() + HEAL_PROOF_LIMIT_S
+        while True:
+            self._measured(number, await meter.take("heal", WINDOW_S))
+            proof = proof_of(self.records[number], "heal")
+            if proof is None or proof.verdict == AS_ORDERED or loop.time() >= until:
+                return proof
+            await asyncio.sleep(POLL_S)
 
     # What is written down.
 
-    def _append(self, record: FaultRecord) -> None:
-        self.records.append(record)
+    def _meter(self, kind: Kind, fault: Fault) -> Meter:
+        return Meter(self.field, kind, fault, kind.orders(fault), self.clock)
+
+    def _put(self, record: FaultRecord) -> None:
+        self.records[record.card.number] = record
         self.hooks.record(record)
 
-    def _change(self, **changes: Any) -> None:
-        self.records[-1] = replace(self.records[-1], **changes)
-        self.hooks.record(self.records[-1])
+    def _measured(self, number: int, measurement: Measurement) -> None:
+        """Keep a measurement.  It is delivered with the next change: a hook each second would only cost CPU."""
+        record = self.records[number]
+        self.records[number] = replace(record, measured=(*record.measured, measurement))
 
-    def _conclude(self, f: str, proof: Proof) -> None:
-        as_ordered = proof.verdict == AS_ORDERED
-        detail = proof.verdict if as_ordered else f"{proof.verdict}: {'; '.join(proof.wrong)}"
-        self.hooks.note(Type.OK if as_ordered else Type.INFO, f, detail)
+    def _change(self, number: int, **changes: Any) -> None:
+        """Change a record.  What became of the fault is computed anew, unless the change says it."""
+        record = replace(self.records[number], **changes)
+        if "achieved" not in changes and record.injected_ns >= 0:
+            found = achieved(record.to_json())
+            reason = changes.get("reason", found.reason)
+            record = replace(record, achieved=Achieved(found.word), reason=reason, lapsed_ns=found.lapsed_ns)
+        self._put(record)
+
+    def _conclude(self, f: str, proof: Proof | None) -> None:
+        as_ordered = proof is not None and proof.verdict == AS_ORDERED
+        words = f"{proof.verdict}: {'; '.join(proof.wrong)}" if proof and not as_ordered else AS_ORDERED
+        self.hooks.note(Type.OK if as_ordered else Type.INFO, f, words if proof else "it was not measured")
 
     def _main_s(self) -> float:
         return (self.clock() - self.main_began_ns) / 1e9
 
     async def _sleep_until(self, at_s: float) -> None:
-        """Until this time of the main phase, or until the test ends."""
-        left_s = at_s - self._main_s()
-        while left_s > 0 and not self.ended.is_set():
-            await asyncio.sleep(min(left_s, _POLL_S))
-            left_s = at_s - self._main_s()
+        """Until that second of the main phase, or until the test has ended."""
+        try:
+            async with asyncio.timeout(max(0.0, at_s - self._main_s())):
+                await self.ended.wait()
+        except TimeoutError:
+            return
 
 
-async def _order(cluster: Cluster, fault: Fault) -> None:
-    """Carry the fault out; raises CannotInject or OSError, possibly with a part of it done."""
-    if isinstance(fault, Partition):
-        await cluster.cut(fault.cut)
-    elif isinstance(fault, Pause):
-        await _each(cluster.pause(node) for node in fault.nodes)
-    else:
-        await _each(cluster.kill(node) for node in fault.nodes)
+def _isolated(fault: Fault) -> frozenset[str]:
+    """The nodes that lose the most links to a fault that cuts links and names no node."""
+    lost: dict[str, int] = {}
+    for link in fault.cut:
+        for end in link:
+            lost[end] = lost.get(end, 0) + 1
+    most = max(lost.values(), default=0)
+    return frozenset(node for node, count in lost.items() if count == most and count > 1)
 
 
-async def _undo(cluster: Cluster, fault: Fault) -> list[str]:
-    """Take the fault back; what went wrong while doing so, in words."""
-    if isinstance(fault, Partition):
-        return await _tried({"the links": cluster.cut(())})
-    if isinstance(fault, Pause):
-        return await _tried({node: cluster.resume(node) for node in fault.nodes})
-    states = await _states(cluster)
-    return await _tried({node: cluster.restart(node) for node in fault.nodes if states.get(node) != "running"})
-
-
-async def _heal_all(cluster: Cluster, restart: frozenset[str]) -> Proof:
-    problems = await _tried({"the links": cluster.cut(())})
-    states = await _states(cluster)
-    problems += await _tried({s: cluster.resume(s) for s, state in states.items() if state == "stopped"})
-    problems += await _tried({s: cluster.restart(s) for s, state in states.items() if state == "dead" and s in restart})
-    running: dict[str, ProcessState] = {
-        s: "running" for s in cluster.servers if states.get(s) != "dead" or s in restart
-    }
-
-    async def measure() -> Proof:
-        return both(await _links_measured(cluster, ()), await _states_measured(cluster, running))
-
-    return await _until_as_ordered(measure, problems)
-
-
-async def _measured(cluster: Cluster, fault: Fault, healed: bool = False, earlier: Proof | None = None) -> Proof:
-    """What the fault's order (or, healed, its undoing) looks like in the data plane and the process table."""
-    if isinstance(fault, Partition):
-        return await _links_measured(cluster, () if healed else fault.cut, earlier)
-    state: ProcessState = "running" if healed else "stopped" if isinstance(fault, Pause) else "dead"
-    return await _states_measured(cluster, dict.fromkeys(fault.nodes, state))
-
-
-async def _links_measured(cluster: Cluster, cut: Collection[Link], earlier: Proof | None = None) -> Proof:
+async def _all(tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Await all; the first failure, or a cancellation, cancels the others and is raised once they have ended."""
     try:
-        beacons = await cluster.observe(WINDOW_S, INTERVAL_MS)
-    except CannotInject:  # a backend that cannot touch links has nothing there to prove
-        return Proof(INDETERMINATE if cut else AS_ORDERED, wrong=("this backend observes no links",) if cut else ())
-    except OSError as problem:
-        return Proof(INDETERMINATE, wrong=(f"the links could not be observed: {_told(problem)}",))
-    return links_proof(cut, (*cluster.servers, *cluster.clients), beacons, earlier)
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await _to_the_end(_ended(tasks))
+        raise
 
 
-async def _states_measured(cluster: Cluster, ordered: Mapping[str, ProcessState]) -> Proof:
-    return states_proof(ordered, await _states(cluster))
-
-
-async def _until_as_ordered(measure: Callable[[], Coroutine[Any, Any, Proof]], problems: Sequence[str]) -> Proof:
-    """Measure until it is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof, with the problems added."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + HEAL_PROOF_LIMIT_S
-    proof = await measure()
-    while proof.verdict != AS_ORDERED and loop.time() < until:
-        await asyncio.sleep(_POLL_S)
-        proof = await measure()
-    return proof if proof.verdict == AS_ORDERED else replace(proof, wrong=(*proof.wrong, *problems))
-
-
-async def _states(cluster: Cluster) -> dict[str, ProcessState]:
-    """The state of every server whose agent answers."""
-    answers = await asyncio.gather(*(cluster.state(s) for s in cluster.servers), return_exceptions=True)
-    states: dict[str, ProcessState] = {}
-    for server, answer in zip(cluster.servers, answers, strict=True):
-        if isinstance(answer, BaseException):
-            if not isinstance(answer, OSError):
-                raise answer
-        else:
-            states[server] = answer
-    return states
-
-
-async def _each(orders: Iterable[Awaitable[None]]) -> None:
-    """All orders at once; raises the first failure after every one has ended."""
-    for answer in await asyncio.gather(*orders, return_exceptions=True):
-        if isinstance(answer, BaseException):
-            raise answer
-
-
-async def _tried(orders: Mapping[str, Awaitable[None]]) -> list[str]:
-    """All orders at once; the failures in words.  A fault the backend could not do needs no undoing."""
-    answers = await asyncio.gather(*orders.values(), return_exceptions=True)
-    problems: list[str] = []
-    for what, answer in zip(orders, answers, strict=True):
-        if isinstance(answer, OSError):
-            problems.append(f"{what}: {_told(answer)}")
-        elif isinstance(answer, BaseException) and not isinstance(answer, CannotInject):
-            raise answer
-    return problems
+async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
@@ -378,7 +436,3 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             continue  # `play` re-raises what broke it off; healing has a limit of its own
     return task.result()
-
-
-def _told(problem: OSError) -> str:
-    return str(problem) or type(problem).__name__

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.grudges import GRUDGES, make_grudge
+from nemesis.grudges import GRUDGES, islands, make_grudge, reaching_majority, talking
 
 SIZES = st.sampled_from([3, 5, 7])
 SEEDS = st.integers(0, 2**32)
@@ -40,7 +40,7 @@ def test_every_grudge_cuts_something_real_and_never_a_node_from_itself(name, cou
     nodes = set(servers) | set(clients)
     assert all(a != b and {a, b} <= nodes for a, b in grudge.cut)
     assert grudge.cut or (name == "clients-from-leader" and not clients)
-    assert set(grudge.graph().edges) == grudge.cut
+    assert set(grudge.graph.edges) == grudge.cut
     assert grudge.words
     if GRUDGES[name].against_leader:
         assert leader in grudge.words
@@ -50,7 +50,8 @@ def test_every_grudge_cuts_something_real_and_never_a_node_from_itself(name, cou
 def test_the_same_seed_gives_the_same_grudge(name, count, seed):
     servers, clients = names(count)
     first = make_grudge(name, servers, clients, servers[-1], Random(seed))
-    assert first == make_grudge(name, servers, clients, servers[-1], Random(seed))
+    second = make_grudge(name, servers, clients, servers[-1], Random(seed))
+    assert (first.cut, first.words) == (second.cut, second.words)
 
 
 @given(SIZES, SEEDS)
@@ -168,3 +169,30 @@ def test_what_cannot_be_cut_is_refused_in_one_sentence(name, count, leader, says
     servers, clients = names(count)
     with pytest.raises(ValueError, match=says):
         make_grudge(name, servers, clients, leader, Random(0))
+
+
+@given(SIZES, SEEDS)
+def test_the_witnesses_take_the_leaders_majority_and_nothing_else(count, seed):
+    servers, clients = names(count)
+    grudge = make_grudge("leader-from-witnesses", servers, clients, "n1", Random(seed))
+    assert reaching_majority(grudge.graph, servers) == set(servers) - {"n1"}
+    assert all("n1" in link for link in grudge.cut)
+    assert all(talk(grudge.hearing, c, s) for c in clients for s in servers)
+    assert islands(grudge.graph) == [frozenset((*servers, *clients))] or count == 3
+
+
+@given(SIZES, SEEDS)
+def test_a_third_is_cut_from_a_majority(count, seed):
+    servers, clients = names(count)
+    grudge = make_grudge("minority-third", servers, clients, None, Random(seed))
+    big, small = islands(grudge.graph)
+    assert len(small & set(servers)) == max(1, count // 3)
+    assert reaching_majority(grudge.graph, servers) == big & set(servers)
+
+
+def test_one_way_links_carry_no_talk_but_messages_still_get_round():
+    servers, clients = names(3)
+    grudge = make_grudge("leader-unheard", servers, clients, "n1", Random(0))
+    assert not talking(grudge.graph).has_edge("n1", "n2")
+    assert islands(grudge.graph) == [frozenset((*servers, *clients))]
+    assert reaching_majority(grudge.graph, servers) == {"n2", "n3"}

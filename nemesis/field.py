@@ -1,0 +1,101 @@
+"""What is in force on the cluster while several faults overlap.
+
+A backend knows one set of cut links.  Here every fault owns a *layer*: the links it cuts.  The union of all layers is
+what the backend is ordered to cut.  A link that changes its order while it is measured is *unsettled* and not judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nemesis.cluster import Cluster, Link
+from nemesis.faults import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    cut: frozenset[Link]
+    reject: frozenset[Link]
+
+
+class Field:
+    """One per run.  `cluster`: where orders of processes go directly."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._layers: dict[int, Layer] = {}
+        self._impaired: dict[int, dict[Link, Mapping[str, float]]] = {}
+        self._ordering = asyncio.Lock()
+        self._changes: list[frozenset[Link]] = []
+        self._changing: frozenset[Link] = frozenset()
+
+    async def cut(self, fault: Fault, *, reject: bool = False) -> None:
+        """Cut the links of this fault in addition to those of all others."""
+        await self._lay(id(fault), Layer(fault.cut, fault.cut if reject else frozenset()))
+
+    async def uncut(self, fault: Fault) -> None:
+        """Make the links of this fault whole, but for those that another fault cuts too."""
+        await self._lay(id(fault), None)
+
+    async def impair(self, fault: Fault, links: Sequence[Link], impairment: Mapping[str, float], seed: int) -> None:
+        """Impair these links.  Where several faults impair one link, the latest order holds."""
+        async with self._ordering:
+            self._impaired[id(fault)] = dict.fromkeys(links, impairment)
+            await self._impair_all(seed)
+
+    async def unimpair(self, fault: Fault) -> None:
+        """Take back what this fault ordered of its links."""
+        async with self._ordering:
+            self._impaired.pop(id(fault), None)
+            await self._impair_all(0)
+
+    async def _impair_all(self, seed: int) -> None:
+        union = {link: it for links in self._impaired.values() for link, it in links.items()}
+        await self.cluster.impair(union, seed)
+
+    async def clear(self) -> None:
+        """Make every link whole, every disk healthy and every clock right."""
+        async with self._ordering:
+            self._layers.clear()
+            self._impaired.clear()
+            await self.cluster.cut(())
+            await self.cluster.mend()
+
+    async def each(self, nodes: Sequence[str], order: Callable[[str], Awaitable[None]]) -> None:
+        """Give an order to all these nodes at once; raises the first failure after every one has ended."""
+        for answer in await asyncio.gather(*(order(node) for node in nodes), return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def now_cut(self) -> frozenset[Link]:
+        """The links that are ordered cut now."""
+        return _union(layer.cut for layer in self._layers.values())
+
+    def changes(self) -> int:
+        """A number to give to `unsettled` later."""
+        return len(self._changes)
+
+    def unsettled(self, since: int) -> frozenset[Link]:
+        """Links whose order changed since then, or changes now."""
+        return _union([*self._changes[since:], self._changing])
+
+    async def _lay(self, owner: int, layer: Layer | None) -> None:
+        async with self._ordering:
+            before = self.now_cut()
+            after = {n: each for n, each in self._layers.items() if n != owner}
+            if layer is not None:
+                after[owner] = layer
+            union = _union(each.cut for each in after.values())
+            self._changing = before ^ union
+            try:
+                await self.cluster.cut(union, _union(each.reject for each in after.values()))
+            finally:
+                self._layers = after
+                self._changes.append(self._changing)
+                self._changing = frozenset()
+
+
+def _union(sets: Iterable[Collection[Link]]) -> frozenset[Link]:
+    return frozenset(link for links in sets for link in links)

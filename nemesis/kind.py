@@ -1,0 +1,128 @@
+"""What a kind of fault is: one value with all that the rest of the harness must know about it.
+
+A file in `nemesis/kinds` builds one `Kind` and calls it KIND; `nemesis.catalog` lists it.  The deck deals a kind's
+cards, the player resolves, injects, measures and heals them, and the checkers judge what was measured.  None of them
+knows a kind by name.
+
+Scene      what a card is resolved from: who is there, who leads, who is already hit
+Field      what is in force on the cluster; it carries out orders of several faults at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import Cluster
+from nemesis.faults import Fault, Ordered
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderNow:
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a card is resolved from.
+
+    servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
+    fault on processes hits.  leader: who leads now; None where the card names no leader.
+    avoid: nodes that overlapping faults of the same kind already hit.
+    """
+
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    running: tuple[str, ...]
+    leader: LeaderNow | None
+    rng: Random
+    avoid: frozenset[str] = frozenset()
+
+    @property
+    def majority(self) -> int:
+        return len(self.servers) // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One thing a kind can be aimed at.
+
+    against_leader: it can only be resolved while somebody leads.  servers_min: with fewer servers it would hit
+    nothing, or its words would be untrue.  hold_s: how long a card of it holds, at least and at most.
+    needs: capabilities in addition to those of the kind.
+    """
+
+    summary: str
+    against_leader: bool = False
+    servers_min: int = 1
+    hold_s: Range = (3.0, 5.0)
+    needs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit."""
+
+    target: str
+    after_s: float
+    hold_s: float
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Several cards that belong together, such as a server killed again and again.  steps: drawn with the seed."""
+
+    summary: str
+    steps: Callable[[Random, int], Sequence[Step]]
+    """Called with the random stream and the number of servers."""
+    servers_min: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Deck:
+    """opening: dealt first, in this order, with how long each holds in seconds.  rest: shuffled after that.
+    Names are targets or figures."""
+
+    opening: tuple[tuple[str, float], ...]
+    rest: tuple[str, ...]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of fault.
+
+    name: as in `--nemesis`, in cards and in the history ("inject-<name>").  needs: capabilities of the backend.
+    resolve: the fault that this target means now; None if nothing could be hit.  Equal arguments give equal faults.
+    inject, heal: carry the order out and undo it.  Both raise OSError or CannotInject, and may be called twice.
+    orders: what measurements must show while this fault holds and after its heal; its links need no entry.
+    measure: numbers that `Ordered.held.values` and `Ordered.healed.values` limit; states and links need no such
+        function.  Raises OSError.
+    costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
+    """
+
+    name: str
+    summary: str
+    targets: Mapping[str, Target]
+    deck: Deck
+    needs: frozenset[str]
+    resolve: Callable[[str, Scene], Fault | None]
+    inject: Callable[[Field, Fault], Awaitable[None]]
+    heal: Callable[[Field, Fault], Awaitable[None]]
+    orders: Callable[[Fault], Ordered] = field(default=lambda fault: Ordered())
+    measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]] | None = None
+    costs: Callable[[Fault], frozenset[str]] = field(default=lambda fault: frozenset())
+
+    def check(self, target: str) -> None:
+        """Raise ValueError in one sentence unless the kind has this target."""
+        if target not in self.targets:
+            raise ValueError(f"there is no {self.name} {target!r}; there are {', '.join(self.targets)}")

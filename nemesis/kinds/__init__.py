@@ -1,0 +1,1 @@
+"""The kinds of fault, one file each.  `nemesis.catalog` lists them."""

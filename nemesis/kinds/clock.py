@@ -1,0 +1,95 @@
+"""Wall clocks that are wrong: set forward or back, too fast, or jumping to and fro.
+
+Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays right, as on a real machine whose
+clock is set.  A system may use the wall clock for display and never for what it promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import CLOCK, PROCESSES, Cluster
+from nemesis.faults import Condition, Fault, Ordered
+from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+NAME = "clock"
+
+OFFSETS_S = (-86_400.0, -300.0, -30.0, -10.0, 10.0, 30.0, 300.0, 86_400.0)
+RATES = (1.0, 1.0, 0.5, 2.0, 5.0)
+TOLERANCE_S = 5.0
+"""A loaded machine needs a moment between the reading of two clocks."""
+
+_AHEAD_S = 30.0
+
+TARGETS: Mapping[str, Target] = {
+    **SERVER_TARGETS,
+    "leader-ahead": replace(SERVER_TARGETS["leader"], summary=f"the leader's clock is {_AHEAD_S:g} s ahead"),
+    "leader-behind": replace(SERVER_TARGETS["leader"], summary=f"the leader's clock is {_AHEAD_S:g} s behind"),
+}
+_FIXED = {"ahead": (_AHEAD_S, 1.0), "behind": (-_AHEAD_S, 1.0)}
+
+
+def _resolve(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    offset_s, rate = _FIXED.get(how) or (scene.rng.choice(OFFSETS_S), scene.rng.choice(RATES))
+    runs = "" if rate == 1.0 else f" and runs {rate:g} times as fast"
+    words = f"has a wall clock that is {abs(offset_s):g} s {'ahead' if offset_s > 0 else 'behind'}{runs}"
+    fault = process_fault(NAME, whom, servers_hit(whom, scene), words)
+    return None if fault is None else replace(fault, settings={"offset_s": offset_s, "rate": rate})
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    offset_s, rate = float(fault.settings["offset_s"]), float(fault.settings["rate"])
+    await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, offset_s, rate))
+
+
+async def _heal(field: Field, fault: Fault) -> None:
+    await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, 0.0, 1.0))
+
+
+def _orders(fault: Fault) -> Ordered:
+    offset_s, rate = float(fault.settings["offset_s"]), float(fault.settings["rate"])
+    drift_s = (rate - 1.0) * 60.0  # what a clock of this rate may gain or lose while the fault holds
+    limits = (offset_s + min(drift_s, 0.0) - TOLERANCE_S, offset_s + max(drift_s, 0.0) + TOLERANCE_S)
+    held = {f"{node}: clock ahead s": limits for node in fault.nodes}
+    held |= {f"{node}: server reads this clock": (1.0, 1.0) for node in fault.nodes}
+    healed = {f"{node}: clock ahead s": (-TOLERANCE_S, TOLERANCE_S) for node in fault.nodes}
+    return Ordered(Condition(values=held), Condition(values=healed))
+
+
+async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+    values: dict[str, float] = {}
+    for node in fault.nodes:
+        read = await cluster.read_clock(node)
+        values[f"{node}: clock ahead s"] = float(read["ahead_s"])
+        values[f"{node}: server reads this clock"] = float(read["heeded"])
+    return values
+
+
+def _strobe(rng: Random, servers: int) -> Sequence[Step]:
+    return [Step("one", 1.2 * i, 0.6, again=i > 0) for i in range(8)]
+
+
+KIND = Kind(
+    name=NAME,
+    summary="wall clocks are set forward or back, and run too fast or too slowly",
+    targets=TARGETS,
+    deck=Deck(
+        opening=(("leader-ahead", 6.0), ("leader-behind", 6.0), ("minority", 5.0)),
+        rest=("one", "minority", "majority", "all", "leader", "leader-ahead", "leader-behind", "strobe"),
+        figures={"strobe": Figure("the clock of one server jumps to and fro, eight times in 10 s", _strobe)},
+    ),
+    needs=frozenset({CLOCK, PROCESSES}),
+    resolve=_resolve,
+    inject=_inject,
+    orders=_orders,
+    heal=_heal,
+    measure=_measure,
+)

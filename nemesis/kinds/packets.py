@@ -1,0 +1,139 @@
+"""Impaired packets: lost, repeated, damaged, reordered, delayed, slowed down, on some directed links.
+
+The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see all of
+it.  A measurement sends a burst of datagrams over a few of the links and compares what arrives with what was ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import LINKS, PACKETS, Cluster, Link
+from nemesis.faults import Condition, Fault, Ordered
+from nemesis.kind import Deck, Kind, Scene, Target
+from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+NAME = "packets"
+
+MEASURED_MAX = 3
+"""Links that are measured; more would cost traffic of their own."""
+DATAGRAMS = 60
+INTERVAL_S = 0.003
+_WAIT_S = 0.6
+
+BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
+    "lossy": ("lose 20 % of their packets", {"loss": 0.2}),
+    "late": ("delay packets by 0.2-0.3 s", {"delay_s": 0.2, "jitter_s": 0.1}),
+    "shuffled": ("reorder and repeat packets", {"delay_s": 0.03, "reorder": 0.3, "duplicate": 0.3}),
+    "damaged": ("damage 20 % of their packets", {"corrupt": 0.2}),
+    "thin": ("carry 30 kB/s", {"rate_bytes_per_s": 30_000.0}),
+}
+
+_WHOSE: Mapping[str, Target] = {
+    "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
+    "one": Target("the links of one server", servers_min=2),
+    "all": Target("all links", servers_min=2),
+}
+
+TARGETS: Mapping[str, Target] = {
+    f"{whom}-{how}": replace(target, summary=f"{target.summary} {words}")
+    for whom, target in _WHOSE.items()
+    for how, (words, _) in BEHAVIOURS.items()
+}
+
+
+def _resolve(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    words, impairment = BEHAVIOURS[how]
+    nodes = servers_hit(whom, scene)
+    fault = process_fault(NAME, whom, nodes, f"has links that {words}")
+    if fault is None:
+        return None
+    everyone = (*scene.servers, *scene.clients)
+    links = sorted(link for link in permutations(everyone, 2) if set(link) & set(nodes))
+    measured = scene.rng.sample(links, min(MEASURED_MAX, len(links)))
+    settings = {
+        "links": [list(link) for link in links],
+        "measured": [list(link) for link in sorted(measured)],
+        "impairment": impairment,
+        "seed": scene.rng.getrandbits(32),
+    }
+    return replace(fault, settings=settings)
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    await field.impair(
+        fault, _links(fault.settings["links"]), fault.settings["impairment"], int(fault.settings["seed"])
+    )
+
+
+async def _heal(field: Field, fault: Fault) -> None:
+    await field.unimpair(fault)
+
+
+def _orders(fault: Fault) -> Ordered:
+    limits = limits_of(fault.settings["impairment"])
+    links = _links(fault.settings["measured"])
+    held = {f"{a}>{b}: {name}": limit for a, b in links for name, limit in limits.items()}
+    healed = {f"{a}>{b}: share lost": (0.0, 0.1) for a, b in links}
+    return Ordered(Condition(values=held), Condition(values=healed))
+
+
+def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """What a burst of DATAGRAMS must show.  The limits leave a clean link outside, and luck inside: a share p of n
+    datagrams deviates by more than four standard deviations once in 16,000 bursts."""
+    limits: dict[str, tuple[float, float]] = {}
+    if lost := impairment.get("loss", 0.0) + impairment.get("corrupt", 0.0):
+        deviation = 4 * (lost * (1 - lost) / DATAGRAMS) ** 0.5
+        limits["share lost"] = (max(lost - deviation, 0.5 / DATAGRAMS), lost + deviation)
+    if delay_s := impairment.get("delay_s", 0.0):
+        limits["delay ms"] = (delay_s * 1e3 * (0.0 if impairment.get("reorder") else 0.95), 60_000.0)
+    if impairment.get("reorder"):
+        limits["share reordered"] = (0.5 / DATAGRAMS, 1.0)
+    if impairment.get("duplicate"):
+        limits["share repeated"] = (0.5 / DATAGRAMS, 1.0)
+    if impairment.get("rate_bytes_per_s"):
+        limits["delay ms"] = (20.0, 60_000.0)
+    return limits
+
+
+async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+    import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
+
+    links = _links(fault.settings["measured"])
+    tried = await asyncio.gather(*(cluster.try_link(link, DATAGRAMS, INTERVAL_S, _WAIT_S) for link in links))
+    values: dict[str, float] = {}
+    for (a, b), seen in zip(links, tried, strict=True):
+        sent = max(seen["sent"], 1)
+        values[f"{a}>{b}: share lost"] = 1.0 - seen["received"] / sent
+        values[f"{a}>{b}: share reordered"] = seen["reordered"] / sent
+        values[f"{a}>{b}: share repeated"] = seen["repeated"] / sent
+        values[f"{a}>{b}: delay ms"] = seen["delay_ms"]
+    return values
+
+
+def _links(pairs: Sequence[Sequence[str]]) -> list[Link]:
+    return [(str(a), str(b)) for a, b in pairs]
+
+
+KIND = Kind(
+    name=NAME,
+    summary="packets are lost, repeated, damaged, reordered, delayed or slowed down",
+    targets=TARGETS,
+    deck=Deck(
+        opening=(("leader-lossy", 5.0), ("leader-late", 5.0), ("all-shuffled", 5.0)),
+        rest=tuple(TARGETS),
+    ),
+    needs=frozenset({PACKETS, LINKS}),
+    resolve=_resolve,
+    inject=_inject,
+    orders=_orders,
+    heal=_heal,
+    measure=_measure,
+)

@@ -1,0 +1,98 @@
+"""Partitions: directed links lose every packet.  Which links is a grudge (`nemesis.grudges`).
+
+A cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets TCP instead,
+so that both ends notice at once, as they do when a firewall rejects or a process is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import LINKS, REJECT
+from nemesis.faults import Fault
+from nemesis.grudges import GRUDGES, GrudgeEntry, make_grudge
+from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.processes import LEADER_HOLD_S
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+NAME = "partition"
+
+
+def _target(entry: GrudgeEntry) -> Target:
+    return Target(
+        entry.summary,
+        entry.against_leader,
+        entry.servers_min,
+        hold_s=LEADER_HOLD_S if entry.against_leader else (3.0, 5.0),
+        needs=frozenset({REJECT}) if entry.reject else frozenset(),
+    )
+
+
+TARGETS: Mapping[str, Target] = {name: _target(entry) for name, entry in GRUDGES.items()}
+
+
+def _resolve(target: str, scene: Scene) -> Fault | None:
+    leader = scene.leader.node if scene.leader else None
+    grudge = make_grudge(target, scene.servers, scene.clients, leader, scene.rng, scene.avoid)
+    if not grudge.cut:
+        return None
+    settings = {"reject": True} if GRUDGES[target].reject else {}
+    return Fault(NAME, grudge.words, cut=grudge.cut, settings=settings)
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    await field.cut(fault, reject=bool(fault.settings.get("reject")))
+
+
+async def _heal(field: Field, fault: Fault) -> None:
+    await field.uncut(fault)
+
+
+def _leader_again(rng: Random, servers: int) -> Sequence[Step]:
+    return [Step("leader-with-c1", 5.5 * i, 4.0) for i in range(4)]
+
+
+def _minority_again(rng: Random, servers: int) -> Sequence[Step]:
+    return [Step("leader-in-minority", 6.0 * i, 4.5) for i in range(5)]
+
+
+def _flapping(rng: Random, servers: int) -> Sequence[Step]:
+    return [Step("halves", 2.0 * i, 1.0, again=i > 0) for i in range(5)]
+
+
+def _swizzle(rng: Random, servers: int) -> Sequence[Step]:
+    """A random half of the servers is cut one by one, and healed in another order (FoundationDB's swizzle-clogging)."""
+    count = max(2, servers // 2)
+    ends = [4.0 + 0.7 * i for i in range(count)]
+    rng.shuffle(ends)
+    return [Step("one-node", 0.7 * i, ends[i] - 0.7 * i) for i in range(count)]
+
+
+KIND = Kind(
+    name=NAME,
+    summary="links between nodes are cut, both ways and one way",
+    targets=TARGETS,
+    deck=Deck(
+        opening=(("leader-with-c1", 10.0), ("leader-alone-and-split", 7.0), ("leader-with-c1", 7.0)),
+        rest=(
+            *(name for name in GRUDGES if name not in ("leader-with-c1", "leader-alone-and-split")),
+            *("leader-again", "minority-again", "flapping", "swizzle"),
+        ),
+        figures={
+            "leader-again": Figure("the leader of the moment is cut off with c1 every 5.5 s", _leader_again, 3),
+            "minority-again": Figure(
+                "the leader of the moment is cut into a minority with another server, five times", _minority_again, 4
+            ),
+            "flapping": Figure("the same halves are cut and healed five times in 10 s", _flapping, 3),
+            "swizzle": Figure("servers are cut off one by one and healed in another order", _swizzle, 3),
+        },
+    ),
+    needs=frozenset({LINKS}),
+    resolve=_resolve,
+    inject=_inject,
+    heal=_heal,
+)

@@ -1,0 +1,130 @@
+"""Power losses: server processes die, and their disks keep only what was fsynced.
+
+The network of the nodes is cut first.  A killed process would otherwise send its peers a reset, which a machine without
+power cannot do.  Of what was not fsynced the disk keeps nothing, a torn last write, or any subset of the writes; a real
+disk may do each of these.  What was fsynced stays.  So a system that fsyncs before it acknowledges loses nothing, even
+if all servers lose their power at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import DISK, LINKS, PROCESSES, Cluster, Link
+from nemesis.faults import Condition, Fault, Ordered
+from nemesis.kind import Deck, Kind, Scene, Target
+from nemesis.kinds.kill import restart_the_dead
+from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+NAME = "power"
+
+LOSE, TEAR, REORDER = "lose", "tear", "reorder"
+_WORDS = {
+    LOSE: "lost power: what was not fsynced is gone",
+    TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
+    REORDER: "lost power: of what was not fsynced the disk kept some writes and not others",
+}
+AT_FSYNC_S_MAX = 2.0
+"""How long a power loss that is aimed at an fsync waits for one."""
+_LOOK_S = 0.01
+
+_KEPT: Mapping[str, str] = {
+    **dict.fromkeys(SERVER_TARGETS, LOSE),
+    "leader-at-fsync": LOSE,
+    "leader-torn": TEAR,
+    "all-torn": TEAR,
+    "all-reordered": REORDER,
+}
+
+TARGETS: Mapping[str, Target] = {
+    **SERVER_TARGETS,
+    "leader-at-fsync": replace(SERVER_TARGETS["leader"], summary="the leader, while it fsyncs"),
+    "leader-torn": replace(SERVER_TARGETS["leader"], summary="the leader; its last write is torn"),
+    "all-torn": Target("every server at once; the last writes are torn"),
+    "all-reordered": Target("every server at once; the disks kept some writes and not others"),
+}
+
+
+def _resolve(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    kept = _KEPT[target]
+    fault = process_fault(NAME, whom, servers_hit(whom, scene), _WORDS[kept])
+    if fault is None:
+        return None
+    settings = {"kept": kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
+    if how != "at-fsync":
+        settings["at_fsync"] = 0
+    return replace(fault, cut=_links_of(fault.nodes, scene), settings=settings)
+
+
+def _links_of(nodes: tuple[str, ...], scene: Scene) -> frozenset[Link]:
+    """Every link of these nodes, both ways."""
+    everyone = (*scene.servers, *scene.clients)
+    pairs = {(a, b) for a, b in product(nodes, everyone) if a != b}
+    return frozenset(pairs | {(b, a) for a, b in pairs})
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    cluster, kept, seed = field.cluster, str(fault.settings["kept"]), int(fault.settings["seed"])
+    if nth := int(fault.settings["at_fsync"]):
+        await field.each(fault.nodes, lambda node: _await_fsync(cluster, node, nth))
+    await field.cut(fault)
+    await field.each(fault.nodes, lambda node: cluster.lose_power(node, kept, seed))
+
+
+async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
+    """Until the node's n-th fsync from now is held, or the time is over: an idle node fsyncs nothing."""
+    import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
+
+    await cluster.arm_disk(node, "fsync", nth)
+    for _ in range(round(AT_FSYNC_S_MAX / _LOOK_S)):
+        if await cluster.disk_reached(node):
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _heal(field: Field, fault: Fault) -> None:
+    await field.uncut(fault)
+    await restart_the_dead(field, fault)
+
+
+def _orders(fault: Fault) -> Ordered:
+    kept_limits = (0.0, 0.0) if fault.settings["kept"] == LOSE else (0.0, 1.0)
+    values = {f"{node}: fsynced bytes kept": (1.0, 1.0) for node in fault.nodes}
+    values |= {f"{node}: other bytes kept": kept_limits for node in fault.nodes}
+    held = Condition(states=dict.fromkeys(fault.nodes, "dead"), values=values)
+    return Ordered(held, Condition(states=dict.fromkeys(fault.nodes, "running")))
+
+
+async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+    values: dict[str, float] = {}
+    for node in fault.nodes:
+        loss = await cluster.power_loss(node)
+        if loss:
+            values[f"{node}: fsynced bytes kept"] = float(loss["fsynced_kept"])
+            values[f"{node}: other bytes kept"] = float(loss["not_fsynced_kept"])
+            values[f"{node}: changes taken back"] = float(loss["undone"])
+    return values
+
+
+KIND = Kind(
+    name=NAME,
+    summary="servers lose their power: they die, and their disks keep only what was fsynced",
+    targets=TARGETS,
+    deck=Deck(
+        opening=(("leader", LEADER_HOLD_S[1]), ("all", 3.0), ("leader-at-fsync", LEADER_HOLD_S[0])),
+        rest=("one", "minority", "majority", "all", "leader", "leader-torn", "all-torn", "all-reordered"),
+    ),
+    needs=frozenset({DISK, LINKS, PROCESSES}),
+    resolve=_resolve,
+    inject=_inject,
+    orders=_orders,
+    heal=_heal,
+    measure=_measure,
+)

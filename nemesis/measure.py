@@ -1,0 +1,149 @@
+"""Measures faults: one measurement after another while a fault holds, and again after its heal.
+
+A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
+inject and heal they run faster.  A measurement of processes reads their state.  What the readings mean is computed by
+`checkers.run_quality.achieved`, from the record alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from checkers.run_quality.achieved import readings, shortened
+from nemesis.cluster import CannotInject, Cluster
+from nemesis.faults import Fault, FaultRecord, Measurement, Ordered, Proof
+from nemesis.field import Field
+from nemesis.kind import Kind
+from system_under_test.subject import ProcessState
+
+AS_ORDERED = "as ordered"
+NOT_AS_ORDERED = "not as ordered"
+INDETERMINATE = "indeterminate"
+
+WINDOW_S = 0.3
+INTERVAL_MS = 2.0
+"""Around inject and heal: 150 beacons a link, three times what is needed, for a sender that is starved of CPU."""
+CALM_INTERVAL_MS = 20.0
+HOLD_EVERY_S = 0.8
+"""While a fault holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Takes measurements of one fault.  clock: ns since the test began."""
+
+    field: Field
+    kind: Kind
+    fault: Fault
+    ordered: Ordered
+    clock: Callable[[], int]
+
+    async def take(self, phase: str, window_s: float, stop: asyncio.Event | None = None) -> Measurement:
+        """One measurement over at most `window_s`; less if `stop` is set.  Never raises for what nodes do."""
+        healed = phase == "heal"
+        condition = self.ordered.healed if healed else self.ordered.held
+        problems: list[str] = []
+        taken = Measurement(phase, self.clock(), -1)
+        if self.fault.cut:
+            taken = await self._links(taken, window_s, stop, problems)
+        elif phase == "hold":
+            await _pause(window_s, stop)
+            taken = replace(taken, from_ns=self.clock())
+        if condition.states:
+            servers = () if phase == "hold" else self.field.cluster.servers
+            states = await read_states(self.field.cluster, {*condition.states, *servers})
+            taken = replace(taken, states=states)
+        if condition.values and self.kind.measure is not None:
+            try:
+                taken = replace(taken, values=dict(await self.kind.measure(self.field.cluster, self.fault)))
+            except OSError as problem:
+                problems.append(words_of(problem))
+        return replace(taken, to_ns=self.clock(), problems=tuple(problems))
+
+    async def _links(
+        self, taken: Measurement, window_s: float, stop: asyncio.Event | None, problems: list[str]
+    ) -> Measurement:
+        field, cluster = self.field, self.field.cluster
+        cut_before, changes = field.now_cut(), field.changes()
+        fast = taken.phase in ("inject", "heal")
+        try:
+            if fast:
+                await cluster.beat(INTERVAL_MS)
+            try:
+                first = await cluster.mark()
+                await _pause(window_s, stop)
+                last = await cluster.mark()
+            finally:
+                if fast:
+                    await cluster.beat(CALM_INTERVAL_MS)
+            unsettled = field.unsettled(changes)
+            arrived = await cluster.arrived(first, last)
+        except (OSError, CannotInject) as problem:
+            problems.append(f"the links could not be measured: {words_of(problem)}")
+            return taken
+        own = frozenset() if taken.phase == "heal" else self.fault.cut
+        return replace(
+            taken,
+            links={f"{a}>{b}": (seen.sent, seen.received) for (a, b), seen in sorted(arrived.items())},
+            also_cut=tuple(sorted(cut_before - own - unsettled)),
+            unsettled=tuple(sorted(unsettled)),
+        )
+
+
+def proof_of(record: FaultRecord, phase: str) -> Proof | None:
+    """What the measurements of one phase show, summed up for a reader; None if there are none."""
+    taken = [m for m in record.measured if m.phase == phase]
+    if not taken:
+        return None
+    found = readings(record.to_json(), (phase,))
+    contrary = [f.contrary for f in found.values() if f.contrary]
+    unclear = [f.unclear for f in found.values() if f.unclear] + list(taken[-1].problems)
+    if not found and not contrary:
+        unclear.append("nothing was ordered that could be measured")
+    return Proof(
+        verdict=NOT_AS_ORDERED if contrary else INDETERMINATE if unclear else AS_ORDERED,
+        links=_summed(m.links for m in taken),
+        states=taken[-1].states,
+        wrong=shortened([*contrary, *unclear]),
+    )
+
+
+async def read_states(cluster: Cluster, nodes: Iterable[str]) -> dict[str, ProcessState]:
+    """The process state of every one of these nodes whose agent answers."""
+    names = sorted(nodes)
+    answers = await asyncio.gather(*(cluster.state(name) for name in names), return_exceptions=True)
+    states: dict[str, ProcessState] = {}
+    for name, answer in zip(names, answers, strict=True):
+        if not isinstance(answer, BaseException):
+            states[name] = answer
+        elif not isinstance(answer, OSError):
+            raise answer
+    return states
+
+
+def words_of(problem: BaseException) -> str:
+    """What went wrong; its class if it says nothing itself."""
+    return str(problem) or type(problem).__name__
+
+
+async def _pause(seconds: float, stop: asyncio.Event | None) -> None:
+    """Sleep, or less if `stop` is set."""
+    if stop is None:
+        await asyncio.sleep(seconds)
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return
+
+
+def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    total: dict[str, tuple[int, int]] = {}
+    for counts in links:
+        for name, (sent, received) in counts.items():
+            before = total.get(name, (0, 0))
+            total[name] = (before[0] + sent, before[1] + received)
+    return total

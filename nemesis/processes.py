@@ -1,0 +1,50 @@
+"""What faults on processes have in common: which nodes they may hit, and what must be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nemesis.faults import Condition, Fault, Ordered
+from nemesis.kind import Scene, Target
+from system_under_test.subject import ProcessState
+
+LEADER_HOLD_S = (6.0, 8.0)
+"""Cards against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more."""
+
+SERVER_TARGETS: Mapping[str, Target] = {
+    "leader": Target("the server that leads now", against_leader=True, hold_s=LEADER_HOLD_S),
+    "one": Target("one server drawn by the seed"),
+    "minority": Target("the largest minority, drawn by the seed", servers_min=3),
+    "majority": Target("the smallest majority, drawn by the seed", servers_min=2),
+    "all": Target("every server"),
+}
+
+
+def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
+    """The running servers that a target of SERVER_TARGETS means now; empty if there are not enough of them."""
+    if target == "leader":
+        led = scene.leader is not None and scene.leader.node in scene.running
+        return (scene.leader.node,) if led and scene.leader else ()
+    count = len(scene.servers)
+    wanted = {"one": 1, "minority": count - scene.majority, "majority": scene.majority, "all": count}[target]
+    order = sorted(set(scene.running) - scene.avoid)
+    scene.rng.shuffle(order)
+    return tuple(sorted(order[:wanted])) if len(order) >= wanted else ()
+
+
+def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fault | None:
+    """A fault on the processes of these nodes; None if there are none.  done: its words, after the nodes."""
+    if not nodes:
+        return None
+    hit = f"leader {nodes[0]}" if target == "leader" else f"{target} {'+'.join(nodes)}"
+    return Fault(kind, f"{hit} {done}", tuple(nodes))
+
+
+def processes_in(state: ProcessState) -> Callable[[Fault], Ordered]:
+    """The `orders` of a kind that puts its nodes' processes into this state until the heal."""
+
+    def orders(fault: Fault) -> Ordered:
+        held, healed = dict.fromkeys(fault.nodes, str(state)), dict.fromkeys(fault.nodes, "running")
+        return Ordered(Condition(states=held), Condition(states=healed))
+
+    return orders

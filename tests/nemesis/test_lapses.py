@@ -1,0 +1,169 @@
+"""Faults that lapse: every probe must say no, and say when.  And faults that overlap."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+
+from nemesis.cluster import PROCESSES
+from nemesis.faults import Achieved
+
+
+def at(seconds, act):
+    """A coroutine function that acts at that second of the run."""
+
+    async def later():
+        await asyncio.sleep(seconds)
+        act()
+
+    return later
+
+
+def played_while(cluster, *cards, act):
+    async def run():
+        (records, _), _ = await asyncio.gather(played(cluster, *cards), act())
+        return records
+
+    return in_no_time(run())
+
+
+def whole_again(cluster):
+    cluster.silent = ()
+
+
+def cut_again(cluster, links):
+    cluster.silent = links
+
+
+def test_a_partition_whole_again_after_1_2_of_10_seconds_is_not_achieved():
+    cluster = FakeCluster()
+    (record,) = played_while(cluster, card(), act=at(3.2, lambda: whole_again(cluster)))
+    assert record.inject_proof.verdict == "as ordered", "right after the inject it was there"
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert record.reason.startswith("it lapsed within 1.9 s: n1>n2 ordered cut: ")
+    assert 3.2e9 < record.lapsed_ns < 4.2e9
+    assert record.to_json()["lapsed_ns"] == record.lapsed_ns
+
+
+@pytest.mark.parametrize(("kind", "state"), [("pause", "stopped"), ("kill", "dead"), ("stop", "dead")])
+def test_a_process_that_runs_again_after_a_second_is_not_achieved(kind, state):
+    cluster = FakeCluster()
+    run_again = at(3.0, lambda: cluster.states.update(n1="running"))
+    (record,) = played_while(cluster, card(kind, "leader"), act=run_again)
+    assert record.inject_proof.verdict == "as ordered"
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert record.reason.endswith(f"n1 ordered {state}: it is running")
+    assert 3.0e9 < record.lapsed_ns < 4.0e9
+
+
+def test_a_lapse_in_the_last_tenth_of_a_second_before_the_heal_is_seen():
+    cluster = FakeCluster()
+    (record,) = played_while(cluster, card(), act=at(11.85, lambda: whole_again(cluster)))
+    assert record.achieved is Achieved.NOT_ACHIEVED and "it lapsed" in record.reason
+
+
+def test_a_link_that_is_cut_later_although_it_should_be_whole_is_seen():
+    cluster = FakeCluster()
+    more = at(5.0, lambda: cut_again(cluster, cluster.silent | {("n2", "n3")}))
+    (record,) = played_while(cluster, card(), act=more)
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert "n2>n3 ordered open: none of" in record.reason
+
+
+def test_an_agent_that_falls_silent_for_long_leaves_the_fault_indeterminate():
+    cluster = FakeCluster()
+
+    async def silence():
+        await asyncio.sleep(4.0)
+        cluster.gone = {"n1"}
+        await asyncio.sleep(5.0)
+        cluster.gone = set()
+
+    for one in (card(), card("pause", "leader")):
+        (record,) = played_while(cluster, one, act=silence)
+        assert record.achieved is Achieved.INDETERMINATE
+        assert "not proven for" in record.reason
+
+
+def test_an_agent_that_falls_silent_for_a_moment_does_no_harm():
+    cluster = FakeCluster()
+
+    async def silence():
+        await asyncio.sleep(4.0)
+        cluster.gone = {"n1"}
+        await asyncio.sleep(1.0)
+        cluster.gone = set()
+
+    (record,) = played_while(cluster, card("pause", "leader"), act=silence)
+    assert record.achieved is Achieved.INSTALLED, record.reason
+
+
+def test_every_second_of_a_hold_is_measured():
+    (record,), _ = in_no_time(played(FakeCluster(), card()))
+    ends = [m.to_ns for m in record.measured if m.phase != "heal"]
+    starts = [record.injected_ns, *ends]
+    assert all(b - a <= 1e9 for a, b in zip(starts, [*ends, record.heal_ordered_ns], strict=True))
+    assert {m.phase for m in record.measured} == {"inject", "hold", "before heal", "heal"}
+
+
+def test_two_cuts_that_overlap_are_both_in_force_and_each_is_proven_for_itself():
+    cluster = FakeCluster()
+    cards = [card(name="isolate-leader"), card(name="one-node", number=2, at_s=5.0), card("kill", "one", 3, 6.0, 3.0)]
+    records, _ = in_no_time(played(cluster, *cards))
+    assert [(r.achieved, r.reason) for r in records] == [(Achieved.INSTALLED, "")] * 3
+    first, second, _ = records
+    assert first.heal_ordered_ns < second.heal_ordered_ns
+    alone = [m for m in second.measured if m.phase == "hold"][-1]
+    assert not alone.also_cut, "the first was healed meanwhile, the second held on"
+    assert any(set(m.also_cut) == set(first.cut) - set(second.cut) for m in second.measured)
+    assert cluster.whole
+
+
+def test_a_fault_that_lapses_beside_another_is_noticed_and_the_other_is_not_blamed():
+    cluster = FakeCluster()
+    cards = [card(name="isolate-leader"), card(name="one-node", number=2, at_s=5.0, hold_s=4.0)]
+
+    async def act():
+        await asyncio.sleep(7.0)
+        cluster.silent = cluster.silent - {("n1", "n2"), ("n2", "n1")}
+
+    first, second = played_while(cluster, *cards, act=act)
+    assert first.achieved is Achieved.NOT_ACHIEVED and "it lapsed within" in first.reason
+    assert second.achieved is Achieved.INSTALLED, second.reason
+
+
+def test_a_card_like_another_hits_the_same_again():
+    cards = [card(name="halves", hold_s=3.0), card(name="halves", number=2, at_s=8.0, hold_s=3.0, like=1)]
+    first, second = in_no_time(played(FakeCluster(), *cards))[0]
+    assert first.cut == second.cut and second.achieved is Achieved.INSTALLED
+
+
+def test_a_card_like_one_that_hit_nothing_is_skipped():
+    cluster = FakeCluster()
+    cluster.leader = None
+    cards = [card(hold_s=3.0), card(number=2, at_s=20.0, like=1)]
+    records, _ = in_no_time(played(cluster, *cards))
+    assert records[1].reason == "card 1, which it repeats, hit nothing"
+
+
+def test_a_missing_capability_skips_the_fault_in_the_backends_own_words():
+    cluster = FakeCluster()
+    cluster.missing = {PROCESSES: "no processes here: choose BACKEND=docker"}
+    (record,), _ = in_no_time(played(cluster, card("kill", "one")))
+    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "no processes here: choose BACKEND=docker")
+    assert cluster.orders == []
+
+
+def test_a_short_card_that_waited_for_a_leader_still_holds():
+    cluster = FakeCluster()
+    cluster.leader = None
+
+    async def elect():
+        await asyncio.sleep(5.5)
+        cluster.leader = "n3"
+
+    (record,) = played_while(cluster, card("kill", "leader", hold_s=1.5), act=elect)
+    assert (record.nodes, record.achieved) == (("n3",), Achieved.INSTALLED)
+    assert record.heal_ordered_ns - record.injected_ns == pytest.approx(1.5e9, abs=0.05e9)

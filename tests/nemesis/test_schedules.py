@@ -1,0 +1,97 @@
+"""Schedule files: read back as written, refused by card and field, and replayed."""
+
+from __future__ import annotations
+
+import json
+import re
+from random import Random
+
+import pytest
+from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+
+from nemesis.deck import deal
+from nemesis.faults import Fault
+from nemesis.inject import PlayOptions
+from nemesis.schedules import BadSchedule, as_executed, parse_schedule, schedule_json
+
+SERVERS = ("n1", "n2", "n3", "n4", "n5")
+ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
+
+
+@pytest.mark.parametrize("nemesis", ["partition,kill", "pause"])
+def test_a_schedule_is_read_back_as_written(nemesis):
+    cards = deal(nemesis, SERVERS, 120.0, Random(5))
+    faults = {2: Fault(cards[1].kind, "words", ("n1",), frozenset({("n1", "n2")}), {"reject": True})}
+    again = parse_schedule(schedule_json(cards, faults))
+    assert sorted(again.cards, key=lambda c: c.number) == cards
+    assert again.faults == faults
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("[", "the schedule is not JSON"),
+        ("{}", "a schedule is a JSON object with the fields 'schedule' and 'cards', or a list"),
+        ('{"schedule": 2, "cards": []}', "the field 'schedule' must be 1"),
+        ('{"schedule": 1, "cards": [], "x": 1}', "unknown field 'x'"),
+        ([7], "card 1 is not a JSON object"),
+        ([{k: v for k, v in ROW.items() if k != "at_s"}], "card 1: its field 'at_s' is missing"),
+        ([ROW | {"colour": 1}], "card 1: it has an unknown field 'colour'"),
+        ([ROW | {"at_s": True}], "card 1: its field 'at_s' must be a number, not True"),
+        ([ROW | {"at_s": -1}], "card 1: its field 'at_s' must be 0 or more, not -1"),
+        ([ROW | {"heal_s": 1}], "card 1: its field 'heal_s' must be greater than 'at_s', not 1"),
+        ([ROW | {"number": "1"}], "card 1: its field 'number' must be a whole number from 0, not '1'"),
+        ([ROW, ROW], "card 2: its number 1 is that of another card"),
+        ([ROW | {"like": 7}], "card 1: its field 'like' names card 7, which is not in the schedule"),
+        ([ROW | {"name": "thirds"}], "card 1: its field 'name': there is no partition 'thirds'; there are halves"),
+        ([ROW | {"kind": "flood"}], "card 1: its field 'kind': there is no kind of fault 'flood'"),
+        ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),
+        ([ROW | {"fault": {"node": []}}], "card 1: its field 'fault' has an unknown field 'node'"),
+        ([ROW | {"fault": {"nodes": "n1"}}], "card 1: its field 'fault.nodes' must be a list, not 'n1'"),
+        ([ROW | {"fault": {"cut": [["n1"]]}}], "card 1: its field 'fault.cut' must be a list of pairs of nodes"),
+        ([ROW | {"fault": {"words": "x"}}], "card 1: its field 'fault' must name nodes or cut links"),
+    ],
+)
+def test_a_broken_schedule_is_refused_by_card_and_field(data, says):
+    with pytest.raises(BadSchedule, match=re.escape(says)):
+        parse_schedule(data if isinstance(data, str) else json.dumps(data))
+
+
+def test_json_that_is_no_number_is_refused():
+    with pytest.raises(BadSchedule, match="'heal_s' must be a number, not nan"):
+        parse_schedule(json.dumps([ROW | {"heal_s": float("nan")}]))
+
+
+@pytest.mark.parametrize("of", ["schedule.json", "faults.json"])
+def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_leads(of):
+    cluster = FakeCluster()
+    cards = (card(), card("kill", "minority", 2, 20.0), card("pause", "leader", 3, 40.0, 2.5))
+    first, _ = in_no_time(played(cluster, *cards))
+    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([r.to_json() for r in first])
+    schedule = parse_schedule(text)
+    cluster = FakeCluster()
+    cluster.leader = "n5"
+    again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=PlayOptions(schedule.faults)))
+    assert [(r.cut, r.nodes, r.words, r.achieved) for r in again] == [
+        (r.cut, r.nodes, r.words, r.achieved) for r in first
+    ]
+    assert [r.injected_ns for r in again] == pytest.approx([r.injected_ns for r in first], abs=5e6)
+    assert [r.heal_ordered_ns for r in again] == pytest.approx([r.heal_ordered_ns for r in first], abs=5e6)
+
+
+def test_faults_recorded_before_measurements_were_kept_are_replayed():
+    old = {
+        "card": {"number": 4, "kind": "kill", "name": "leader", "at_s": 2.0, "heal_s": 12.0},
+        "achieved": "installed",
+        "words": "leader n1 killed, started again at the heal",
+        "cut": [],
+        "nodes": ["n1"],
+        "injected_ns": 1,
+        "inject_proof": {"verdict": "as ordered"},
+    }
+    skipped = old | {"card": old["card"] | {"number": 5}, "nodes": [], "achieved": "skipped"}
+    schedule = parse_schedule(json.dumps([old, skipped]))
+    assert [c.number for c in schedule.cards] == [4]
+    assert schedule.faults[4].nodes == ("n1",)
+    (record,), _ = in_no_time(played(FakeCluster(), *schedule.cards, options=PlayOptions(schedule.faults)))
+    assert record.achieved == "installed" and record.nodes == ("n1",)
