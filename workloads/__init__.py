@@ -1,1 +1,1 @@
-"""What clients ask, and which checkers judge the answers; nothing about how a system is asked."""
+"""What clients invoke, and which checkers judge the answers; how a system is reached is the matter of its client."""

@@ -1,34 +1,71 @@
-"""What a workload is: who asks what, in set-up, under faults and at the end, and which checkers judge it."""
+"""What a workload is: what clients invoke in set-up, under faults and at the end, and which checkers judge it.
+
+A workload is one file in this folder and one entry in `harness/registry.py`.  It derives from `Workload` and states:
+
+* `functions`: the functions it invokes.  The key is the `f` that stands in the history, as the checker expects it; the
+  value names the function of a client that serves it (`system_under_test/functions.py` lists them).  A subject runs
+  every workload whose client functions it has.
+* `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
+* `reads` and `writes`: which `f` report a state, and which may change one.
+* `generator`: what one thread invokes during the main phase, a value of `workloads/generators.py`.
+* `final`: what is invoked after recovery, each request until it is ok.
+* `real_test`: in one sentence, what a run must contain to show anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from random import Random
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from system_under_test.client import Placement, Request
-
-
-class Generator(Protocol):
-    """The requests of one thread; it goes on when a process is retired and another takes its place."""
-
-    def next(self) -> Request: ...
+from checkers.base.history import CREATE
+from system_under_test.client import Placement as Placement
+from system_under_test.client import Request as Request
+from workloads.generators import Generator
+from workloads.pace import Pace, Steady
 
 
-class Workload(Protocol):
-    name: str
-    summary: str
-    checkers: tuple[str, ...]
-    """Names of the checkers that judge its histories (those over logs and traces come from the subject)."""
+class Workload:
+    """key_count: how many objects are used at a time.  Raises ValueError where there is none."""
 
-    def keys(self) -> Sequence[str]: ...
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    checkers: ClassVar[tuple[str, ...]]
+    functions: ClassVar[Mapping[str, str]]
+    reads: ClassVar[frozenset[str]]
+    writes: ClassVar[frozenset[str]]
+    real_test: ClassVar[str]
+    unique_values: ClassVar[bool] = True
+    """Whether no value is written twice to a key, so that values distinguish the entries of a log."""
+    pace: ClassVar[Pace] = Steady()
+    invoked_share: ClassVar[float] = 1.0
+    """Of the scheduled rate, so much is invoked where nothing is broken: a generator that waits invokes less."""
+    ok_share: ClassVar[float] = 1.0
+    """Of the operations it invokes, so many can be ok where nothing is broken; locks are mostly held by another."""
+    prefix: ClassVar[str] = "k"
+
+    def __init__(self, key_count: int) -> None:
+        if key_count < 1:
+            raise ValueError(f"workload {self.name} needs at least one key, not {key_count}")
+        self.key_count = key_count
+        self.names = tuple(f"{self.prefix}{i}" for i in range(self.objects(key_count)))
+
+    @staticmethod
+    def objects(key_count: int) -> int:
+        """How many objects are made for `key_count` keys: more where keys are retired and new ones taken."""
+        return key_count
+
+    def keys(self) -> Sequence[str]:
+        """The key of every object, as it stands in the history."""
+        return self.names
 
     def set_up(self) -> Sequence[Request]:
-        """Asked one after another, each until ok, before the clock of the test starts (creates the keys)."""
-        ...
+        """Invoked before the main phase, each until ok."""
+        return [Request(CREATE, key) for key in self.names]
 
-    def generator(self, placement: Placement, rng: Random) -> Generator: ...
+    def generator(self, placement: Placement) -> Generator:
+        """What this thread invokes; it goes on when its process is retired and another takes its place."""
+        raise NotImplementedError
 
     def final(self) -> Sequence[Request]:
-        """Asked after recovery, each repeated until ok: a last read of every key."""
-        ...
+        """Invoked after recovery, each until ok: a last read of every object."""
+        raise NotImplementedError

@@ -1,0 +1,196 @@
+"""Generators are values: driven by a loop here, with no cluster and no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from checkers.base.history import Type
+from system_under_test.client import Outcome, Placement, Request
+from workloads.generators import (
+    VALUES_PER_TURN,
+    Call,
+    Generator,
+    InOrder,
+    Limit,
+    Mix,
+    PerKey,
+    Phases,
+    Stagger,
+    Turn,
+    Until,
+    Wait,
+    moving,
+    reserve,
+    uniform,
+    zipf,
+    zipf_of_moving,
+)
+from workloads.pace import Bursts, Pace, Steady, Steps
+
+OK = Outcome(Type.OK)
+
+
+def call(f: str) -> Call:
+    return Call(lambda turn: Request(f))
+
+
+def in_order(*names: str) -> InOrder:
+    return InOrder([Request(f) for f in names])
+
+
+def turn_of(thread: int = 0, threads: int = 1, seed: int = 1, reads_only: bool = False) -> Turn:
+    return Turn(Placement(thread, "c1", follows=True, reads_only=reads_only), threads, Random(seed))
+
+
+def drive(
+    generator: Generator,
+    count: int = 1000,
+    turn: Turn | None = None,
+    seconds_per_request: float = 0.01,
+    answer: Callable[[Request], Outcome] = lambda _: OK,
+) -> list[Request | float]:
+    """At most `count` steps of one thread: requests as they are, pauses as seconds."""
+    turn = turn or turn_of()
+    steps: list[Request | float] = []
+    time_s, requests = 0.0, 0
+    while len(steps) < count:
+        step, generator = generator.next(Turn(turn.placement, turn.threads, turn.rng, time_s=time_s, count=requests))
+        if step is None:
+            break
+        if isinstance(step, Wait):
+            steps.append(step.seconds)
+            time_s += step.seconds
+            continue
+        steps.append(step)
+        time_s += seconds_per_request
+        requests += 1
+        generator = generator.heard(step, answer(step))
+    return steps
+
+
+def names(steps: list[Request | float]) -> list[str]:
+    return [step.f for step in steps if isinstance(step, Request)]
+
+
+def test_a_value_can_be_asked_twice_and_says_the_same() -> None:
+    generator = Phases((in_order("a", "b"), Limit(2, call("c"))))
+    assert names(drive(generator)) == names(drive(generator)) == ["a", "b", "c", "c"]
+
+
+def test_what_is_exhausted_stays_exhausted() -> None:
+    step, after = in_order().next(turn_of())
+    assert step is None
+    assert after.next(turn_of())[0] is None
+    assert drive(Mix(())) == drive(Phases(())) == drive(Limit(0, call("a"))) == []
+
+
+def test_a_limit_counts_requests_and_not_pauses() -> None:
+    steps = drive(Limit(3, Stagger(1.0, call("a"))))
+    assert names(steps) == ["a", "a", "a"]
+    assert sum(isinstance(step, float) for step in steps) == 3
+
+
+def test_until_ends_at_its_time_and_cuts_a_pause_short() -> None:
+    assert len(drive(Until(0.1, call("a")), seconds_per_request=0.02)) == 5
+    long_pause = Until(0.1, Stagger(1000.0, call("a")))
+    (pause,) = drive(long_pause)
+    assert pause == pytest.approx(0.1)
+
+
+def test_a_mix_keeps_its_weights_and_leaves_out_what_is_exhausted() -> None:
+    counted = Counter(names(drive(Mix(((3.0, call("a")), (1.0, call("b")))), 4000)))
+    assert 2800 < counted["a"] < 3200
+    assert Counter(names(drive(Mix(((1.0, in_order("a", "a")), (1.0, Limit(5, call("b")))))))) == {"a": 2, "b": 5}
+
+
+def test_an_outcome_goes_to_the_generator_that_gave_the_request() -> None:
+    class Once(Generator):
+        """Gives its name until it has heard an ok."""
+
+        def __init__(self, f: str, done: bool = False) -> None:
+            self.f, self.done = f, done
+
+        def next(self, turn: Turn) -> tuple[Request | None, Generator]:
+            return (None if self.done else Request(self.f)), self
+
+        def heard(self, request: Request, outcome: Outcome) -> Generator:
+            assert request.f == self.f
+            return Once(self.f, outcome.type is Type.OK)
+
+    def once(key: str) -> Generator:
+        return Once(key)
+
+    for generator in (
+        Mix(((1.0, Once("a")), (1.0, Once("b")))),
+        Phases((Once("a"), Once("b"))),
+        PerKey(("a", "b"), 2, once),
+        Phases((Until(9.0, Once("a")), Limit(1, Stagger(0.1, Once("b"))))),
+    ):
+        assert sorted(names(drive(generator))) == ["a", "b"]
+
+
+def test_readers_are_reserved() -> None:
+    for reads_only, expected in ((True, "read"), (False, "write")):
+        placement = turn_of(reads_only=reads_only).placement
+        generator = reserve(placement, readers=call("read"), others=call("write"))
+        assert set(names(drive(generator, 5))) == {expected}
+
+
+def test_a_key_that_is_exhausted_is_retired_and_the_next_one_taken() -> None:
+    keys = tuple("abcdef")
+    steps = names(drive(PerKey(keys, 2, lambda key: Limit(10, call(key)))))
+    assert Counter(steps) == dict.fromkeys(keys, 10)
+    for first in range(len(steps) - 1):
+        later = set(steps[first:])
+        assert len(set(steps[: first + 1]) & later) <= 2, "at most two keys are in use at a time"
+
+
+def test_zipf_prefers_the_first_and_uses_all() -> None:
+    turn, keys = turn_of(), [f"k{i}" for i in range(8)]
+    counted = Counter(zipf(keys)(turn) for _ in range(8000))
+    assert set(counted) == set(keys)
+    assert counted["k0"] / counted["k7"] == pytest.approx(8, rel=0.35)
+    flat = Counter(uniform(keys)(turn) for _ in range(8000))
+    assert max(flat.values()) < 1.3 * min(flat.values())
+
+
+def test_moving_keys_use_a_few_at_a_time_and_all_in_the_end() -> None:
+    keys = [f"k{i}" for i in range(10)]
+    for pick in (moving(keys, 3, 20), zipf_of_moving(keys, 3, 20)):
+        rng, used = Random(1), []
+        for count in range(200):
+            used.append(pick(Turn(turn_of().placement, 1, rng, count=count)))
+        assert set(used) == set(keys)
+        assert all(len(set(used[start : start + 20])) <= 3 for start in range(0, 200, 20))
+    with pytest.raises(ValueError, match="4 keys at a time, and there are 3"):
+        moving(keys[:3], 4, 1)
+
+
+def test_fresh_values_are_those_of_one_turn_alone() -> None:
+    threads = 5
+    given = [
+        Turn(turn_of(thread).placement, threads, Random(0), count=count).fresh(place)
+        for thread in range(threads)
+        for count in range(50)
+        for place in range(VALUES_PER_TURN)
+    ]
+    assert len(set(given)) == len(given)
+    assert min(given) == 1
+
+
+@pytest.mark.parametrize(
+    "pace", [Steady(), Steps(5.0, (1.0, 3.0, 0.5)), Bursts(10.0, 1.0, 20.0), Bursts(6.0, 2.0, 0.1)]
+)
+def test_the_mean_of_a_pace_is_one(pace: Pace) -> None:
+    factors = [pace.factor(i / 100) for i in range(3000)]
+    assert sum(factors) / len(factors) == pytest.approx(1.0, rel=1e-6)
+    assert min(factors) > 0
+
+
+def test_a_burst_is_as_high_as_it_says() -> None:
+    pace = Bursts(10.0, 1.0, 20.0)
+    assert pace.factor(10.5) / pace.factor(15.0) == pytest.approx(20.0)

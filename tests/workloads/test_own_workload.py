@@ -1,0 +1,55 @@
+"""A workload from a file of one's own: refused in one sentence, or run and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.judge.judge_run import judge, spec_of
+from harness.registry import load_workload
+from harness.run.conductor import Conductor
+from harness.run.progress import Progress
+from harness.run.run_folder import RunFolder
+from harness.spec import Spec, WrongSpec
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hot_register.py"
+NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no file"),
+        ("def broken(:\n", "line 1: invalid syntax"),
+        ("1 / 0\n", "cannot be run: ZeroDivisionError"),
+        ("from workloads.register import Register\n", "must define one class that derives from Workload"),
+        (NONE_STATED, "Mine does not state its name and its summary"),
+        (EXAMPLE.read_text().replace('"write": "write"', '"write": "shout"'), "no client can have the function shout"),
+    ],
+)
+def test_what_is_no_workload_is_refused_in_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(WrongSpec, match=words) as refusal:
+        load_workload(Spec(workload=str(path)))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_path: Path) -> None:
+    outside = tmp_path / "hot_register.py"
+    outside.write_text(EXAMPLE.read_text())
+    spec = Spec(
+        subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=3, rate_hz=500, online=False
+    )
+    stored = RunFolder.create(tmp_path / "results", spec)
+    asyncio.run(Conductor(spec, "in-process", stored, Progress(Console(file=io.StringIO()))).run())
+    outside.unlink()
+    assert Path(spec_of(stored.root).workload).is_relative_to(stored.root)
+    results = judge(stored.root, None, lambda _: None, report=False)
+    assert results["checkers"]["linearizability"]["verdict"] == "valid"
+    assert results["verdict"] == "valid", results["checkers"]

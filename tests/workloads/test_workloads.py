@@ -1,0 +1,114 @@
+"""Every workload as a whole: what it states fits together, and what it invokes is what it states."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from checkers.base.history import CREATE, Type
+from checkers.catalog import BY_MODEL
+from harness.registry import WORKLOADS, offered_workloads, refuse_workload
+from harness.spec import Spec, WrongSpec
+from system_under_test.canary.subject import Canary
+from system_under_test.client import Outcome, Request
+from system_under_test.etcd.subject import Etcd
+from system_under_test.functions import FUNCTIONS, arguments
+from system_under_test.kraft.subject import Kraft
+from workloads.generators import Turn
+from workloads.lock import Holding, Lock
+from workloads.workload import Workload
+
+ALL = {name: entry.load() for name, entry in WORKLOADS.items()}
+
+
+def requests_of(workload: Workload, count: int = 400) -> dict[int, list[Request]]:
+    """What each thread invokes where every request is answered ok."""
+    spec = Spec()
+    found: dict[int, list[Request]] = {}
+    for placement in spec.placements():
+        generator, rng, mine = workload.generator(placement), Random(placement.thread), []
+        while len(mine) < count:
+            turn = Turn(placement, spec.concurrency, rng, time_s=len(mine) / 20, count=len(mine))
+            step, generator = generator.next(turn)
+            if isinstance(step, Request):
+                mine.append(step)
+                generator = generator.heard(step, Outcome(Type.OK, step.value or 7, payload=step.payload))
+        found[placement.thread] = mine
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_workload_states_what_fits_together(name: str) -> None:
+    kind = ALL[name]
+    workload = kind(4)
+    assert workload.name == name
+    assert set(workload.checkers) <= {*BY_MODEL, "linearizability"}
+    assert workload.reads | workload.writes == set(workload.functions) - {CREATE}
+    assert set(workload.functions.values()) <= set(FUNCTIONS)
+    assert workload.real_test.endswith(".") and workload.summary
+    with pytest.raises(ValueError, match="needs at least one key, not 0"):
+        kind(0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_requests_are_those_that_clients_and_checkers_know(name: str) -> None:
+    workload = ALL[name](4)
+    keys = set(workload.keys())
+    by_thread = requests_of(workload)
+    everything = [request for mine in by_thread.values() for request in mine]
+    for request in [*everything, *workload.final()]:
+        assert request.f in workload.functions
+        assert request.key in keys
+        arguments(workload.functions[request.f], request)
+        if request.payload is not None:
+            json.loads(request.payload)
+    invoked = {request.f for request in [*everything, *workload.set_up(), *workload.final()]}
+    assert invoked == {CREATE, *workload.functions}
+    assert {request.key for request in everything} == keys
+    assert {request.f for request in workload.set_up()} == {CREATE}
+    if workload.final():
+        assert {request.key for request in workload.final()} == keys
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_seed_decides_what_a_thread_invokes(name: str) -> None:
+    assert requests_of(ALL[name](4), 50) == requests_of(ALL[name](4), 50)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALL.items() if kind.unique_values])
+def test_no_value_is_written_twice_to_a_key(name: str) -> None:
+    written = []
+    for mine in requests_of(ALL[name](4)).values():
+        for request in mine:
+            if request.f == "txn":
+                written += [(key, value) for f, key, value in json.loads(request.payload or "") if f != "r"]
+            elif request.value is not None:
+                written.append((request.key, request.value))
+    assert len(set(written)) == len(written)
+
+
+def test_a_thread_releases_only_what_it_holds() -> None:
+    generator, rng = Lock(5).generator(Spec().placements()[0]), Random(1)
+    holds, outcomes = False, Random(2)
+    for count in range(500):
+        step, generator = generator.next(Turn(Spec().placements()[0], 10, rng, count=count))
+        if not isinstance(step, Request):
+            assert holds
+            continue
+        assert holds == (step.f == "release")
+        outcome = Outcome(outcomes.choice([Type.OK, Type.FAIL, Type.INFO]))
+        generator = generator.heard(step, outcome)
+        if outcome.type is not Type.FAIL:
+            holds = step.f == "acquire" and outcome.type is Type.OK
+        elif isinstance(generator, Holding):
+            holds = bool(generator.key)
+
+
+def test_a_subject_runs_the_workloads_whose_functions_its_client_has() -> None:
+    assert offered_workloads(Kraft()) == ("register", "repeated-register")
+    assert set(offered_workloads(Etcd())) >= {"register", "repeated-register", "cas-register"}
+    assert set(offered_workloads(Canary())) == set(WORKLOADS)
+    with pytest.raises(WrongSpec, match="its client has no cas; it runs: register, repeated-register"):
+        refuse_workload(Spec(workload="cas-register"), Kraft())
