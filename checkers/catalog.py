@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from checkers.checker import Checker
-from checkers.committed import COMMITTED
-from checkers.health import NODES_STAY_UP, RECOVERY
-from checkers.history_log import HISTORY_LOG
+import sys
+from collections.abc import Collection, Iterable
+
+from checkers.base.checker import Checker, Need
 from checkers.kafka_log.checker import KAFKA
-from checkers.linearizability import LINEARIZABILITY
-from checkers.raft_elections import ELECTION_SAFETY, VOTE_ONCE
-from checkers.raft_leaders import LEADER_COMPLETENESS
-from checkers.raft_logs import LOG_MATCHING
-from checkers.raft_majority import HELD_BY_MAJORITY
-from checkers.raft_progress import MONOTONICITY, STATE_MACHINE_SAFETY
-from checkers.raft_snapshots import SNAPSHOT_PREFIX
-from checkers.statistics import STATISTICS
+from checkers.models.checker import CHECKERS as OF_MODELS
+from checkers.raft.answered_after_commit import ANSWERED_AFTER_COMMIT
+from checkers.raft.committed_never_lost import COMMITTED
+from checkers.raft.election_safety import ELECTION_SAFETY, VOTE_ONCE
+from checkers.raft.held_by_majority import HELD_BY_MAJORITY
+from checkers.raft.history_against_log import HISTORY_LOG
+from checkers.raft.leader_completeness import LEADER_COMPLETENESS
+from checkers.raft.log_matching import LOG_MATCHING
+from checkers.raft.monotonicity import MONOTONICITY, STATE_MACHINE_SAFETY
+from checkers.raft.snapshot_prefix import SNAPSHOT_PREFIX
+from checkers.raft.trace_validation import TRACE_VALIDATION
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.run_quality.evidence import EVIDENCE
+from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
+from checkers.run_quality.statistics import STATISTICS
+from checkers.run_quality.vacuity import VACUITY
 from checkers.transactions.checker import LIST_APPEND, RW_REGISTER
-from checkers.vacuity import VACUITY
 
 _IN_ORDER = (
     LINEARIZABILITY,
     HISTORY_LOG,
+    ANSWERED_AFTER_COMMIT,
     COMMITTED,
     HELD_BY_MAJORITY,
     LEADER_COMPLETENESS,
@@ -30,13 +38,40 @@ _IN_ORDER = (
     MONOTONICITY,
     STATE_MACHINE_SAFETY,
     SNAPSHOT_PREFIX,
+    TRACE_VALIDATION,
     NODES_STAY_UP,
     RECOVERY,
     STATISTICS,
     VACUITY,
+    EVIDENCE,
 )
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER, KAFKA)}
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER, KAFKA, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
+
+
+def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Checker]:
+    """The checkers whose needs are offered, in the order of the catalog.
+
+    models: names of the checkers that the workload asks for; only these meet the need "model".
+    """
+    every = (BY_MODEL | CATALOG).values()
+    return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in models else ())}]
+
+
+def markdown_table(checkers: Iterable[Checker]) -> str:
+    """The checkers as a table of Markdown: name, question, and what a run must offer."""
+    rows = [("checker", "question", "needs"), ("---", "---", "---")]
+    rows += [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs))) for c in checkers]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def of_logs_and_traces() -> list[Checker]:
+    """The checkers of consensus: those that look at the servers' logs or traces."""
+    return [checker for checker in _IN_ORDER if checker.needs & {"logs", "traces"}]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown_table(of_logs_and_traces()))

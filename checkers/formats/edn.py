@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.history import MalformedHistory
+from checkers.base.history import MalformedHistory
 
 _TOKEN = re.compile(
     r"""

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.edn import Form, read_forms, read_items
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
 
 TRANSACTION = "txn"
 """The f of operations that name none: histories of Elle."""
@@ -125,7 +125,7 @@ def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
     """(value, value2, payload) for one EDN value."""
     if value is None:
         return None, None, None
-    if _is_int64(value):
+    if _is_int64(value) and f != "cas":  # a cas of one number is malformed: it must not pass for [number nil]
         return value, None, None
     if f == "cas" and isinstance(value, list) and len(value) == 2 and all(v is None or _is_int64(v) for v in value):
         return value[0], value[1], None
@@ -139,6 +139,8 @@ def _is_int64(value: Any) -> bool:
 def _process(operation: dict[str, Any], line: int) -> int:
     process = operation.get("process", 0)
     if isinstance(process, int) and not isinstance(process, bool) and process in _INT32:
+        if process < 0:
+            raise MalformedHistory(f"line {line}: process {process}: the number of a client is 0 or more")
         return process
     if isinstance(process, str):
         return NEMESIS

@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import Line, read_edn, read_log_lines
 from checkers.formats.tables import ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC, PARQUET_MAGIC, read_parquet, read_stream
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
+
+LINE, ROW = "line", "row"
+"""What a complaint names: a line of a text, or a row of a table."""
 
 _LOG_HINT = re.compile(r"^INFO\s+jepsen\.util\b", re.MULTILINE)
 
@@ -33,24 +36,38 @@ def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
 
 def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
     """As `read_any`, of a file's content."""
+    return check_grammar(*_lines_of(content, keyed=keyed))
+
+
+def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
+    """(the events with their places, what a place is called)."""
     if content.startswith(PARQUET_MAGIC):
-        return check_grammar(read_parquet(content), "row")
+        return read_parquet(content), ROW
     if content.startswith((ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
-        return check_grammar(read_stream(content), "row")
+        return read_stream(content), ROW
     text = _text(content)
     if _LOG_HINT.search(text):
-        return check_grammar(read_log_lines(text, keyed=keyed), "line")
-    return check_grammar(read_edn(text, keyed=keyed), "line")
+        return read_log_lines(text, keyed=keyed), LINE
+    return read_edn(text, keyed=keyed), LINE
+
+
+def place_of(path: Path, index: int, *, keyed: bool = False) -> str:
+    """Where the event with this index stands in a file that `read_any` has read: "line 7", or "row 6"."""
+    lines, unit = _lines_of(path.read_bytes(), keyed=keyed)
+    number = next((line.number for line in lines if line.event.index == index), None)
+    return f"index {index}" if number is None else f"{unit} {number}"
 
 
 def check_grammar(lines: Iterator[Line], unit: str) -> list[Event]:
     """The events, if they are a history.  Raises MalformedHistory naming the line or row that breaks the grammar."""
     events: list[Event] = []
+    others = _Others(unit)
     open_by: dict[int, Event] = {}
     retired: dict[int, int] = {}
     for line in lines:
         event = line.event
         events.append(event)
+        others.see(line)
         if event.process == NEMESIS:
             continue
         where, process = f"{unit} {line.number}", event.process
@@ -81,7 +98,40 @@ def check_grammar(lines: Iterator[Line], unit: str) -> list[Event]:
             retired[process] = line.number
     if not events:
         raise MalformedHistory(f"{unit} 1: no operation in the whole file")
+    others.check()
     return events
+
+
+class _Others:
+    """Rows that no model judges, faults and set-up: no operation of a client may hide among them."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._of_clients: set[str] = set()
+        self._of_nemesis: dict[str, int] = {}
+        self._keys_in_use: set[str | None] = set()
+
+    def see(self, line: Line) -> None:
+        """Raises MalformedHistory."""
+        event = line.event
+        if event.process == NEMESIS:
+            self._of_nemesis.setdefault(event.f, line.number)
+        elif event.f != CREATE:
+            self._of_clients.add(event.f)
+            self._keys_in_use.add(event.key)
+        elif self._unit == LINE:
+            words = f"{CREATE} is the name of set-up's operations in histories of ours, and no model judges them"
+            raise MalformedHistory(f"{LINE} {line.number}: {words}")
+        elif event.type is Type.INVOKE and event.key in self._keys_in_use:
+            words = f"{CREATE} of key {event.key}, on which clients had already invoked operations"
+            raise MalformedHistory(f"{self._unit} {line.number}: {words}")
+
+    def check(self) -> None:
+        """Raises MalformedHistory."""
+        for f, number in self._of_nemesis.items():
+            if f in self._of_clients:
+                words = f"{f} is invoked by clients in this history, and here by no client (process {NEMESIS})"
+                raise MalformedHistory(f"{self._unit} {number}: {words}")
 
 
 def _text(content: bytes) -> str:

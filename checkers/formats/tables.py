@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.columns import HISTORY
+from checkers.base.columns import HISTORY
+from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import Line
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.evidence import over_budget
-from checkers.kafka_log import judge_history
+from checkers.base.checker import Budget, Checker, Need, Part
+from checkers.base.run_evidence import over_budget
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
 from checkers.kafka_log.columns import from_file
+from checkers.kafka_log.judge import judge_history
 from checkers.transactions.checker import SHARES
 from checkers.transactions.table import COLUMNS
-from checkers.verdict import Validity, Verdict
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
@@ -26,7 +27,7 @@ def judge(part: Part, budget: Budget) -> Verdict:
     return judge_history(from_file(part.paths[0]), whole, **part.params)
 
 
-def combine(run: RunFiles, findings: Sequence[Verdict]) -> Verdict:
+def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
     """That of the one part."""
     return findings[0]
 
@@ -38,11 +39,12 @@ def checker_of(
     allowed = None if allow is None else tuple(sorted(allow))
     params = {"subscribed": subscribed, "ww_dependencies": ww_dependencies, "allow": allowed}
 
-    def split(run: RunFiles) -> list[Part]:
+    def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
     question = "did every acknowledged message stay in its log, and was each log read in order and once?"
-    return Checker("kafka", "Kafka's logs", question, split, judge, combine)
+    needs: frozenset[Need] = frozenset({"history", "model"})
+    return Checker("kafka", "Kafka's logs", question, split, judge, combine, needs)
 
 
 KAFKA = checker_of()

@@ -1,7 +1,7 @@
 """Histories of Kafka's logs as columns: out of events or a file, by kernels where they can read the payloads.
 
-What they cannot read (`kernels/kafka_payloads.py`) is read operation by operation: slower, and with a sentence about
-what is wrong where it is no operation at all.
+What they cannot read (`kernels/kafka_log/payloads.py`) is read operation by operation: slower, and with a sentence
+about what is wrong where it is no operation at all.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.history import Event, Type
+from checkers.base.arrays import Int32, Int64
+from checkers.base.history import Event, Type
 from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Operation, read_operation
-from checkers.kernels import kafka_payloads
-from checkers.kernels.kafka_log import UNKNOWN_OFFSET, KafkaColumns
-from checkers.kernels.kafka_payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
-from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.payloads import Pairs, Texts, new_texts, pair
-from checkers.seal import dense_processes, dictionary_codes
+from checkers.kernels.kafka_log import payloads as kafka_payloads
+from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
+from checkers.kernels.kafka_log.slots import UNKNOWN_OFFSET, KafkaColumns
+from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
+from checkers.sealing.seal import dense_processes, dictionary_codes
 from checkers.transactions.table import COLUMNS, EventsOfFile, stretch
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
-"""In the order of the numbers in `kernels/kafka_log.py`."""
+"""In the order of the numbers in `kernels/kafka_log/slots.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ import json
 
 import numpy as np
 
-from checkers.history import Type
+from checkers.base.arrays import Int32
+from checkers.base.history import Type
+from checkers.base.verdict import Witness
 from checkers.kafka_log.explain import Seen, witness
-from checkers.kernels.dependencies import PROCESS, REALTIME, WR, WW, build_graph
-from checkers.kernels.kafka_log import ASSIGN
-from checkers.kernels.operations import Int32
-from checkers.kernels.transactions import Edges, Transactions
+from checkers.kernels.kafka_log.slots import ASSIGN
+from checkers.kernels.transactions.columns import Edges, Transactions
+from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, WR, WW, build_graph
 from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cycles
-from checkers.verdict import Witness
 
 _KINDS = {WW: "ww", WR: "wr", PROCESS: "process", REALTIME: "realtime"}
 

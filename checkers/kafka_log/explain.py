@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from checkers.history import Event
+from checkers.base.arrays import Int64
+from checkers.base.history import Event
+from checkers.base.verdict import Witness
 from checkers.kafka_log.columns import KafkaHistory
 from checkers.kafka_log.slots import Slots
-from checkers.kernels import kafka_log as kinds
-from checkers.kernels.kafka_log import Logs
-from checkers.kernels.operations import Int64
-from checkers.verdict import Witness
+from checkers.kernels.kafka_log import slots as kinds
+from checkers.kernels.kafka_log.slots import Logs
 
 KIND_NAMES: dict[int, str] = {
     kinds.UNSENT_READ: "unsent-read",

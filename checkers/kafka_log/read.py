@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.history import Event, MalformedHistory, Type
+from checkers.base.history import Event, MalformedHistory, Type
 
 Value = Hashable
 Message = tuple[int | None, Value]
@@ -99,10 +99,11 @@ def _add(operation: Operation, part: Any) -> None:
 
 def _message(told: Any) -> Message:
     offset, value = told
-    if not (offset is None or isinstance(offset, int)):
+    if isinstance(offset, bool) or not (offset is None or isinstance(offset, int)):
         raise ValueError("an offset is an integer")
     return offset, _hashable(value)
 
 
 def _hashable(value: Any) -> Value:
-    return json.dumps(value, sort_keys=True) if isinstance(value, list | dict) else value
+    """Truth values and fractions as JSON, too: Python calls `True`, 1 and 1.0 equal."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, list | dict | bool | float) else value

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.kernels.kafka_log import KafkaColumns
-from checkers.kernels.operations import Int32, Int64
+from checkers.base.arrays import Int32, Int64
+from checkers.kernels.kafka_log.slots import KafkaColumns
 
 _GAPS = 8
 """Slots per row, up to which offsets are taken as they are; beyond it only those that occur get one."""

@@ -1,0 +1,1 @@
+"""Pure compiled functions over arrays; no files and no verdicts."""

@@ -25,7 +25,7 @@ import numba
 import numpy as np
 from numba.core.caching import InTreeCacheLocator
 
-from checkers.cache_folder import cache_folder
+from checkers.base.cache_folder import cache_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -24,9 +24,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.history import Type
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
 
 READ, WRITE, CAS, OTHER, MISMATCH = 0, 1, 2, 3, 4
@@ -42,13 +42,9 @@ FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE, HAS_MISMATCH = 0, 1, 2, 3
 
 _INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
 
-Int8 = npt.NDArray[np.int8]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-
 
 class Events(NamedTuple):
-    """Client events of some keys, in index order; a grammatical history (`checkers.seal` made sure of it).
+    """Client events of some keys, in index order; a grammatical history (`checkers.sealing.seal` made sure of it).
 
     key, process: int32, dense from 0; every completion follows its invoke, with the same key.  Events whose key is
     negative are passed over.
@@ -69,7 +65,8 @@ class Operations(NamedTuple):
     """Operations of many keys; those of key k are rows offsets[k] to offsets[k+1], in order of call.
 
     offsets: int64[keys + 1].  positions: int32[keys], how many positions the key has.
-    unfit: int8[keys], why no register checker can judge the key (FIT if all can; HAS_MISMATCH: `antichain.py` can).
+    unfit: int8[keys], why no register checker can judge the key (FIT if all can; HAS_MISMATCH:
+    `registers/antichain.py` can).
     kind: int8.  a: int64, what was read, written or expected.  b: int64, what a CAS put there (else NIL).
     call, ret: int32 positions; ret is OPEN if it never returned.
     invoked, completed: int32 rows of the events (completed is -1 where there is no completion).

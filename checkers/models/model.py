@@ -21,8 +21,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.history import CREATE, NEMESIS, Event, Type
-from checkers.search import REFUSED
+from checkers.base.history import CREATE, NEMESIS, Event, Type
+from checkers.base.independent_search import REFUSED
 
 __all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "operations_of"]
 
@@ -64,10 +64,10 @@ class WrongOperation(ValueError):
 
 
 def told(operation: Operation) -> str:
-    asked = "" if operation.input is None else _words(operation.input)
+    asked = "" if operation.input is None else told_value(operation.input)
     if not operation.returned:
         return f"{operation.f}({asked}), never answered"
-    answer = "" if operation.output == operation.input else f" -> {_words(operation.output)}"
+    answer = "" if operation.output == operation.input else f" -> {told_value(operation.output)}"
     return f"{operation.f}({asked}){answer}"
 
 
@@ -169,7 +169,8 @@ def frozen(value: Any) -> Hashable:
     return result
 
 
-def _words(value: Hashable) -> str:
+def told_value(value: Hashable) -> str:
+    """A value as sentences show it, shortened where it is long."""
     if value is None:
         return "nil"
     text = json.dumps(value, default=str, ensure_ascii=False)

@@ -12,13 +12,15 @@ longest legal order of them is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.legal_orders import Disagreement, impossible, in_words, longest_order
-from checkers.model_past import shortest_rest
+from checkers.base.verdict import Witness
+from checkers.models.legal_orders import Disagreement, impossible, in_words, longest_order
 from checkers.models.model import Model, Operation, Rows, State, letter
-from checkers.verdict import Witness
+from checkers.models.past_states import shortest_rest
+from checkers.models.patience import OutOfPatience, Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +40,30 @@ class Violation:
     why: Sequence[str]
 
 
-def witness(violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None = None) -> Witness:
+def witness(
+    violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None, patience: Patience
+) -> Witness:
     """smaller: the object seen through the values at stake.  states: in which it may begin; without them, its first.
 
     The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
+    Where patience runs out, the independent search is not asked, and the fact `rejudged` is false.
     Raises Disagreement.
     """
+    patience.next_one()
+    counted = patience.counted(smaller)
     window = sorted(violation.operations, key=lambda o: o.call)
     begins, under_way = tuple(states) if states is not None else (smaller.init(),), frozenset[int]()
-    again = impossible(smaller, window, begins)
-    if again is None and states is None:
-        rest = shortest_rest(
-            smaller, window, violation.culprit.call, lambda left: impossible(smaller, left.operations, left.states)
-        )
-        window, begins, under_way = list(rest.operations), rest.states, rest.under_way
-        again = impossible(smaller, window, begins)
+    again: bool | None = None
+    try:
+        again = impossible(counted, window, begins)
+        if again is None and states is None:
+            rest = shortest_rest(
+                counted, window, violation.culprit.call, lambda left: impossible(counted, left.operations, left.states)
+            )
+            again = impossible(counted, rest.operations, rest.states)
+            window, begins, under_way = list(rest.operations), rest.states, rest.under_way
+    except OutOfPatience:
+        again = None
     if again is False:
         raise Disagreement(f"{violation.summary}; yet the independent search finds an order, so nothing is claimed")
     letters = {str(o.call): letter(place) for place, o in enumerate(window)}
@@ -71,8 +82,9 @@ def witness(violation: Violation, smaller: Model, as_rows: Rows, states: Sequenc
         "rejudged": bool(again),
         "model": smaller.name,
     }
-    if (order := longest_order(smaller, window, begins)) is not None:
-        facts["order"] = order
+    with suppress(OutOfPatience):
+        if (order := longest_order(counted, window, begins)) is not None:
+            facts["order"] = order
     return Witness(violation.kind, violation.summary, as_rows(window), facts=facts)
 
 

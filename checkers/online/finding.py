@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.verdict import Witness
+from checkers.base.verdict import Witness
 
 
 @dataclass(frozen=True, slots=True)

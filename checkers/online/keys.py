@@ -4,14 +4,15 @@ A prefix of a history is a history: what had not returned by its end is open.  I
 explains the whole, for an order of the whole, cut after the last operation that the prefix needs, would explain it.  So
 whatever is found in a prefix is final, and a run may be stopped for it.
 
-Every key that got a completion is judged again, but not from its beginning: `kernels/register_prefix.py` tells what can
+Every key that got a completion is judged again, but not from its beginning: `kernels/registers/unique_prefix.py` tells
+what can
 never matter again, and that is forgotten.  What stays of a key is bounded by what is under way, so a second of the run
 costs the same whether it is the first or the last; a key nobody asks any more keeps a handful of rows and costs
 nothing.  What was given up and never observed (an info write) is set aside by its value until somebody observes it.
 
 Where values repeat, forgetting is not exact: such a key is judged whole, each time it has grown by a quarter (and every
 time while it is small), which is linear in the run too.  `Alarm`s are no verdict yet: who feeds this core judges the
-whole prefix of the key with `checkers.linearizability`, as it lies on disk.
+whole prefix of the key with `checkers.registers.checker`, as it lies on disk.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.history import CREATE, Type
-from checkers.kernels import register
+from checkers.base.history import CREATE, Type
 from checkers.kernels.operations import CAS, KINDS, NIL, OTHER, READ, Events, pair_events
-from checkers.kernels.register_prefix import FORGET, UNSEEN, judge_and_forget
-from checkers.seal import dictionary_codes
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_forget
+from checkers.sealing.seal import dictionary_codes
 
 WHOLE_ALWAYS_BELOW = 2_000
 """Events of a key whose values repeat up to which it is judged whole every time; beyond, each time it has grown by

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.checker import Budget, RunFiles
-from checkers.columns import read_stream
-from checkers.linearizability import LINEARIZABILITY
-from checkers.register_witness import NEVER_SEEN
-from checkers.seal import write_buckets
-from checkers.verdict import Verdict, Witness
+from checkers.base.checker import Budget
+from checkers.base.columns import read_stream
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Verdict, Witness
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.sealing.seal import write_buckets
 
 BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
 """Of one look: a key that needs more is left to the sealed run."""
@@ -30,7 +30,7 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
     history = read_stream(stream)
     wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
     with tempfile.TemporaryDirectory(prefix="krucible-online-") as name:
-        files = RunFiles(Path(name))
+        files = StoredRun(Path(name))
         pq.write_table(wanted, files.history)
         write_buckets(wanted, files.buckets)
         findings = [LINEARIZABILITY.judge(part, BUDGET) for part in LINEARIZABILITY.split(files)]
@@ -42,4 +42,5 @@ def _so_far(witness: Witness) -> Witness:
     """Without what only the whole history can tell: that a value was *never* seen."""
     if witness.kind != "lost write":
         return witness
-    return replace(witness, kind="stale read", summary=witness.summary.removesuffix(NEVER_SEEN))
+    facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "as_stale_read")}
+    return replace(witness, kind="stale read", summary=str(witness.facts["as_stale_read"]), facts=facts)

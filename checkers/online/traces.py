@@ -24,13 +24,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers import committed, committed_evidence, raft_elections, raft_progress
-from checkers.columns import TRACE
-from checkers.evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
-from checkers.kernels.raft import NOWHERE, Int64, Marks, disagreements
+from checkers.base.arrays import Int64
+from checkers.base.columns import TRACE
+from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
+from checkers.base.verdict import Witness
+from checkers.kernels.raft.rows import NOWHERE, Marks, disagreements
 from checkers.online.finding import Finding
-from checkers.raft_traces import Row, pairs
-from checkers.verdict import Witness
+from checkers.raft import (
+    committed_evidence,
+)
+from checkers.raft import (
+    committed_never_lost as committed,
+)
+from checkers.raft import (
+    election_safety as raft_elections,
+)
+from checkers.raft import (
+    monotonicity as raft_progress,
+)
+from checkers.raft.trace_checks import Row, pairs
 
 _NONE = np.empty(0, np.int64)
 _NO_MARKS = Marks(_NONE, _NONE, np.empty(0, np.bool_), _NONE)

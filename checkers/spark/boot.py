@@ -54,7 +54,7 @@ def main() -> None:
     began = time.monotonic()
     bundle = Path(os.environ[BUNDLE_VARIABLE]).resolve()
     sys.path.insert(0, str(bundle))
-    from checkers.cache_folder import cache_folder
+    from checkers.base.cache_folder import cache_folder
 
     try:
         into = cache_folder() / "shipped"

@@ -11,7 +11,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from checkers.cache_folder import cache_folder
+from checkers.base.cache_folder import cache_folder
 from checkers.kernels.jit import BESIDE_SOURCES, machine_code_folder
 from checkers.spark.boot import forget_unused
 

@@ -57,7 +57,7 @@ def _ready(began: float) -> node.Node:
     problem, compiled, compile_s = "", 0, 0.0
     try:
         from checkers.kernels.compilations import watch_compiler
-        from checkers.warm import load_kernels
+        from checkers.warm_up import load_kernels
 
         with watch_compiler() as compiler:
             load_kernels()

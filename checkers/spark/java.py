@@ -18,8 +18,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkers.cache_folder import cache_folder
-from checkers.tasks import CannotJudge
+from checkers.base.cache_folder import cache_folder
+from checkers.judging.tasks import CannotJudge
 
 JAVA_MIN = 17
 AOT_CACHE_MIN = 25

@@ -1,11 +1,14 @@
-"""Setting a machine up: all kernels compiled, the class-data archive recorded, so that no run and no check waits.
+"""Prepares a machine: compiles kernels and records the class-data archive, so that no run and no check waits for them.
 
-Whoever does not prepare pays later: the first verdict then waits for the compiler, and every Spark starts more slowly.
-Two processes share the work; what takes longer than a moment says so when it begins and when it is done.
+A run needs the first group of kernels and the archive.  The other groups serve `check` and the project's own tests; a
+process behind the first run compiles them at the lowest priority.  What is not compiled by then is compiled on its
+first use.  Two processes share the work.  A step that takes longer than a moment says so at its begin and its end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -13,33 +16,37 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from checkers.checker import Budget, Part
+from checkers.base.cache_folder import cache_folder
+from checkers.base.checker import Budget, Part
+from checkers.judging.tasks import Task
 from checkers.kernels.jit import kernels_folder
 from checkers.spark.java import find_java
-from checkers.tasks import Task
-from checkers.warm import GROUPS, compile_group
+from checkers.warm_up import GROUPS, compile_group
 
 PROCESSES = 2
 QUIET_S = 2.0
-"""What takes no longer is not worth a line."""
+"""A step that takes no longer is not worth a line."""
 
 ARCHIVE = "Spark's class-data archive"
 UNUSED_S_MAX = 30 * 86_400
 
 
-def prepare() -> None:
-    """Do what is not done yet.  Raises SparkUnavailable where Spark cannot run, WrongVerdict where kernels err."""
+def prepare(everything: bool = True, processes: int = PROCESSES) -> None:
+    """Do what is not done yet.  everything: the kernels that no run needs as well.
+
+    Raises SparkUnavailable where Spark cannot run, WrongVerdict where kernels err.
+    """
     began = time.monotonic()
-    first, *others = GROUPS
+    first, *others = GROUPS if everything else list(GROUPS)[:1]
     find_java()
-    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(compile_group, name): name for name in (first, *others)}
         announced = False
         while running:
             done, _ = wait(running, QUIET_S, FIRST_COMPLETED)
             if not done and not announced:
                 announced = True
-                print(f"preparing kernels, once per machine: {', '.join(GROUPS)}", flush=True)
+                print(f"preparing kernels, once per machine: {', '.join((first, *others))}", flush=True)
             for future in done:
                 name = running.pop(future)
                 _tell(name, future)
@@ -47,6 +54,18 @@ def prepare() -> None:
                     running[pool.submit(record_archive)] = ARCHIVE
     _forget_unused()
     print(f"prepared: kernels in {kernels_folder()}, {ARCHIVE} ({time.monotonic() - began:.1f} s)", flush=True)
+
+
+def prepare_behind() -> None:
+    """Prepare everything at the lowest priority, unless another process of this user does; its words go to a log."""
+    with (cache_folder() / "prepare.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        with (cache_folder() / "prepare.log").open("w", buffering=1) as log, contextlib.redirect_stdout(log):
+            prepare(processes=1)
 
 
 def record_archive() -> float:

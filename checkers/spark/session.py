@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from checkers.judging.tasks import Judged, Task, judge_task, named
 from checkers.spark import boot, node, shipping
 from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
@@ -38,7 +39,6 @@ from checkers.spark.settings import (
     problem_with,
 )
 from checkers.spark.shipping import Content, RemoteTask, Unreadable
-from checkers.tasks import Judged, Task, judge_task, named
 
 POLL_S = 0.1
 START_S_MAX = 60.0

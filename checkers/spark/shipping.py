@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from checkers.checker import Part
-from checkers.tasks import Judged, Task, judge_task, named
+from checkers.base.checker import Part
+from checkers.judging.tasks import Judged, Task, judge_task, named
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from checkers.kernels import transactions as found
+from checkers.kernels.transactions import columns as found
 
 BASE_MODELS = ("read-uncommitted", "read-committed", "repeatable-read", "snapshot-isolation", "serializable")
 _STRONGER = {
@@ -49,7 +49,6 @@ KIND_NAMES: Mapping[int, str] = {
     found.FUTURE_READ: "future-read",
     found.INTERNAL: "internal",
     found.LOST_UPDATE: "lost-update",
-    found.NONLINEARIZABLE_KEY: "nonlinearizable-key",
 }
 
 _RULES_OUT: Mapping[str, tuple[str, ...]] = {
@@ -69,7 +68,6 @@ _RULES_OUT: Mapping[str, tuple[str, ...]] = {
     "G-single": ("repeatable-read", "snapshot-isolation"),
     "G-nonadjacent": ("repeatable-read", "snapshot-isolation"),
     "G2-item": ("repeatable-read",),
-    "nonlinearizable-key": ("serializable",),
 }
 
 WORST_FIRST = (*(a + v for v in VARIANTS for a in _RULES_OUT if v == PLAIN or a in CYCLES),)
@@ -84,18 +82,39 @@ MODELS = tuple(model_name(base, variant) for variant in VARIANTS for base in BAS
 """Every model, the weakest of each variant first."""
 
 
+def parts_of(model: str) -> tuple[str, str]:
+    """(the base model, the variant) of a model's name."""
+    return next((base, v) for v in VARIANTS for base in BASE_MODELS if model_name(base, v) == model)
+
+
+def under(anomaly: str, variant: str) -> str:
+    """The name of an anomaly whose version order follows from this variant: a weaker ending gives way to it."""
+    plain = next((anomaly.removesuffix(v) for v in (PROCESS, REALTIME) if anomaly.endswith(v)), anomaly)
+    own = anomaly.removeprefix(plain)
+    return plain + max(own, variant, key=VARIANTS.index)
+
+
+def and_stronger(model: str) -> list[str]:
+    """A model and every one that implies it, in the order of MODELS."""
+    return [other for other in MODELS if model in implied(other)]
+
+
+def in_order(models: Iterable[str]) -> list[str]:
+    """Some models in the order of MODELS."""
+    chosen = set(models)
+    return [model for model in MODELS if model in chosen]
+
+
 def ruled_out(anomalies: Iterable[str]) -> list[str]:
     """The models that a history with these anomalies cannot have come from, in the order of MODELS."""
     out: set[str] = set()
     for anomaly in anomalies:
         variant = next((v for v in (PROCESS, REALTIME) if anomaly.endswith(v)), PLAIN)
         bases = _RULES_OUT[anomaly.removesuffix(variant)]
-        if anomaly == "nonlinearizable-key":
-            variant = REALTIME
         for base in bases:
             for stronger in VARIANTS[VARIANTS.index(variant) :]:
                 out |= {model_name(b, stronger) for b in _and_stronger(base)}
-    return [model for model in MODELS if model in out]
+    return in_order(out)
 
 
 def strongest(excluded: Iterable[str]) -> list[str]:
@@ -112,7 +131,7 @@ def weakest(excluded: Iterable[str]) -> list[str]:
 
 def implied(model: str) -> set[str]:
     """The models weaker than a model, and itself."""
-    variant, base = next((v, b) for v in VARIANTS for b in BASE_MODELS if model_name(b, v) == model)
+    base, variant = parts_of(model)
     weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
     return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}
 

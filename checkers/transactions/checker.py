@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from checkers.checker import Budget, Checker, Part, RunFiles
-from checkers.evidence import over_budget
-from checkers.transactions import judge_transcript
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.run_evidence import over_budget
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
 from checkers.transactions.anomalies import STRICT_SERIALIZABLE
+from checkers.transactions.judge import judge_transcript
 from checkers.transactions.read import Model
 from checkers.transactions.table import COLUMNS, read_file
-from checkers.verdict import Validity, Verdict
 
 SHARES = 4
 """How many parts' budgets the whole history gets."""
@@ -32,7 +33,7 @@ def judge(part: Part, budget: Budget) -> Verdict:
     return judge_transcript(transcript, whole, consistency=part.params["consistency"])
 
 
-def combine(run: RunFiles, findings: Sequence[Verdict]) -> Verdict:
+def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
     """That of the one part."""
     return findings[0]
 
@@ -45,10 +46,10 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE)
     question = f"could a {consistency} database have given these answers?"
     params = {"model": model, "consistency": consistency}
 
-    def split(run: RunFiles) -> list[Part]:
+    def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
-    return Checker(model, title, question, split, judge, combine)
+    return Checker(model, title, question, split, judge, combine, frozenset({"history", "model"}))
 
 
 LIST_APPEND = checker_of("list-append", "Transactions over lists")

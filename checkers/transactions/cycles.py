@@ -6,7 +6,7 @@ edge on a cycle of one class is not asked for lesser ones, which would rule out 
 is asked for worse classes only, or where its cycle is too long to read.
 
 *Cost.*  All searches together get a multiple of the size of the graph, each an even share of what is left; a search
-that ends at its share is told as unfinished.  Where many edges are broken, those that are not in a component of the
+that ends at its share is reported as unfinished.  Where many edges are broken, those that are not in a component of the
 dependencies (or of these and processes) are not searched for there.
 """
 
@@ -18,8 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from checkers.kernels.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
-from checkers.kernels.cycle_search import (
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.transactions.columns import OK, Transactions
+from checkers.kernels.transactions.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
+from checkers.kernels.transactions.cycle_search import (
     BY_PROCESS,
     BY_REALTIME,
     FOUND,
@@ -29,22 +31,10 @@ from checkers.kernels.cycle_search import (
     Walk,
     shortest_cycle,
 )
-from checkers.kernels.cycle_starts import Starts, next_of_process, starts_of
-from checkers.kernels.dependencies import (
-    PASS,
-    PROCESS,
-    REALTIME,
-    RW,
-    WR,
-    WW,
-    Graph,
-    components,
-    reverse,
-)
-from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.sweep import Sweep, sweep, sweep_on
-from checkers.kernels.transactions import OK, Bools, Transactions
-from checkers.seal import dense_processes
+from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
+from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
+from checkers.sealing.seal import dense_processes
 from checkers.transactions import anomalies
 
 _CLASSES = (
@@ -83,11 +73,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NamedCycle:
-    """times: how many broken edges lie on a cycle of this name."""
+    """times: how many broken edges lie on a cycle of this name.
+
+    assumes: the consistency model under which versions were ordered by time; "" where reads alone show the cycle.
+    """
 
     name: str
     steps: tuple[Step, ...]
     times: int
+    assumes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +237,7 @@ class _Search:
         )
 
     def _on_some_cycle(self, variant: str) -> Bools:
-        """Which starts may lie on a cycle of this variant at all; with few of them all, for searching tells."""
+        """Which starts may lie on a cycle of this variant at all.  All of them if they are few: the search decides."""
         starts = self._starts
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)

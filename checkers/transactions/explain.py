@@ -23,6 +23,8 @@ A witness' `events` are those of exactly the transactions it is about, in index 
       "length": 2,                                     edges of the whole cycle; of a long one `cycle` is the beginning
       "why": ["T1 appended ...", ...],                 the sentences of the edges, or the one of another anomaly
       "expected": "...",                               one sentence: what should have been
+      "assumes": "strict-serializable",                only where time orders versions: the model under which
+                                                       that order is certain
       "violates": ["read-committed"],                  the weakest models it violates; all stronger ones fall with them
       "rules_out": ["read-committed", ...],            every model it violates
     }
@@ -36,13 +38,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from checkers.kernels import transactions as kinds
-from checkers.kernels.dependencies import PROCESS, REALTIME, RW, WR, WW
-from checkers.kernels.transactions import OK, READ, WRITE
-from checkers.transactions.anomalies import KIND_NAMES, ruled_out, weakest
+from checkers.base.verdict import Witness
+from checkers.kernels.transactions import columns as kinds
+from checkers.kernels.transactions.columns import OK, READ, WRITE
+from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, RW, WR, WW
+from checkers.transactions.anomalies import KIND_NAMES, and_stronger, ruled_out, weakest
 from checkers.transactions.cycles import NamedCycle, Step
+from checkers.transactions.explain_in_time import InTime, version_through
 from checkers.transactions.read import Transcript
-from checkers.verdict import Witness
 
 _KINDS = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", REALTIME: "realtime"}
 _LIST_SHOWN_MAX = 12
@@ -52,9 +55,11 @@ _EDGES_SHOWN_MAX = 20
 def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     """A cycle edge by edge.  Transactions are called T1, T2, ... in the order in which they were invoked."""
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
-    names = _Names(transcript, [t for step in shown for t in (step.source, step.target)])
+    in_time = InTime(transcript, cycle.assumes)
+    met = [t for step in shown for t in in_time.met(step)]
+    names = _Names(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
     orders = _ListOrders(transcript)
-    edges = [_edge(transcript, names, orders, step) for step in shown]
+    edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
     path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
     why = [edge["why"] for edge in edges]
     words = "; ".join(why)
@@ -62,17 +67,20 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
         words += f"; and so on through {len(cycle.steps)} transactions, back to {edges[0]['from']}"
     summary = f"{cycle.name}: {path}. {words}: no order fulfils all of these"
     expected = f"an order of {names.listed()} in which each comes after all that it depends on; there is none"
-    return names.witness(
-        cycle.name, summary, {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
-    )
+    facts = {"cycle": edges, "length": len(cycle.steps), "why": why, "expected": expected}
+    if cycle.assumes:
+        facts["assumes"] = cycle.assumes
+    excluded = and_stronger(cycle.assumes) if cycle.assumes else ruled_out([cycle.name])
+    return names.witness(cycle.name, summary, facts, excluded)
 
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
-    """An anomaly that the kernels noted (see the table of kinds in `kernels/transactions.py`)."""
+    """An anomaly that the kernels noted (see the table of kinds in `kernels/transactions/columns.py`)."""
     txns, words = _FINDINGS[kind](transcript, *sample)
     names = _Names(transcript, txns)
     name, why = KIND_NAMES[kind], words(names)
-    return names.witness(name, f"{name}: {why}", {"why": [why], "expected": _EXPECTED[kind]})
+    facts = {"why": [why], "expected": _EXPECTED[kind]}
+    return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
 
 
 class _Names:
@@ -89,7 +97,7 @@ class _Names:
     def listed(self) -> str:
         return " and ".join(filter(None, [", ".join(list(self._names.values())[:-1]), f"T{len(self._names)}"]))
 
-    def witness(self, kind: str, summary: str, facts: dict[str, Any]) -> Witness:
+    def witness(self, kind: str, summary: str, facts: dict[str, Any], excluded: Sequence[str]) -> Witness:
         txns = self._transcript.txns
         rows = {t: self._transcript.rows(t) for t in self._txns}
         listed = {
@@ -104,7 +112,6 @@ class _Names:
             for t in self._txns
         }
         events = sorted((row for t in self._txns for row in rows[t]), key=lambda row: row["index"])
-        excluded = ruled_out([kind])
         told = {"transactions": listed, **facts, "violates": weakest(excluded), "rules_out": excluded}
         return Witness(kind, summary, tuple(events), facts=told)
 
@@ -205,12 +212,13 @@ class _ListOrders:
 
 def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] | None:
     txns = transcript.txns
+    through = version_through(transcript, step)
     a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
     b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
     for b in b_rows:
         key, new = int(txns.key[b]), int(txns.value[b])
         for a in a_rows:
-            if int(txns.key[a]) != key:
+            if int(txns.key[a]) != key or (through is not None and through != (key, int(txns.value[a]))):
                 continue
             name = transcript.key_name(key)
             old, value = transcript.value_name(key, int(txns.value[a])), transcript.value_name(key, new)
@@ -231,7 +239,7 @@ def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] |
 
 
 def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
-    """Whether transaction t read the value itself before it wrote, or the order comes from linearizable keys."""
+    """Whether transaction t read the value itself before it wrote, or did not read: then time orders the versions."""
     txns = transcript.txns
     rows = [r for r in range(int(txns.first[t]), int(txns.first[t + 1])) if int(txns.key[r]) == key]
     first = rows[0]
@@ -344,11 +352,6 @@ def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Told:
     return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
 
 
-def _nonlinearizable(transcript: Transcript, key: int, a: int, b: int) -> Told:
-    writers, words = _cyclic(transcript, key, a, b)
-    return writers, lambda n: f"{words(n)} by what was written and read of it in real time"
-
-
 _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
     kinds.UNWRITTEN_READ: _unwritten,
     kinds.DUPLICATE_ELEMENTS: _duplicate,
@@ -360,7 +363,6 @@ _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
     kinds.FUTURE_READ: _future,
     kinds.LOST_UPDATE: _lost,
     kinds.CYCLIC_VERSIONS: _cyclic,
-    kinds.NONLINEARIZABLE_KEY: _nonlinearizable,
     kinds.REORDERED_APPENDS: _reordered,
 }
 
@@ -375,6 +377,5 @@ _EXPECTED: dict[int, str] = {
     kinds.FUTURE_READ: "nothing of what the transaction wrote only later",
     kinds.LOST_UPDATE: "one transaction at most that read a version and then wrote the key",
     kinds.CYCLIC_VERSIONS: "an order of the versions",
-    kinds.NONLINEARIZABLE_KEY: "an order of the versions that real time allows",
     kinds.REORDERED_APPENDS: "a transaction's appends in the order in which it made them",
 }

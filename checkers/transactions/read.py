@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from checkers.history import CREATE, NEMESIS, Event, MalformedHistory, Type
-from checkers.kernels.transactions import NEVER, NIL_VALUE, READ, WRITE, Transactions
+from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
+from checkers.models.answers import WrongEvent
 
 Model = Literal["list-append", "rw-register"]
 
@@ -99,6 +100,12 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
     return reader.transcript([tuple(e for _, e in pair) for pair in pairs], len(events))
 
 
+def _question(micro_operation: list[Any]) -> str:
+    """What of a micro-operation its invoke fixes, as JSON: all of a write, of a read all but the answer."""
+    fixed = micro_operation[:2] if micro_operation[:1] == ["r"] else micro_operation
+    return json.dumps(fixed, sort_keys=True)
+
+
 class _Reader:
     """Columns as they grow."""
 
@@ -119,11 +126,26 @@ class _Reader:
         completed, done = pair[-1]
         status = done.type if len(pair) == 2 else Type.INFO
         told = done if status is Type.OK else asked
+        if status is Type.OK:
+            self._demand_agreement(asked, done)
         for micro_operation in self._parse(told):
             self._add_row(told, micro_operation, committed=status is Type.OK)
         self._first.append(len(self._rows))
         ended = NEVER if status is Type.INFO else completed
         self._of_txns.append((asked.process, int(status), invoked, ended))
+
+    def _demand_agreement(self, asked: Event, done: Event) -> None:
+        """The answer holds the micro-operations that were invoked, and fills in what was read."""
+        if asked.payload is None:
+            return
+        before, after = self._parse(asked), self._parse(done)
+        for number, (old, new) in enumerate(zip(before, after, strict=False)):
+            if isinstance(old, list) and isinstance(new, list) and _question(old) != _question(new):
+                words = f"micro-operation {number + 1} was invoked as {old!r:.60} and completed as {new!r:.60}"
+                raise WrongEvent(done.index, words)
+        if len(before) != len(after):
+            words = f"{len(before)} micro-operations were invoked and {len(after)} completed"
+            raise WrongEvent(done.index, words)
 
     def _parse(self, event: Event) -> list[Any]:
         try:

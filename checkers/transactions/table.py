@@ -1,4 +1,4 @@
-"""Transactions out of `history.parquet`, at the speed of kernels (`kernels/payloads.py`).
+"""Transactions out of `history.parquet`, at the speed of kernels (`kernels/transactions/payloads.py`).
 
 A history that holds what those do not read is read event by event instead (`read.py`): slower, and with a sentence
 about what is wrong where a payload is no transaction.
@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.columns import HISTORY
-from checkers.history import CREATE, Event, Type
-from checkers.kernels import payloads
-from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.payloads import Bytes
-from checkers.kernels.transactions import Transactions
-from checkers.kernels.value_numbers import Numbered, are_dense, number_values
-from checkers.seal import dense_processes, dictionary_codes
+from checkers.base.arrays import Int32, Int64
+from checkers.base.columns import HISTORY
+from checkers.base.history import CREATE, Event, Type
+from checkers.kernels.transactions import payloads
+from checkers.kernels.transactions.columns import Transactions
+from checkers.kernels.transactions.payloads import Bytes
+from checkers.kernels.transactions.value_numbers import Numbered, are_dense, number_values
+from checkers.sealing.seal import dense_processes, dictionary_codes
 from checkers.transactions.read import Model, Transcript, read_transactions
 
 COLUMNS = ("process", "type", "f", "payload")

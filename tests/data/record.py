@@ -77,7 +77,7 @@ def record(name: str) -> bool:
 
 def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     """The folder of a run that ended as wanted, else None."""
-    from harness.nightly import found
+    from harness.campaign.nightly import found
     from harness.registry import load_subject
 
     words = ["run", "--subject", wanted.subject, "--nemesis", wanted.nemesis, "--seed", str(seed)]
@@ -92,26 +92,19 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
 
 
 def _kept(run: Path) -> Iterator[Path]:
-    """What was there before judging; of the data directories the log and what quorum-state says."""
-    for name in ("test.json", "history.parquet", "faults.json", "outcome.json", "copies.json"):
-        if (run / name).exists():
-            yield run / name
-    yield from sorted(run.glob("trace/*.jsonl"))
-    for pattern in ("*.log", "quorum-state"):
-        yield from sorted(run.glob(f"nodes/*/copies/*/*/{pattern}"))
-    yield from sorted(run.glob("nodes/*/*.log"))
+    """Every primary file and the manifest that binds them: the run must be whole when it is judged again."""
+    from checkers.sealing.manifest import MANIFEST, primary_files
+
+    yield from primary_files(run)
+    yield run / MANIFEST
 
 
 def _tar(run: Path) -> bytes:
-    """The kept files, without owner, time or the name of the machine."""
+    """The kept files, without owner or time."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in _kept(run):
             data = path.read_bytes()
-            if path.name == "test.json":
-                test = json.loads(data)
-                test["versions"].pop("platform", None)
-                data = json.dumps(test, indent=1).encode()
             entry = tarfile.TarInfo(str(path.relative_to(run)))
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))

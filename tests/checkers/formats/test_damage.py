@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers.checker import Budget
-from checkers.columns import HISTORY, events_to_table
+from checkers.base.checker import Budget
+from checkers.base.columns import HISTORY, events_to_table
+from checkers.base.history import Event, MalformedHistory, Type
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_file import NAMES, Ask, judge, task_of
 from checkers.formats.recognise import read_bytes
-from checkers.history import Event, MalformedHistory, Type
-from checkers.judge_file import NAMES, Ask, judge, task_of
-from checkers.verdict import Validity
 
 EVENTS = [
     Event(0, 10, 0, Type.INVOKE, "write", "a", 100001),

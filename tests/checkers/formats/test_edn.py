@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkers.base.history import MalformedHistory
 from checkers.formats.edn import read_forms, read_items
-from checkers.history import MalformedHistory
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

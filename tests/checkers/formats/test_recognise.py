@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.columns import events_to_table
-from checkers.formats import read_any
-from checkers.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.base.columns import events_to_table
+from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
+from checkers.formats.recognise import read_any
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "histories"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the recorded histories are not here: no {SHARED.name}")

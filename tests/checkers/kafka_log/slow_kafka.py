@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from checkers.history import NEMESIS, Event, Type
+from checkers.base.history import NEMESIS, Event, Type
 from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Message, Operation, Value, read_operation
 
 

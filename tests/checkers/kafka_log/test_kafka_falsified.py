@@ -12,9 +12,9 @@ import pytest
 from slow_kafka import count_anomalies
 from toy_kafka import Tape, simulate
 
-from checkers.history import Event, Type
-from checkers.kafka_log import judge_kafka_log
-from checkers.verdict import Validity
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.kafka_log.judge import judge_kafka_log
 
 
 def falsified(rng: Random, events: list[Event]) -> list[Event]:

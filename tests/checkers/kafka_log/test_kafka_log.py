@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from toy_kafka import Tape, simulate
 
-from checkers.checker import Budget
-from checkers.history import Event, MalformedHistory, Type
-from checkers.kafka_log import ALWAYS_ALLOWED, allowed_anomalies, judge_kafka_log
-from checkers.kafka_log import ANOMALIES as EVERY_ANOMALY
+from checkers.base.checker import Budget
+from checkers.base.history import Event, MalformedHistory, Type
+from checkers.base.verdict import Validity
 from checkers.kafka_log.explain import RIGHT
+from checkers.kafka_log.judge import ALWAYS_ALLOWED, allowed_anomalies, judge_kafka_log
+from checkers.kafka_log.judge import ANOMALIES as EVERY_ANOMALY
 from checkers.transactions.anomalies import VARIANTS
-from checkers.verdict import Validity
 
 # name: (script, other anomalies that come with it)
 ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {
@@ -149,7 +149,7 @@ def test_a_value_sent_twice_and_a_budget_too_small_are_unknown() -> None:
     twice = Tape().script("0 send 1=a", "1 send 2=a", "2 poll 1=a").events
     assert "twice" in judge_kafka_log(twice).reason
     assert "steps" in judge_kafka_log(twice, Budget(steps=3)).reason
-    assert judge_kafka_log(Tape().script("!0 send 1=a").events).validity is Validity.NOT_APPLICABLE
+    assert judge_kafka_log(Tape().script("!0 send 1=a").events).validity is Validity.UNKNOWN
 
 
 @pytest.mark.parametrize("payload", ["[", '{"a": 1}', '[["send"]]', '[["poll", {"k": [1]}]]', '[["poll", 3]]', None])

@@ -9,8 +9,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from checkers.kernels.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, build_graph
-from checkers.kernels.transactions import INFO, NEVER, OK, Edges, Transactions
+from checkers.kernels.transactions.columns import INFO, NEVER, OK, Edges, Transactions
+from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, build_graph
 from checkers.transactions.anomalies import CYCLES, VARIANTS, ruled_out
 from checkers.transactions.cycles import CycleSearch, find_cycles
 

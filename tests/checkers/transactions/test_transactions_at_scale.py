@@ -9,11 +9,11 @@ import pytest
 
 from bench.transaction_anomalies import LISTS, REGISTERS, smallest
 from bench.transaction_histories import simulate, spliced, strewn, with_stale_reads
-from checkers.checker import Budget
-from checkers.kernels.transactions import Transactions
-from checkers.transactions import judge_columns
+from checkers.base.checker import Budget
+from checkers.base.verdict import Validity
+from checkers.kernels.transactions.columns import Transactions
+from checkers.transactions.judge import judge_columns
 from checkers.transactions.read import Model
-from checkers.verdict import Validity
 
 LARGE, MIDDLE = 1_000_000, 30_000
 CASES = [("list-append", name) for name in LISTS] + [("rw-register", name) for name in REGISTERS]

@@ -1,0 +1,163 @@
+"""Histories, logs and traces as Arrow tables: the schemas, and how they are read and written.
+
+A history is an Arrow IPC stream (`history.arrows`) while the test runs, so that a killed harness loses at most
+its last second: a Parquet file without its footer cannot be read.  Sealed, it is `history.parquet` in index
+order.  A subject turns what its nodes left behind into LOG, COPIES and TRACE (see each schema's comment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.history import Event, MalformedHistory
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+HISTORY = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("time_ns", pa.int64(), nullable=False),
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("type", pa.int8(), nullable=False),
+        pa.field("f", _NAME, nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("value", pa.int64()),
+        pa.field("value2", pa.int64()),
+        pa.field("payload", pa.string()),
+        pa.field("error", _NAME),
+        pa.field("node", _NAME, nullable=False),
+    ]
+)
+
+LOG = pa.schema(
+    [
+        # One row per record of one node's log in one copy, in offset order.
+        pa.field("copy", pa.int16(), nullable=False),  # number of the copy; the last one is the final copy
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),  # leader epoch of the batch
+        pa.field(
+            "checksum", pa.int64(), nullable=False
+        ),  # identifies the record's bytes (batch CRC mixed with position in it)
+        pa.field("batch_offset", pa.int64(), nullable=False),  # base offset of its batch
+        pa.field("batch_hash", pa.int64(), nullable=False),  # prefix hash at the END of its batch
+        pa.field("key", pa.string()),  # the object a workload's write touched, else null
+        pa.field("value", pa.int64()),  # the value written, null also where it was removed
+    ]
+)
+
+COPIES = pa.schema(
+    [
+        # One row per node and copy: what the data directory as a whole said.
+        pa.field("copy", pa.int16(), nullable=False),
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("when", pa.string(), nullable=False),  # "before heal 3", "final"
+        pa.field("state", pa.string(), nullable=False),  # of the process when copied: running|stopped|dead
+        pa.field("log_end", pa.int64(), nullable=False),  # log end offset: offset after the last whole batch
+        pa.field("torn_bytes", pa.int64(), nullable=False),  # of an incomplete last batch
+        pa.field("quorum_epoch", pa.int32(), nullable=False),  # of the quorum-state file, -1 if there is none
+        pa.field("voted_for", pa.string()),  # node voted for in that epoch
+        pa.field("trace_seq", pa.int64(), nullable=False),  # last seq of the node's trace when copied, -1 if none
+        pa.field("error", pa.string()),  # what made the copy unreadable, null if nothing did
+    ]
+)
+
+TRACE = pa.schema(
+    [
+        # One row per thing a node said of itself; (node, seq) orders them, never the clock.
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int32(), nullable=False),  # 0 for the first start of the process, then 1, ...
+        pa.field("seq", pa.int64(), nullable=False),  # per node, rising across incarnations
+        pa.field("time_ns", pa.int64(), nullable=False),  # since the test began (display only)
+        pa.field("event", _NAME, nullable=False),  # see TRACE_EVENTS
+        pa.field("epoch", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64()),  # see TRACE_EVENTS
+        pa.field("hash", pa.int64()),  # see TRACE_EVENTS
+        pa.field("peer", pa.string()),  # candidate of a vote; leader of a role, null if unknown
+        pa.field("role", pa.string()),  # unattached|prospective|candidate|leader|follower|resigned
+        pa.field("detail", pa.string()),  # words, for people
+    ]
+)
+
+TRACE_EVENTS = {
+    "start": "offset = log end as recovered, hash = prefix hash there, epoch = as recovered",
+    "append": "offset = log end after the append, epoch = of the last appended batch",
+    "flush": "offset = log end known durable",
+    "truncate": "offset = log end after the truncation",
+    "vote": "epoch, peer = candidate that durably got this node's vote (its own name for itself)",
+    "role": "epoch, role, peer = leader if known; offset = epoch start offset when role is leader",
+    "high-watermark": "offset = new mark, hash = prefix hash there (null where it falls inside a batch)",
+    "applied": "offset = end of the applied batch (exclusive), hash = state hash there",
+    "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
+    "peer = whom it was fetched from, null if the node made it itself (the bundled kraft takes none)",
+    "refused": "the node did not take a fetched batch, for it was damaged: offset = the batch's base offset, "
+    "peer = who sent the batch; detail says why",
+    "fatal": "the node refuses to go on; detail says why",
+    "stop": "orderly end of the process",
+}
+
+
+def events_to_table(events: Iterable[Event]) -> pa.Table:
+    """Events as a table of schema HISTORY, in the order given."""
+    rows = list(events)
+    columns = [[getattr(e, name) for e in rows] for name in HISTORY.names]
+    arrays = [pa.array(c, type=f.type) for c, f in zip(columns, HISTORY, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=HISTORY)
+
+
+def read_stream(path: Path) -> pa.Table:
+    """All whole record batches of an Arrow IPC stream up to the first that cannot be read (a killed writer's tail).
+
+    Raises MalformedHistory if not even the schema can be read.
+    """
+    return read_stream_to(path)[0]
+
+
+def read_stream_to(path: Path) -> tuple[pa.Table, str]:
+    """As `read_stream`; and why reading stopped before the mark that a closed stream ends with, "" if it did not.
+
+    A batch is validated as a whole, so that no damaged offset leads out of its buffers.
+    """
+    batches: list[pa.RecordBatch] = []
+    try:
+        source = pa.memory_map(str(path))
+        reader = pa.ipc.open_stream(source)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise MalformedHistory(f"{path}: not an Arrow stream ({problem})") from problem
+    if reader.schema != HISTORY:
+        raise MalformedHistory(f"{path}: its columns are not those of a history")
+    why = ""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+            batch.validate(full=True)
+        except StopIteration:
+            break
+        except (pa.ArrowInvalid, OSError) as problem:
+            why = str(problem) or type(problem).__name__
+            break
+        batches.append(batch)
+    if not why and source.tell() != source.size():
+        why = f"{source.size() - source.tell()} bytes follow its end"
+    return pa.Table.from_batches(batches, schema=HISTORY), why
+
+
+def read_history(run_folder: Path) -> pa.Table:
+    """The history of a run, sealed (`history.parquet`) or not (`history.arrows`), in index order.
+
+    Raises MalformedHistory where neither can be read.
+    """
+    sealed = run_folder / "history.parquet"
+    if sealed.exists():
+        try:
+            return pq.read_table(sealed, schema=HISTORY)
+        except (pa.ArrowInvalid, OSError) as problem:
+            raise MalformedHistory(f"{sealed}: not a Parquet history ({problem})") from problem
+    stream = run_folder / "history.arrows"
+    if stream.exists():
+        return read_stream(stream)
+    raise MalformedHistory(f"{run_folder}: holds neither history.parquet nor history.arrows")

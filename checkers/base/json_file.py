@@ -1,0 +1,68 @@
+"""The small JSON files of a run, believed in nothing: a run is judged again years later, or after a disk was full."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class BrokenFile(ValueError):
+    """A file of a run that cannot be used; the message names it and says why."""
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; None if there is no such file.  Raises BrokenFile where it is no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as problem:
+        raise BrokenFile(f"{path.name} is not JSON ({problem})") from problem
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object a JSON file holds; an empty one if there is no such file.  Raises BrokenFile."""
+    found = read_json(path)
+    if found is None and not path.exists():
+        return {}
+    if not isinstance(found, dict):
+        raise BrokenFile(f"{path.name} holds no JSON object")
+    return found
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """The list of objects a JSON file holds; an empty one if there is no such file.  Raises BrokenFile."""
+    found = read_json(path)
+    if found is None and not path.exists():
+        return []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise BrokenFile(f"{path.name} holds no list of JSON objects")
+    return found
+
+
+def write_json_whole(path: Path, content: object) -> None:
+    """Write a JSON file whole or not at all, and bring it to disk: no reader and no kill ever meets half of it."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    """The value if it is a list or tuple, else an empty list."""
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def number(value: Any, default: int) -> int:
+    """The value as an int if it is a number, else the default."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default

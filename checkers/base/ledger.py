@@ -1,0 +1,56 @@
+"""The ledger: the rows of a history in which the harness records what it did itself.
+
+Clients' rows say what was invoked and answered.  Rows of process -1 say what the harness did meanwhile.  Their payload
+is JSON unless stated otherwise:
+
+    begin       OK      the format, the id of the run, and its spec; the first row of every history
+    phase       INVOKE  the name of a phase that begins; OK when it ends, INFO when it is broken off
+    inject-K    INVOKE  a fault of kind K is ordered; then OK, FAIL or INFO (words, not JSON)
+    heal-K      INVOKE  the fault is undone; then OK or INFO (words, not JSON)
+    copy        INVOKE  data directories are about to be copied, and why; OK with the rows of copies.json that it added
+    file        OK      the name and the whole content of one small file of the run, as it was written last
+    bound       OK      size and hash of every file that nodes left (`sealing/manifest.py`), by its path
+    end         OK      counts and digest of all rows before it; the last row of every history
+
+A history whose ledger does not end with `end` was cut short.  A count that differs shows a row that was lost or added.
+A small file that differs from its `file` row was changed after the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from checkers.base.history import Type
+
+FORMAT = 1
+"""Of a run folder.  Format 0 is every run that was recorded before there was a ledger; it had no number."""
+
+BEGIN, PHASE, COPY, FILE, BOUND, END = "begin", "phase", "copy", "file", "bound", "end"
+INJECT, HEAL = "inject-", "heal-"
+"""How the functions of rows about faults begin; the kind of fault follows."""
+
+FINAL_READS = "final reads"
+"""Name of the phase in which every key is read for the last time."""
+
+
+def counted(counts: Mapping[tuple[str, int], int]) -> dict[str, list[int]]:
+    """Rows by function and type, as the payload of `end` holds them: function -> [invoke, ok, fail, info]."""
+    table: dict[str, list[int]] = {}
+    for (f, type_), count in sorted(counts.items()):
+        table.setdefault(f, [0] * len(Type))[type_] += count
+    return table
+
+
+def payload(row: Mapping[str, Any]) -> Any:
+    """What a row's payload says; None where it is no JSON."""
+    try:
+        return json.loads(row["payload"])
+    except (TypeError, ValueError):
+        return None
+
+
+def of(rows: Iterable[Mapping[str, Any]], f: str, type_: Type) -> list[Mapping[str, Any]]:
+    """The rows of one function and one type, in order."""
+    return [row for row in rows if row["f"] == f and row["type"] == type_]

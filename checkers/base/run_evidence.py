@@ -1,0 +1,237 @@
+"""What a run left behind, and what may be concluded where some of it is missing.
+
+Checkers over logs and traces share three questions.  Is such a thing demanded of this run (`demands.py`)?  Was it
+delivered?  Could it be read?  A thing that is not demanded makes a checker *not applicable*.  A thing that is demanded
+and was not delivered makes it *unknown*, unless what was delivered already shows a violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.checker import Budget, Part
+from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+
+CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
+"""Trace events whose epoch is the node's own at that moment (an append's is that of the batch)."""
+
+_NAMES_IN_TRACES = ["node", "event", "peer", "role"]
+"""Columns of a few distinct words, which are not worth a string each."""
+
+
+def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | None:
+    """The verdict of a checker that needs "logs" or "traces" and got none at all; None if there is some of each."""
+    for need in needs:
+        if not getattr(run.demands, need):
+            return Verdict(Validity.NOT_APPLICABLE, reason=f"the system under test has no {need} of this kind")
+    for need in needs:
+        if not node_files(run.log if need == "logs" else run.trace):
+            return Verdict(Validity.UNKNOWN, reason=f"no node delivered {need}, though the system under test has them")
+    return None
+
+
+def gaps(run: StoredRun, *needs: str) -> list[str]:
+    """What should have been delivered and was not, or could not be read; one clause each."""
+    found = []
+    everyone = run.servers
+    for need, folder in (("logs", run.log), ("traces", run.trace)):
+        if need in needs and (silent := sorted(set(everyone) - set(node_files(folder)), key=by_number)):
+            found.append(f"{', '.join(silent)} delivered no {need}")
+        found += [f"{p.stem}: {p.read_text().strip()}" for p in sorted(folder.glob("*.error")) if need in needs]
+    if "logs" in needs:
+        found += [f"copy {c['copy']} of {c['node']} is unreadable: {c['error']}" for c in run.copies if c["error"]]
+    return found
+
+
+def conclude(
+    witnesses: Sequence[Witness],
+    looked_at: Mapping[str, int | float | str],
+    open_questions: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """Invalid with witnesses; unknown where a question stayed open; else valid.  Witnesses come worst first.
+
+    The verdict counts all of them and keeps a few.  looked_at may count more `violations` than there are witnesses.
+    """
+    reason = "; ".join(open_questions)
+    if witnesses:
+        kept = tuple(witnesses[:MAX_WITNESSES])
+        figures = {**looked_at, "violations": max(len(witnesses), int(looked_at.get("violations", 0)))}
+        by_kind = {VIOLATIONS_BY_KIND: dict(Counter(witness.kind for witness in witnesses))}
+        return Verdict(Validity.INVALID, figures, reason, kept, {**by_kind, **(details or {})})
+    validity = Validity.UNKNOWN if open_questions else Validity.VALID
+    return Verdict(validity, looked_at, reason, details=details or {})
+
+
+def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
+    """Why a part's files are too large to open within the budget; None if they fit.  Counted from Parquet footers."""
+    size_bytes = 0
+    for path in part.paths:
+        metadata = pq.read_metadata(path)
+        for group in range(metadata.num_row_groups):
+            for column in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(column)
+                if columns is None or chunk.path_in_schema in columns:
+                    size_bytes += chunk.total_uncompressed_size
+    if size_bytes > budget.size_bytes:
+        return f"{len(part.paths)} files of {size_bytes} bytes exceed the budget of {budget.size_bytes} bytes"
+    return None
+
+
+def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None = None) -> pa.Table:
+    """A Parquet file, or only the rows of one copy of a log.  One thread: parts are judged side by side already."""
+    file = pq.ParquetFile(path)
+    if copy is None:
+        return file.read(columns, use_threads=False)
+    groups = [group.number for group in log_groups(file.metadata, copy)]
+    read = None if columns is None else list(dict.fromkeys(["copy", *columns]))
+    table = file.read_row_groups(groups, read, use_threads=False)
+    return table.filter(pc.equal(table["copy"], copy))
+
+
+class BeyondBudget(Exception):
+    """A part needs more memory than its budget; the message says what.  Caught where the part is judged."""
+
+
+class LogGroup(NamedTuple):
+    """A row group of a log: its number in the file, its lowest and highest offset, and its copy, -1 if of several."""
+
+    number: int
+    first: int
+    last: int
+    copy: int
+
+
+def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGroup]:
+    """The row groups of a log's file that hold anything (of one copy).
+
+    Raises ValueError where the writer kept no statistics of the offsets.
+    """
+    at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
+    groups = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows == 0:
+            continue
+        offsets, copies_there = (group.column(column).statistics for column in at)
+        if offsets is None or not offsets.has_min_max:
+            raise ValueError(f"row group {number} has no statistics of its offsets; write the log with statistics")
+        told = copies_there is not None and copies_there.has_min_max
+        if copy is not None and told and not copies_there.min <= copy <= copies_there.max:
+            continue
+        alone = told and copies_there.min == copies_there.max
+        groups.append(LogGroup(number, offsets.min, offsets.max, copies_there.min if alone else -1))
+    return groups
+
+
+def read_entries(path: str, copy: int, first: int = 0, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of one copy of a log from an offset on.  Opens only the row groups they may be in."""
+    file = pq.ParquetFile(path)
+    groups = [group.number for group in log_groups(file.metadata, copy) if group.last >= first]
+    read = None if columns is None else list(dict.fromkeys(["copy", "offset", *columns]))
+    table = file.read_row_groups(groups, read, use_threads=False)
+    return table.filter(pc.and_(pc.equal(table["copy"], copy), pc.greater_equal(table["offset"], first)))
+
+
+def read_trace(
+    path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+) -> pa.Table:
+    """The trace rows of some events, in seq order; all columns, or `columns` and seq and event; of all row groups, or
+    of some.
+
+    Row groups are opened one after another and only what is wanted of them is kept, so a long trace costs the memory of
+    what was asked for.  Give columns wherever there may be millions of rows: a witness' row is fetched by its seq.
+    """
+    file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
+    wanted = dict.fromkeys(events, 1)
+    read = None if columns is None else list(dict.fromkeys([*columns, "seq", "event"]))
+    pieces = []
+    for group in range(file.num_row_groups) if groups is None else groups:
+        chosen = np.flatnonzero(coded(file.read_row_group(group, ["event"], use_threads=False), "event", wanted) == 1)
+        if len(chosen) == 0:
+            continue
+        rows = file.read_row_group(group, read, use_threads=False)
+        pieces.append(rows if len(chosen) == len(rows) else rows.take(pa.array(chosen)))
+    schema = file.schema_arrow
+    empty = schema if read is None else pa.schema([schema.field(name) for name in read])
+    table = pa.concat_tables(pieces).unify_dictionaries() if pieces else empty.empty_table()
+    seqs = numbers(table, "seq")
+    return table if np.all(seqs[1:] >= seqs[:-1]) else table.sort_by("seq")
+
+
+def trace_row(path: str, seq: int) -> dict[str, Any]:
+    """The whole row of a trace with that seq, as a witness carries it.  Opens only the row groups it may be in."""
+    file = pq.ParquetFile(path)
+    at = file.schema_arrow.names.index("seq")
+    for group in range(file.num_row_groups):
+        statistics = file.metadata.row_group(group).column(at).statistics
+        if statistics is None or not statistics.has_min_max or statistics.min <= seq <= statistics.max:
+            table = file.read_row_group(group, use_threads=False)
+            found = table.filter(pc.equal(table["seq"], seq))
+            if len(found):
+                return row(found, 0, "trace")
+    raise LookupError(f"{path}: there is no row of seq {seq}")
+
+
+def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: int = -1) -> Int64:
+    """A column of words as the numbers given, `other` for every other word and for null."""
+    pieces = []
+    for chunk in table[column].chunks:
+        words_there = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        code = np.array([*(numbers_of.get(w, other) for w in words_there.dictionary.to_pylist()), other], np.int64)
+        pieces.append(code[np.asarray(pc.fill_null(words_there.indices, len(code) - 1).to_numpy(False), np.int64)])
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+
+def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
+    """Of a table of one node's trace, the rows of some events, in seq order."""
+    wanted = pa.array(list(events), pa.string())
+    table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
+    return table.sort_by("seq")
+
+
+def codes(table: pa.Table, column: str) -> tuple[Int64, list[str | None]]:
+    """A column of words as numbers, and the word of each number (None for null)."""
+    encoded = pc.cast(table[column], pa.string()).combine_chunks().dictionary_encode()
+    names = [*encoded.dictionary.to_pylist(), None]
+    return np.asarray(pc.fill_null(encoded.indices, len(names) - 1).to_numpy(False), np.int64), names
+
+
+def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
+    """An integer column as int64, `null` where it is null."""
+    return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
+
+
+def present(table: pa.Table, column: str) -> Bools:
+    """Where a column is not null."""
+    return np.asarray(pc.is_valid(table[column]).to_numpy(), np.bool_)
+
+
+def words(table: pa.Table, column: str) -> list[str | None]:
+    """A string column, dictionary-encoded or not, as Python strings."""
+    values: list[str | None] = pc.cast(table[column], pa.string()).to_pylist()
+    return values
+
+
+def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
+    """One row as a witness carries it: its columns, and the name of its table."""
+    return {"table": name, **table.slice(position, 1).to_pylist()[0]}
+
+
+def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
+    """The rows of one copy at some offsets, as a witness carries them; an offset the log does not have is left out."""
+    file = pq.ParquetFile(path)
+    groups = [g.number for g in log_groups(file.metadata, copy) if any(g.first <= o <= g.last for o in offsets)]
+    table = file.read_row_groups(groups, use_threads=False)
+    there = pc.is_in(table["offset"], value_set=pa.array(offsets, pa.int64()))
+    table = table.filter(pc.and_(there, pc.equal(table["copy"], copy))).sort_by("offset")
+    return [row(table, i, "log") for i in range(len(table))]

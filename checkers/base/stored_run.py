@@ -1,0 +1,107 @@
+"""A stored run: where its files lie, what its small files hold, and what was demanded of it.
+
+Checkers get one `StoredRun`, and nobody else reads test.json, outcome.json, faults.json or the index of copies.  Each
+is read once, on first use.  A file that is not there is empty; a file that cannot be used raises BrokenFile, and the
+checkers that need it are then unknown.  Demands come from the harness and never from these files (`demands.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from checkers.base.demands import Demands
+from checkers.base.json_file import read_object, read_objects
+
+TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
+SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
+"""Names of the small files of a run (results/README.md)."""
+
+_CLIENT_NODE = re.compile(r"c\d+")
+
+
+class StoredRun:
+    """One run folder (results/README.md) and the demands on it."""
+
+    def __init__(self, root: Path, demands: Demands | None = None) -> None:
+        self.root = root
+        self.demands = demands or Demands()
+
+    # Where the large files lie.
+
+    @property
+    def history(self) -> Path:
+        """The sealed history, in index order."""
+        return self.root / "history.parquet"
+
+    @property
+    def buckets(self) -> Path:
+        """Folder of `bucket-NNN.parquet`: the clients' operations, split by key (`sealing/key_buckets.py`)."""
+        return self.root / "buckets"
+
+    @property
+    def log(self) -> Path:
+        """Folder of `<node>.parquet` (schema LOG: all copies of one node, copies ascending, then offsets)."""
+        return self.root / "tables" / "log"
+
+    @property
+    def trace(self) -> Path:
+        """Folder of `<node>.parquet` (schema TRACE, in seq order)."""
+        return self.root / "tables" / "trace"
+
+    @property
+    def copies_table(self) -> Path:
+        """Parquet file of schema COPIES."""
+        return self.root / "tables" / "copies.parquet"
+
+    # What the small files hold, read once.
+
+    @cached_property
+    def test(self) -> dict[str, Any]:
+        """test.json: what the run was asked to be."""
+        return read_object(self.root / TEST)
+
+    @cached_property
+    def outcome(self) -> dict[str, Any]:
+        """outcome.json: facts that only the harness knows; empty if it never wrote one.  Evidence, no measure."""
+        return read_object(self.root / OUTCOME)
+
+    @cached_property
+    def faults(self) -> list[dict[str, Any]]:
+        """faults.json: records of faults (`nemesis.faults.FaultRecord.to_json`); empty if there is none."""
+        return read_objects(self.root / FAULTS)
+
+    @cached_property
+    def copies_index(self) -> list[dict[str, Any]]:
+        """copies.json: every copy that the harness took of a data directory; empty if there is none."""
+        return read_objects(self.root / COPIES_INDEX)
+
+    @cached_property
+    def copies(self) -> list[dict[str, Any]]:
+        """Rows of COPIES, in order of copy and node; empty if there are none."""
+        if not self.copies_table.exists():
+            return []
+        rows: list[dict[str, Any]] = pq.read_table(self.copies_table, partitioning=None).to_pylist()
+        return sorted(rows, key=lambda row: (row["copy"], by_number(row["node"])))
+
+    @cached_property
+    def servers(self) -> tuple[str, ...]:
+        """Names of the servers that were demanded, and of all other nodes that left a log, a trace or a copy."""
+        left = {*node_files(self.log), *node_files(self.trace), *(copy["node"] for copy in self.copies)}
+        strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
+        return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
+
+
+def by_number(name: str) -> tuple[str, int]:
+    """Sorting key that puts n2 before n10."""
+    digits = re.search(r"\d+$", name)
+    return (name[: digits.start()], int(digits.group())) if digits else (name, -1)
+
+
+def node_files(folder: Path) -> dict[str, str]:
+    """Node -> path of its Parquet file in `tables/log` or `tables/trace`; empty if there are none."""
+    return {p.stem: str(p) for p in sorted(folder.glob("*.parquet"), key=lambda p: by_number(p.stem))}

@@ -1,0 +1,100 @@
+"""Verdicts and the evidence behind them.
+
+Invalid dominates unknown, unknown dominates valid; *not applicable* (a checker that had nothing it could
+have looked at) is shown and never combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Validity(StrEnum):
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not applicable"
+
+
+EXIT_CODES = {Validity.VALID: 0, Validity.INVALID: 1, Validity.UNKNOWN: 2}
+HARNESS_FAILED = 3
+"""Exit code when the harness itself failed or was called wrongly."""
+
+_STRENGTH = {Validity.NOT_APPLICABLE: 0, Validity.VALID: 1, Validity.UNKNOWN: 2, Validity.INVALID: 3}
+
+
+def combine(validities: Iterable[Validity]) -> Validity:
+    """The strongest of them; NOT_APPLICABLE of nothing, or of nothing but NOT_APPLICABLE."""
+    return max(validities, key=_STRENGTH.__getitem__, default=Validity.NOT_APPLICABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Why a verdict is invalid: the smallest evidence that can be checked by hand.
+
+    kind: short name of the violated rule, e.g. "stale read", "two leaders in one epoch".
+    summary: one sentence in words, with the nodes, keys, offsets and values it is about.
+    events: rows of the history, as dicts with the columns of HISTORY, in index order.  For linearizability
+        this is the minimised window.
+    rows: rows of LOG or TRACE, as dicts with a column "table" ("log" or "trace") besides their own.
+    facts: anything else a picture needs, JSON-ready: {"key", "states_before", "why": [sentences],
+        "expected", "blocks": ...} for linearizability; {"epoch", "offset", "nodes", ...} for logs.
+    """
+
+    kind: str
+    summary: str
+    events: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "summary": self.summary,
+            "events": [dict(e) for e in self.events],
+            "rows": [dict(r) for r in self.rows],
+            "facts": dict(self.facts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one checker says of one run.
+
+    looked_at: how much it saw, e.g. {"keys": 10, "operations": 11873}; never empty unless not applicable.
+    reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
+    witnesses: at least one for INVALID, at most `MAX_WITNESSES` kept, worst first.
+    details: what else a report shows of it, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
+    """
+
+    validity: Validity
+    looked_at: Mapping[str, int | float | str] = field(default_factory=dict)
+    reason: str = ""
+    witnesses: tuple[Witness, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.validity is Validity.INVALID and not self.witnesses:
+            raise ValueError("an invalid verdict needs a witness")
+        if self.validity in (Validity.UNKNOWN, Validity.NOT_APPLICABLE) and not self.reason:
+            raise ValueError(f"a verdict of {self.validity} needs a reason")
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry under `checkers` in results.json."""
+        return {
+            "verdict": str(self.validity),
+            "looked_at": dict(self.looked_at),
+            "reason": self.reason,
+            "witness": [w.to_json() for w in self.witnesses],
+            "details": dict(self.details),
+        }
+
+
+MAX_WITNESSES = 10
+
+VIOLATIONS_BY_KIND = "violations_by_kind"
+"""In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.  In
+`looked_at`, `violations` is the number of all."""

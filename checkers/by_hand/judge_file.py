@@ -1,0 +1,114 @@
+"""One history file by hand, whatever its format, judged by the name of a model: in process or in a Spark worker.
+
+A file is a task: the worker gets a path and what was asked, opens the file itself, and returns a small `FileVerdict`.
+The same function runs wherever it is, so that a file has one verdict everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from checkers.base.checker import Budget, Part
+from checkers.base.history import Event, MalformedHistory
+from checkers.base.verdict import Validity, Verdict
+from checkers.by_hand.judge_events import MODEL_NAMES, judge_events
+from checkers.formats.recognise import place_of, read_any
+from checkers.judging.tasks import Judged, Task
+from checkers.models.answers import ForeignEvent, WrongEvent
+from checkers.models.own import BadModel, model_of
+from checkers.registers.checker import DID_NOT_HAPPEN
+from checkers.transactions import anomalies
+
+KAFKA = "kafka"
+TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
+NAMES = (*MODEL_NAMES, *TRANSACTIONS, KAFKA)
+"""Every model there is by name."""
+
+CONSISTENCIES = anomalies.MODELS
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked of every file.
+
+    model: one of NAMES, or the path of a Python file whose text is `source`.
+    keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: what a cas that did not match says.
+    consistency: of transactions.  allow: of `kafka`, names of what does not count; None: `allowed_anomalies`.
+    """
+
+    model: str
+    source: str = ""
+    keyed: bool = False
+    failed_cas: str = DID_NOT_HAPPEN
+    consistency: str = anomalies.STRICT_SERIALIZABLE
+    allow: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdict:
+    """error: why the file (or the model the user wrote) could not be used; then the verdict is unknown."""
+
+    verdict: Verdict
+    error: str = ""
+
+
+def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
+    """The task that judges one file."""
+    return Task(judge, Part((str(path),), asdict(ask)), budget)
+
+
+def judge(part: Part, budget: Budget) -> FileVerdict:
+    """Judge the one file of a part.  Never raises for what is in it, nor for what is in a model of the user's."""
+    ask = Ask(**part.params)
+    try:
+        events = read_any(Path(part.paths[0]), keyed=ask.keyed)
+        verdict = judge_as(events, ask, budget)
+    except WrongEvent as wrong:
+        words = f"{place_of(Path(part.paths[0]), wrong.index, keyed=ask.keyed)}: {wrong.words}"
+        foreign = isinstance(wrong, ForeignEvent)
+        return FileVerdict(Verdict(Validity.UNKNOWN, reason=words)) if foreign else _refused(words)
+    except (MalformedHistory, BadModel) as damage:
+        return _refused(str(damage))
+    except OSError as problem:
+        return _refused(problem.strerror or str(problem))
+    except MemoryError:
+        return _refused("out of memory")
+    except RecursionError:
+        return _refused("nested too deeply")
+    if verdict.validity is Validity.NOT_APPLICABLE:  # a file in which nothing was judged is no pass
+        verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
+    return FileVerdict(verdict)
+
+
+def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
+    """Raises BadModel where a model of the user's fails, MalformedHistory where values are not as the model says."""
+    if ask.source:
+        return judge_events(events, model_of(ask.source, ask.model), budget, ask.failed_cas)
+    for name in TRANSACTIONS:
+        if ask.model == name:
+            from checkers.transactions.judge import judge_transactions  # a second of kernels that others never call
+
+            return judge_transactions(events, name, budget, consistency=ask.consistency)
+    if ask.model == KAFKA:
+        from checkers.kafka_log.judge import judge_kafka_log
+
+        return judge_kafka_log(events, budget, allow=ask.allow)
+    return judge_events(events, ask.model, budget, ask.failed_cas)
+
+
+def verdict_of(judged: Judged) -> FileVerdict:
+    """What became of a task: its verdict, or unknown where the judge broke or its worker died."""
+    if judged.finding is None:
+        return FileVerdict(Verdict(Validity.UNKNOWN, reason=f"it could not be judged: {judged.failure}"))
+    found: FileVerdict = judged.finding
+    return found
+
+
+def _refused(words: str) -> FileVerdict:
+    return FileVerdict(Verdict(Validity.UNKNOWN, reason=words), words)
+
+
+__all__ = ["CONSISTENCIES", "NAMES", "Ask", "FileVerdict", "judge", "task_of", "verdict_of"]

@@ -1,0 +1,237 @@
+"""The mutation check: flip one row of a clean run that a verdict must hang on, and see that the verdict turns invalid.
+
+A checker that has fallen asleep calls everything valid, and a clean run cannot tell it from one that is awake.  So the
+evidence of a clean run is falsified, one row at a time, and judged again.  Which rows a verdict must hang on is said
+here by reasoning that uses no kernel: a written value that stands in a log, an answer nobody ever wrote, an entry below
+a mark that somebody called committed, a leader's epoch, a vote that quorum-state still holds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Checker
+from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
+from checkers.base.history import NEMESIS, Type
+from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.verdict import Validity, combine
+from checkers.judging.pipeline import judge_run
+from checkers.sealing.seal import seal
+
+Row = dict[str, Any]
+NEVER_WRITTEN = 10**15
+FAR_AHEAD = 1000
+"""Epochs: nobody got so far."""
+
+
+@dataclass
+class Evidence:
+    """The tables of a sealed run as rows that can be changed; logs and traces by node, all empty where it has none."""
+
+    history: list[Row]
+    logs: dict[str, list[Row]]
+    traces: dict[str, list[Row]]
+    copies: list[Row]
+
+    def final_log_rows(self) -> Iterator[Row]:
+        last = max((row["copy"] for row in self.copies), default=-1)
+        return (row for rows in self.logs.values() for row in rows if row["copy"] == last)
+
+    def traced(self, event: str) -> list[Row]:
+        return [row for rows in self.traces.values() for row in rows if row["event"] == event]
+
+
+Mutate = Callable[[Evidence, Random], Row | None]
+"""Changes one row and returns it; None where the run has no such row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One falsified run.  noticed: the verdict turned invalid; by: the checkers that said so."""
+
+    name: str
+    row: Row
+    noticed: bool
+    by: tuple[str, ...]
+
+
+def mutants(run: StoredRun, checkers: Sequence[Checker], rng: Random, scratch: Path) -> Iterator[Mutant]:
+    """One mutant per mutation that finds a row in this run; `scratch` is an empty folder for the falsified copies."""
+    for name, mutate in MUTATIONS.items():
+        evidence = load(run)
+        row = mutate(evidence, rng)
+        if row is None:
+            continue
+        falsified = scratch / name
+        write(evidence, run, falsified)
+        verdicts = judge_run(StoredRun(falsified, run.demands), checkers)
+        by = tuple(c for c, verdict in verdicts.items() if verdict.validity is Validity.INVALID)
+        yield Mutant(name, row, combine(v.validity for v in verdicts.values()) is Validity.INVALID, by)
+        shutil.rmtree(falsified)
+
+
+def load(files: StoredRun) -> Evidence:
+    def by_node(folder: Path) -> dict[str, list[Row]]:
+        return {path.stem: pq.read_table(path).to_pylist() for path in sorted(folder.glob("*.parquet"))}
+
+    return Evidence(
+        history=pq.read_table(files.history).to_pylist(),
+        logs=by_node(files.log),
+        traces=by_node(files.trace),
+        copies=[dict(row) for row in files.copies],
+    )
+
+
+def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
+    """A run folder with this evidence, and everything else as in `source`."""
+    target = StoredRun(folder)
+    folder.mkdir(parents=True)
+    for plain in (source.root / name for name in (TEST, FAULTS, OUTCOME)):
+        if plain.exists():
+            shutil.copy(plain, folder)
+    pq.write_table(pa.Table.from_pylist(evidence.history, schema=HISTORY), target.history)
+    seal(folder)
+    for place, tables, schema in ((target.log, evidence.logs, LOG), (target.trace, evidence.traces, TRACE)):
+        for node, rows in tables.items():
+            place.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), place / f"{node}.parquet")
+    if evidence.copies:
+        pq.write_table(pa.Table.from_pylist(evidence.copies, schema=COPIES), target.copies_table)
+
+
+# In the history.
+
+
+def acknowledged_write_that_failed(evidence: Evidence, rng: Random) -> Row | None:
+    """A write said to have certainly not happened, though it stands in a log or was read."""
+    seen = {(row["key"], row["value"]) for row in evidence.final_log_rows()}
+    seen |= {(row["key"], row["value"]) for row in _answers(evidence, "read")}
+    return _changed(rng, (r for r in _answers(evidence, "write") if (r["key"], r["value"]) in seen), type=Type.FAIL)
+
+
+def answer_nobody_wrote(evidence: Evidence, rng: Random) -> Row | None:
+    return _changed(rng, _answers(evidence, "read"), value=NEVER_WRITTEN)
+
+
+def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
+    """The last read of a key answered with the first value anyone read from it, of several."""
+    by_key: dict[str, list[Row]] = {}
+    for row in _answers(evidence, "read"):
+        if row["value"] is not None:
+            by_key.setdefault(row["key"], []).append(row)
+    stale = [(rows[-1], rows[0]["value"]) for rows in by_key.values() if rows[-1]["value"] != rows[0]["value"]]
+    if not stale:
+        return None
+    last, old = rng.choice(stale)
+    last["value"] = old
+    return last
+
+
+# In the logs.
+
+
+def logged_value_nobody_wrote(evidence: Evidence, rng: Random) -> Row | None:
+    ok = {(row["key"], row["value"]) for row in _answers(evidence, "write")}
+    return _changed(rng, (r for r in evidence.final_log_rows() if (r["key"], r["value"]) in ok), value=NEVER_WRITTEN)
+
+
+def committed_entry_of_other_content(evidence: Evidence, rng: Random) -> Row | None:
+    row = _picked(rng, _committed(evidence))
+    if row is not None:
+        row["checksum"] ^= 1
+    return row
+
+
+def committed_entry_of_another_epoch(evidence: Evidence, rng: Random) -> Row | None:
+    return _changed(rng, _committed(evidence), epoch=FAR_AHEAD)
+
+
+# In the traces.
+
+
+def mark_over_another_prefix(evidence: Evidence, rng: Random) -> Row | None:
+    row = _picked(rng, [r for r in evidence.traced("high-watermark") if r["hash"] is not None])
+    if row is not None:
+        row["hash"] ^= 1
+    return row
+
+
+def another_state_at_a_shared_offset(evidence: Evidence, rng: Random) -> Row | None:
+    rows = evidence.traced("applied")
+    nodes_at: dict[int, set[str]] = {}
+    for row in rows:
+        nodes_at.setdefault(row["offset"], set()).add(row["node"])
+    chosen = _picked(rng, [r for r in rows if len(nodes_at[r["offset"]]) > 1])
+    if chosen is not None:
+        chosen["hash"] ^= 1
+    return chosen
+
+
+def leader_of_an_epoch_another_led(evidence: Evidence, rng: Random) -> Row | None:
+    rows = [row for row in evidence.traced("role") if row["role"] == "leader"]
+    pairs = [(row, other["epoch"]) for row in rows for other in rows if other["node"] != row["node"]]
+    if not pairs:
+        return None
+    leader, epoch = rng.choice(pairs)
+    leader["epoch"] = epoch
+    return leader
+
+
+def leader_that_began_with_nothing(evidence: Evidence, rng: Random) -> Row | None:
+    """A leader said to have had an empty log when it took office, though something was committed in an epoch before."""
+    marks = [r["epoch"] for r in evidence.traced("high-watermark") if r["offset"]]
+    later = [r for r in evidence.traced("role") if r["role"] == "leader" and marks and r["epoch"] > min(marks)]
+    return _changed(rng, (r for r in later if r["offset"]), offset=0)
+
+
+def vote_quorum_state_does_not_hold(evidence: Evidence, rng: Random) -> Row | None:
+    last = max((row["copy"] for row in evidence.copies), default=-1)
+    held = {(c["node"], c["quorum_epoch"]) for c in evidence.copies if c["copy"] == last and c["voted_for"]}
+    return _changed(rng, (r for r in evidence.traced("vote") if (r["node"], r["epoch"]) in held), peer="n0")
+
+
+MUTATIONS: dict[str, Mutate] = {
+    mutate.__name__: mutate
+    for mutate in (
+        acknowledged_write_that_failed,
+        answer_nobody_wrote,
+        answer_from_the_past,
+        logged_value_nobody_wrote,
+        committed_entry_of_other_content,
+        committed_entry_of_another_epoch,
+        mark_over_another_prefix,
+        another_state_at_a_shared_offset,
+        leader_of_an_epoch_another_led,
+        leader_that_began_with_nothing,
+        vote_quorum_state_does_not_hold,
+    )
+}
+
+
+def _answers(evidence: Evidence, f: str) -> list[Row]:
+    return [r for r in evidence.history if r["process"] != NEMESIS and r["type"] == Type.OK and r["f"] == f]
+
+
+def _committed(evidence: Evidence) -> list[Row]:
+    marks = [row["offset"] for row in evidence.traced("high-watermark")]
+    return [row for row in evidence.final_log_rows() if marks and row["offset"] < max(marks) - 1]
+
+
+def _picked(rng: Random, rows: Iterable[Row]) -> Row | None:
+    choice = list(rows)
+    return rng.choice(choice) if choice else None
+
+
+def _changed(rng: Random, rows: Iterable[Row], **changes: Any) -> Row | None:
+    row = _picked(rng, rows)
+    if row is not None:
+        row.update(changes)
+    return row

@@ -1,0 +1,177 @@
+"""From the files of a run to verdicts: split, judge every part, combine.
+
+Parts are judged in process or on Spark by the very same functions, so a run has one verdict everywhere.  Whatever goes
+wrong in a part (a kernel that raises, memory that runs out, a file that is not there) makes that part *unknown* with
+its reason: it never stops the others, and never passes for valid.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, Validity, Verdict, Witness, combine
+from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
+
+Progress = Callable[[str], None]
+
+
+class Verdicts(dict[str, Verdict]):
+    """Verdicts by name of checker, in the order judged.
+
+    seconds: of work per checker, wherever it was done.  judged_by: "in process", or Spark and its master.
+    """
+
+    def __init__(self, checkers: Sequence[Checker] = ()) -> None:
+        super().__init__()
+        self.checkers = {checker.name: checker for checker in checkers}
+        self.seconds: dict[str, float] = {}
+        self.judged_by = "in process"
+
+
+def judge_run(
+    files: StoredRun,
+    checkers: Sequence[Checker],
+    spark: TaskJudge | None = None,
+    progress: Progress | None = None,
+    budget: Budget | None = None,
+) -> Verdicts:
+    """Judge a sealed run; the verdicts are the same, bit for bit, whether `spark` is given or not.
+
+    Never raises for what it finds in the run's files.  Where the Spark asked for cannot run, the run is judged in
+    process, and `judged_by` says so: a finished test is never left without its verdict.
+    """
+    say = progress or (lambda _: None)
+    verdicts = Verdicts(checkers)
+    splits = [_split(files, checker) for checker in checkers]
+    tasks = [
+        Task(checker.judge, part, budget or Budget())
+        for checker, split in zip(checkers, splits, strict=True)
+        for part in split.parts
+    ]
+    if spark is None:
+        judged = _in_process(tasks, say)
+    else:
+        judged, verdicts.judged_by = _on_spark(spark, tasks, say)
+    at = 0
+    for checker, split in zip(checkers, splits, strict=True):
+        mine = judged[at : at + len(split.parts)]
+        at += len(split.parts)
+        began = time.perf_counter()
+        verdicts[checker.name] = _combine(files, checker, mine, split.failure)
+        spent = time.perf_counter() - began + split.seconds + sum(j.seconds for j in mine)
+        verdicts.seconds[checker.name] = round(spent, 4)
+    return verdicts
+
+
+def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """The content of results.json (results/README.md).
+
+    Where nothing at all was judged the run is unknown: nobody looked, and that is no pass.
+    """
+    overall = combine(verdict.validity for verdict in verdicts.values())
+    if overall is Validity.NOT_APPLICABLE:
+        overall = Validity.UNKNOWN
+    known = verdicts.checkers if isinstance(verdicts, Verdicts) else {}
+    seconds = verdicts.seconds if isinstance(verdicts, Verdicts) else {}
+    entries: dict[str, Any] = {}
+    for name, verdict in verdicts.items():
+        entry = verdict.to_json()
+        if name in known:
+            entry |= {"title": known[name].title, "question": known[name].question}
+        entries[name] = entry | {"seconds": seconds.get(name, 0.0)}
+    return {
+        "verdict": str(overall),
+        "exit_code": EXIT_CODES[overall],
+        "summary": _summary(overall, verdicts, known),
+        "judged_by": verdicts.judged_by if isinstance(verdicts, Verdicts) else "in process",
+        "checkers": entries,
+    }
+
+
+def write_results(run_folder: Path, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """Write results.json into the run folder, whole or not at all, and return its content."""
+    results = results_json(verdicts)
+    partial = run_folder / "results.json.partial"
+    partial.write_text(json.dumps(results, indent=1) + "\n")
+    partial.replace(run_folder / "results.json")
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    parts: Sequence[Part]
+    failure: str
+    seconds: float
+
+
+def _split(files: StoredRun, checker: Checker) -> _Split:
+    began = time.perf_counter()
+    try:
+        return _Split(list(checker.split(files)), "", time.perf_counter() - began)
+    except Exception as problem:  # noqa: BLE001 - what a checker cannot even open is unknown, the others go on
+        return _Split((), in_words(problem), time.perf_counter() - began)
+
+
+def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
+    judged = []
+    for number, task in enumerate(tasks, 1):
+        judged.append(judge_task(task))
+        say(f"judged {number} of {len(tasks)} parts")
+    return judged
+
+
+def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
+    """Judge on Spark, or here if it did not start; and the words for where it was."""
+    try:
+        return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
+    except CannotJudge as problem:
+        say(f"judging in process: {problem}")
+        return _in_process(tasks, say), f"in process ({problem})"
+
+
+def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split_failure: str) -> Verdict:
+    """The checker's verdict over the parts that were judged, at least unknown if some were not."""
+    failures = [j.failure for j in judged if j.failure]
+    if split_failure:
+        return Verdict(Validity.UNKNOWN, reason=split_failure)
+    if failures and len(failures) == len(judged):
+        return Verdict(Validity.UNKNOWN, reason=_told(failures, len(judged)))
+    try:
+        verdict = checker.combine(files, [j.finding for j in judged if not j.failure])
+    except Exception as problem:  # noqa: BLE001 - as above
+        return Verdict(Validity.UNKNOWN, reason=in_words(problem))
+    if not failures:
+        return verdict
+    reason = "; ".join(text for text in (verdict.reason, _told(failures, len(judged))) if text)
+    return replace(verdict, validity=combine((verdict.validity, Validity.UNKNOWN)), reason=reason)
+
+
+def _told(failures: Sequence[str], parts: int) -> str:
+    return f"{len(failures)} of {parts} parts could not be judged: {failures[0]}"
+
+
+def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:
+    """One sentence for people: what was violated, or why nothing can be said, or that all held."""
+    bad = {name: verdict for name, verdict in verdicts.items() if verdict.validity is overall}
+    titles = ", ".join(known[name].title if name in known else name for name in bad)
+    if overall is Validity.INVALID:
+        first = next(iter(bad.values())).witnesses[0]
+        return f"violated: {titles}; {first.summary}"
+    if overall is Validity.UNKNOWN:
+        if not bad:
+            return "nothing was judged, so nothing can be said"
+        return f"nothing certain can be said ({titles}): {next(iter(bad.values())).reason}"
+    return f"all {len(verdicts)} checkers hold"
+
+
+def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, ...]:
+    """At most MAX_WITNESSES, those of the kinds named first in front; otherwise in the order given."""
+    rank = {kind: place for place, kind in enumerate(order)}
+    return tuple(sorted(witnesses, key=lambda w: rank.get(w.kind, len(rank)))[:MAX_WITNESSES])

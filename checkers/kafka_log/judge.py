@@ -1,0 +1,176 @@
+"""Histories of Kafka's logs: what was sent, at which offsets it landed, and who polled it in which order.
+
+    judge_kafka_log(events)    events with the payloads of `read.py`
+    checker.KAFKA              from a run's history.parquet, in process or on Spark
+
+Judged as read-committed consumers see them; retention and compaction must not have removed anything, and some consumer
+must have read every partition from its beginning (otherwise `unseen` and `lost-write` cry wolf).
+
+Allowed, that is told and not counted:
+
+    always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
+    where any process subscribes    poll-skip, nonmonotonic-poll: a rebalance moves consumers between polls
+    with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are everyday
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from checkers.base.checker import Budget
+from checkers.base.history import Event
+from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.kafka_log.columns import KafkaHistory, from_events
+from checkers.kafka_log.cycles import explain_cycle, search
+from checkers.kafka_log.explain import KIND_NAMES, Seen, explain
+from checkers.kafka_log.slots import slots_of
+from checkers.kernels.kafka_log import slots as kinds
+from checkers.kernels.kafka_log.slots import Found
+from checkers.transactions.anomalies import VARIANTS
+from checkers.transactions.cycles import CycleSearch
+
+__all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
+
+ALWAYS_ALLOWED = frozenset({"int-send-skip", *("G0" + v for v in VARIANTS)})
+ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
+ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
+
+ANOMALIES = (
+    "unsent-read",
+    "G1a",
+    "lost-write",
+    "inconsistent-offsets",
+    "duplicate",
+    "precommitted-read",
+    "int-poll-skip",
+    "int-nonmonotonic-poll",
+    "poll-skip",
+    "nonmonotonic-poll",
+    "nonmonotonic-send",
+    "unseen",
+    "int-send-skip",
+    "int-nonmonotonic-send",
+    *("G0" + v for v in VARIANTS),
+    *("G1c" + v for v in VARIANTS),
+)
+"""Every anomaly by name, worst first."""
+
+_STEPS_PER_ROW = 5
+_BYTES_PER_ROW = 120
+"""Of operations, sends and polled messages together (measured, rounded up)."""
+
+
+def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[str]:
+    allowed = ALWAYS_ALLOWED
+    if subscribed:
+        allowed |= ALLOWED_WITH_SUBSCRIBE
+    if ww_dependencies:
+        allowed |= ALLOWED_WITH_WW
+    return allowed
+
+
+def judge_kafka_log(
+    events: Sequence[Event],
+    budget: Budget = Budget(),  # noqa: B008 (frozen)
+    *,
+    subscribed: bool | None = None,
+    ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
+) -> Verdict:
+    """Judge a history of sends, polls and transactions of both.
+
+    subscribed: whether consumers shared partitions by subscription; None: as the history says.
+    ww_dependencies: let the order of messages order their senders; shows G0, and then G1c proves nothing.
+    allow: names of what does not count; None: `allowed_anomalies`.
+    `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
+    Raises MalformedHistory where a payload is not as `read.py` says.
+    """
+    return judge_history(
+        from_events(events), budget, subscribed=subscribed, ww_dependencies=ww_dependencies, allow=allow
+    )
+
+
+def judge_history(
+    history: KafkaHistory,
+    budget: Budget = Budget(),  # noqa: B008 (frozen)
+    *,
+    subscribed: bool | None = None,
+    ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
+) -> Verdict:
+    """As `judge_kafka_log`, of a history that was read already."""
+    columns = history.columns
+    looked_at = {
+        "operations": int((columns.f < kinds.ASSIGN).sum()),
+        "sends": len(columns.sent),
+        "polled messages": len(columns.polled),
+    }
+    if not ((columns.f < kinds.ASSIGN) & (columns.status == kinds.OK)).any():
+        reason = "no send, poll or transaction succeeded, so there was nothing to judge"
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    needed_steps = _STEPS_PER_ROW * sum(looked_at.values())
+    if needed_steps > budget.steps:
+        reason = f"it would take {needed_steps} steps and the budget is {budget.steps}"
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    needed_bytes = _BYTES_PER_ROW * sum(looked_at.values())
+    if needed_bytes > budget.size_bytes:
+        reason = f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}"
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if twice := _sent_twice(history):
+        return Verdict(Validity.UNKNOWN, looked_at, f"{twice}: who sent what cannot be told")
+    if subscribed is None:
+        subscribed = bool((columns.f == kinds.SUBSCRIBE).any())
+    allowed = allowed_anomalies(subscribed=subscribed, ww_dependencies=ww_dependencies)
+    allowed = allowed if allow is None else frozenset(allow)
+    seen, found = _look(history)
+    cycles = search(seen, ww_dependencies, budget.steps - needed_steps)
+    counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
+    counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
+    names = sorted(counts, key=ANOMALIES.index)
+    counted = [name for name in names if name not in allowed]
+    details = {
+        "anomalies": {name: counts[name] for name in names},
+        "allowed": [name for name in names if name in allowed],
+        "allowed_set": sorted(allowed),
+    }
+    open_ = [name for name in cycles.unfinished if name in ANOMALIES and name not in allowed]
+    reason = f"the budget ended the search for cycles ({', '.join(open_)})" if open_ else ""
+    if counted:
+        witnesses = _witnesses(seen, found, cycles, counted[:MAX_WITNESSES])
+        details[VIOLATIONS_BY_KIND] = {name: counts[name] for name in counted}
+        looked_at["violations"] = sum(counts[name] for name in counted)
+        return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses), details)
+    return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
+
+
+def _look(history: KafkaHistory) -> tuple[Seen, Found]:
+    columns = history.columns
+    slots = slots_of(columns, len(history.keys))
+    logs = kinds.read_logs(columns, slots.of_sent, slots.of_polled, slots.key)
+    process_count = int(columns.process.max(initial=0)) + 1
+    found = kinds.find_anomalies(columns, logs, slots.of_sent, len(history.keys), process_count)
+    return Seen(history, logs, slots), found
+
+
+def _witnesses(seen: Seen, found: Found, cycles: CycleSearch, counted: Sequence[str]) -> Iterator[Witness]:
+    """One for each anomaly that counts."""
+    kind_of = {name: kind for kind, name in KIND_NAMES.items()}
+    cycle_of = {cycle.name: cycle for cycle in cycles.cycles}
+    for name in counted:
+        if name in cycle_of:
+            yield explain_cycle(seen, cycle_of[name])
+        else:
+            a, b, c, d = found.sample[kind_of[name]].tolist()
+            yield explain(seen, kind_of[name], (a, b, c, d))
+
+
+def _sent_twice(history: KafkaHistory) -> str:
+    """A sentence about a value that was sent twice to one key, or nothing."""
+    sent, columns = history.columns.sent, history.columns
+    again = np.flatnonzero(np.bincount(sent, minlength=1) > 1)
+    if not len(again):
+        return ""
+    key = history.keys[int(columns.key_of[again[0]])]
+    return f"{history.values(int(again[0]))!r} was sent to {key} twice"

@@ -1,0 +1,1 @@
+"""Grammar, numbering and storage of histories as arrays."""

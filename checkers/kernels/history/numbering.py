@@ -1,0 +1,103 @@
+"""Values as small numbers, so that what is known of a value is found by an index instead of a search.
+
+The values one key names are numbered 0, 1, 2, ... in order of first production, then, as they are first named, those
+that were only observed.  Nothing a checker asks of a value depends on more than which values are equal and which is
+nil, so a key with numbers in the place of its values has the same verdict.  nil stays NIL.
+
+Values that lie close together (a counter's) are looked up in a plain array, all others in a hash table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.operations import CAS, NIL, WRITE, Operations
+
+_CLOSE_TOGETHER = 4
+"""Values that span at most so many numbers per operation are close together."""
+
+
+@kernel
+def number_keys(ops: Operations) -> tuple[Int32, Int32]:
+    """`numbered` of every key, as int32 columns in which -1 stands for nil."""
+    a, b = np.empty(ops.a.shape[0], np.int32), np.empty(ops.a.shape[0], np.int32)
+    for k in range(ops.positions.shape[0]):
+        low, high = ops.offsets[k], ops.offsets[k + 1]
+        key_a, key_b = numbered(ops.kind[low:high], ops.a[low:high], ops.b[low:high])
+        for op in range(low, high):
+            a[op] = -1 if key_a[op - low] == NIL else key_a[op - low]
+            b[op] = -1 if key_b[op - low] == NIL else key_b[op - low]
+    return a, b
+
+
+@kernel
+def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
+    """The columns a and b of one key, numbers in the place of values; fewer than 2n numbers for n operations.
+
+    O(n) steps, and as many words of memory.
+    """
+    n = kind.shape[0]
+    lowest, span = _range_of(a, b)
+    direct = bool(span < np.uint64(_CLOSE_TOGETHER * n + 16))
+    size = 4
+    if direct:
+        size = int(span) + 1
+    else:
+        while size < 4 * n:
+            size *= 2
+    number_at = np.full(size, -1, np.int32)
+    value_at = np.empty(0 if direct else size, np.int64)
+    new_a, new_b = np.full(n, NIL, np.int64), np.full(n, NIL, np.int64)
+    fresh = 0
+    for op in range(n):
+        if kind[op] == WRITE and a[op] != NIL:
+            new_a[op] = _number(a[op], fresh, direct, lowest, number_at, value_at)
+            fresh = max(fresh, new_a[op] + 1)
+        elif kind[op] == CAS and b[op] != NIL:
+            new_b[op] = _number(b[op], fresh, direct, lowest, number_at, value_at)
+            fresh = max(fresh, new_b[op] + 1)
+    for op in range(n):
+        if kind[op] != WRITE and a[op] != NIL:
+            new_a[op] = _number(a[op], fresh, direct, lowest, number_at, value_at)
+            fresh = max(fresh, new_a[op] + 1)
+    return new_a, new_b
+
+
+@kernel
+def are_numbers(a: Int64, b: Int64, below: int) -> bool:
+    """Whether every value of two columns is NIL or a number from 0 on that is less than `below`."""
+    for op in range(a.shape[0]):
+        if (a[op] != NIL and (a[op] < 0 or a[op] >= below)) or (b[op] != NIL and (b[op] < 0 or b[op] >= below)):
+            return False
+    return True
+
+
+@inner_kernel
+def _range_of(a: Int64, b: Int64) -> tuple[int, np.uint64]:
+    """The lowest value but nil, and how far above it the highest lies (which may be more than an int64 holds)."""
+    lowest, highest = np.int64(2**63 - 1), np.int64(NIL)
+    for op in range(a.shape[0]):
+        for value in (a[op], b[op]):
+            if value != NIL:
+                lowest, highest = min(lowest, value), max(highest, value)
+    if highest < lowest:
+        return 0, np.uint64(0)
+    return int(lowest), np.uint64(highest) - np.uint64(lowest)
+
+
+@inner_kernel
+def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32, value_at: Int64) -> int:
+    """The number of a value; `fresh` if it has none yet."""
+    if direct:
+        at = value - lowest
+    else:
+        mask = number_at.shape[0] - 1
+        at = np.int64((np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while number_at[at] >= 0 and value_at[at] != value:
+            at = (at + 1) & mask
+        value_at[at] = value
+    if number_at[at] < 0:
+        number_at[at] = fresh
+    return int(number_at[at])

@@ -1,0 +1,196 @@
+"""The records inside of Kafka's record batches, as far as clients wrote them: ConfigRecords of the metadata log.
+
+`record_batch.py` has found the batches; here too no length is trusted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int32, Int64, UInt8
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES, Batches
+
+
+class Configs(NamedTuple):
+    """Per record: where the name of its resource stands (size -1: it sets or removes nothing of the kind asked for),
+    and the value it was set to (known: False where it was removed)."""
+
+    name_at: Int64
+    name_size: Int32
+    value: Int64
+    known: Bools
+
+
+def find_configs(data: UInt8, batches: Batches, kind: int, config: UInt8) -> tuple[Configs, int]:
+    """Which records of the metadata log set `config` of a resource of this kind to a whole number, or remove it.
+
+    A ConfigRecord (type 4 of Kafka's metadata records, framed as frame version, type and version; KIP-482's compact
+    strings): int8 kind, name, config, value or null.  Control batches hold none.
+    Returns (of every record of the batches, the first batch with a record that cannot be decoded or -1).
+    """
+    size = int(batches.records.sum(dtype=np.int64))
+    configs = Configs(
+        np.zeros(size, np.int64), np.full(size, -1, np.int32), np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    )
+    broken = _find_configs(
+        data, batches.records, batches.attributes, batches.start, batches.stop, kind, config, *configs
+    )
+    return configs, broken
+
+
+_BROKEN = -1
+_CONFIG_RECORD = 4
+_DIGITS_MAX = 19
+"""Digits of the largest int64."""
+
+
+@kernel
+def _find_configs(
+    data: UInt8,
+    count: Int32,
+    attributes: Int32,
+    start: Int64,
+    stop: Int64,
+    kind: int,
+    config: UInt8,
+    name_at: Int64,
+    name_size: Int32,
+    value: Int64,
+    known: Bools,
+) -> int:
+    row = 0
+    for batch in range(count.shape[0]):
+        if attributes[batch] & CONTROL:
+            row += count[batch]
+            continue
+        end = stop[batch]
+        at = start[batch] + HEADER_SIZE_BYTES
+        for _ in range(count[batch]):
+            length, at = _zigzag(data, at, end)
+            after = at + length
+            if at < 0 or length < 1 or after > end:
+                return batch
+            _, at = _zigzag(data, at + 1, after)  # behind the attributes: delta of the timestamp
+            _, at = _zigzag(data, at, after)  # delta of the offset
+            size, at = _zigzag(data, at, after)
+            if at < 0 or size > after - at:
+                return batch
+            size, at = _zigzag(data, at + max(size, 0), after)
+            if at < 0 or size > after - at:
+                return batch
+            if size > 0 and not _read_config(data, at, at + size, kind, config, row, name_at, name_size, value, known):
+                return batch
+            at = after
+            row += 1
+        if at != end:
+            return batch
+    return -1
+
+
+@inner_kernel
+def _read_config(
+    data: UInt8,
+    at: int,
+    end: int,
+    kind: int,
+    config: UInt8,
+    row: int,
+    name_at: Int64,
+    name_size: Int32,
+    value: Int64,
+    known: Bools,
+) -> bool:
+    """Put down what one record sets; False if it cannot be decoded."""
+    _, at = _uvarint(data, at, end)  # version of the frame
+    record, at = _uvarint(data, at, end)
+    if at < 0:
+        return False
+    if record != _CONFIG_RECORD:
+        return True
+    _, at = _uvarint(data, at, end)  # version of the record
+    if at < 0 or at >= end:
+        return False
+    if np.int64(np.int8(data[at])) != kind:
+        return True
+    name, name_length, at = _compact(data, at + 1, end)
+    if at < 0:
+        return False
+    what, what_length, at = _compact(data, at, end)
+    if at < 0:
+        return False
+    if name_length < 0 or what_length != config.shape[0]:
+        return True
+    for i in range(what_length):
+        if data[what + i] != config[i]:
+            return True
+    text, text_length, at = _compact(data, at, end)
+    if at < 0:
+        return False
+    if text_length >= 0:
+        negative = text_length > 0 and data[text] == 45
+        digits = text_length - negative
+        if digits < 1 or digits > _DIGITS_MAX:
+            return False
+        number = np.int64(0)
+        for i in range(text + negative, text + text_length):
+            digit = np.int64(data[i]) - 48
+            if digit < 0 or digit > 9 or number > (np.int64(0x7FFFFFFFFFFFFFFF) - digit) // 10:
+                return False
+            number = 10 * number + digit
+        value[row] = -number if negative else number
+        known[row] = True
+    name_at[row], name_size[row] = name, name_length
+    return True
+
+
+@inner_kernel
+def _uvarint(data: UInt8, at: int, end: int) -> tuple[int, int]:
+    """(number, the byte behind it); _BROKEN behind what does not end in time."""
+    if at < 0:
+        return 0, _BROKEN
+    number = np.int64(0)
+    for i in range(9):
+        if at + i >= end:
+            return 0, _BROKEN
+        byte = np.int64(data[at + i])
+        number |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return int(number), at + i + 1
+    return 0, _BROKEN
+
+
+@inner_kernel
+def _zigzag(data: UInt8, at: int, end: int) -> tuple[int, int]:
+    number, at = _uvarint(data, at, end)
+    return (number >> 1) ^ -(number & 1), at
+
+
+@inner_kernel
+def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
+    """(where a compact nullable string begins, its size or -1 for null, the byte behind it)."""
+    size, at = _uvarint(data, at, end)
+    if at < 0 or size - 1 > end - at:
+        return 0, 0, _BROKEN
+    return at, size - 1, at + max(size - 1, 0)
+
+
+def gather(data: UInt8, at: Int64, size: Int32) -> tuple[UInt8, Int64]:
+    """Strings that stand somewhere in the data (size -1: null, as long as 0), one behind the other.
+
+    Returns (their bytes, int64[n + 1] where each begins and the last one ends).
+    """
+    begins = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(np.maximum(size, 0), dtype=np.int64, out=begins[1:])
+    return _gather(data, at, begins), begins
+
+
+@kernel
+def _gather(data: UInt8, at: Int64, begins: Int64) -> UInt8:
+    joined = np.empty(begins[-1], np.uint8)
+    for i in range(at.shape[0]):
+        for j in range(begins[i + 1] - begins[i]):
+            joined[begins[i] + j] = data[at[i] + j]
+    return joined

@@ -1,0 +1,1 @@
+"""Sends and polls of a Kafka log as columns."""

@@ -1,0 +1,233 @@
+"""Sends, polls and assignments of Kafka out of the bytes of JSON payloads (what they hold: `kafka_log/read.py`).
+
+As `kernels/transactions/payloads.py`, and *strange* in the same way is what is not read here: values that are neither
+integers nor plain
+text, keys with escapes, offsets from 2^31 on.  Keys are compared without their quotes, values as they stand.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.history import Type
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.kafka_log.slots import ASSIGN, UNKNOWN_OFFSET
+from checkers.kernels.transactions.payloads import Bytes, Texts, add, after, find, integer, key_text, null, spaces
+
+OK = int(Type.OK)
+
+SENT, POLLED, ASSIGNED, REBALANCED = 0, 1, 2, 3
+
+_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_MAP, _CLOSE_MAP, _N = 34, 44, 58, 91, 93, 123, 125, 110
+_BACKSLASH, _P, _S = 92, 112, 115
+
+
+class Rows(NamedTuple):
+    """What was read, in the order of reading: of which operation, what of (SENT, ...), a message or a key, an offset.
+
+    counts: how many rows there are, alone in its array.
+    """
+
+    operation: Int32
+    kind: Int8
+    thing: Int32
+    offset: Int64
+    counts: Int64
+
+
+@kernel
+def read(
+    data: Bytes,
+    offsets: Int64,
+    first_row: int,
+    owner: Int32,
+    f: Int8,
+    status: Int8,
+    keys: Texts,
+    messages: Texts,
+    rows: Rows,
+) -> tuple[Texts, Texts, int]:
+    """(keys, messages, 0 or -2 - a strange row) after a stretch of payloads; rows has room for one in four bytes.
+
+    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation of which it
+    tells, or -1.  f, status: per operation.
+    """
+    for i in range(offsets.shape[0] - 1):
+        o = owner[first_row + i]
+        if o < 0:
+            continue
+        end = offsets[i + 1]
+        at = after(data, offsets[i], end, _OPEN)
+        if f[o] >= ASSIGN:
+            keys, at = _keys(data, at, end, o, ASSIGNED, keys, rows)
+        else:
+            while 0 <= at < end and data[at] != _CLOSE:
+                keys, messages, at = _part(
+                    data, after(data, at, end, _OPEN), end, o, status[o] == OK, keys, messages, rows
+                )
+                at = after(data, at, end, _CLOSE)
+                if 0 <= at < end and data[at] == _COMMA:
+                    at = after(data, at, end, _COMMA)
+                    at = at if 0 <= at < end and data[at] != _CLOSE else -1
+            at = after(data, at, end, _CLOSE)
+        if at != end:
+            return keys, messages, -2 - (first_row + i)
+    return keys, messages, 0
+
+
+@kernel
+def _part(
+    data: Bytes, at: int, end: int, o: int, committed: bool, keys: Texts, messages: Texts, rows: Rows
+) -> tuple[Texts, Texts, int]:
+    """One micro-operation, from behind its bracket to its end; -1 where it is strange."""
+    if at < 0 or at + 6 > end or data[at] != _QUOTE:
+        return keys, messages, -1
+    if _is(data, at, end, (115, 101, 110, 100, _QUOTE, _QUOTE, _QUOTE, _QUOTE, _QUOTE), 5):
+        keys, key, at = _key(data, after(data, at + 6, end, _COMMA), end, keys)
+        at = after(data, at, end, _COMMA)
+        if 0 <= at < end and data[at] == _OPEN:
+            messages, at = _message(data, at, end, o, key, SENT, messages, rows, True)
+        else:
+            messages, at = _value(data, at, end, o, key, SENT, UNKNOWN_OFFSET, messages, rows, True)
+        return keys, messages, at
+    if _is(data, at, end, (112, 111, 108, 108, _QUOTE, _QUOTE, _QUOTE, _QUOTE, _QUOTE), 5):
+        at = spaces(data, at + 6, end)
+        if 0 <= at < end and data[at] == _CLOSE:
+            return keys, messages, at
+        at = after(data, at, end, _COMMA)
+        if 0 <= at < end and data[at] == _N:
+            return keys, messages, null(data, at, end)
+        at = after(data, at, end, _OPEN_MAP)
+        if 0 <= at < end and data[at] == _CLOSE_MAP:
+            return keys, messages, at + 1
+        while 0 <= at < end:
+            if data[at] != _QUOTE:
+                return keys, messages, -1
+            keys, key, at = _key(data, at, end, keys)
+            at = after(data, after(data, at, end, _COLON), end, _OPEN)
+            while 0 <= at < end and data[at] != _CLOSE:
+                messages, at = _message(data, at, end, o, key, POLLED, messages, rows, committed)
+                at = spaces(data, at, end)
+                if 0 <= at < end and data[at] == _COMMA:
+                    at = after(data, at, end, _COMMA)
+                    at = at if 0 <= at < end and data[at] != _CLOSE else -1
+            at = after(data, at, end, _CLOSE)
+            if 0 <= at < end and data[at] == _CLOSE_MAP:
+                return keys, messages, at + 1
+            at = after(data, at, end, _COMMA)
+        return keys, messages, -1
+    if _is(data, at, end, (114, 101, 98, 97, 108, 97, 110, 99, 101), 9) and at + 11 < end and data[at + 10] == _QUOTE:
+        keys, at = _keys(
+            data, after(data, after(data, at + 11, end, _COMMA), end, _OPEN), end, o, REBALANCED, keys, rows
+        )
+        return keys, messages, at
+    return keys, messages, -1
+
+
+@inner_kernel
+def _is(data: Bytes, at: int, end: int, word: tuple[int, ...], size: int) -> bool:
+    """Whether a word stands behind the quote at `at`."""
+    if at + 1 + size > end:
+        return False
+    for i in range(size):
+        if data[at + 1 + i] != word[i]:
+            return False
+    return True
+
+
+@kernel
+def _keys(data: Bytes, at: int, end: int, o: int, kind: int, keys: Texts, rows: Rows) -> tuple[Texts, int]:
+    """A list of keys, from behind its bracket to behind the other one."""
+    while 0 <= at < end and data[at] != _CLOSE:
+        keys, key, at = _key(data, at, end, keys)
+        _row(rows, o, kind, key, UNKNOWN_OFFSET)
+        at = spaces(data, at, end)
+        if 0 <= at < end and data[at] == _COMMA:
+            at = after(data, at, end, _COMMA)
+            at = at if 0 <= at < end and data[at] != _CLOSE else -1
+    return keys, after(data, at, end, _CLOSE)
+
+
+@kernel
+def _key(data: Bytes, at: int, end: int, keys: Texts) -> tuple[Texts, int, int]:
+    """(keys, number of the key, where it ends)."""
+    begin, stop = key_text(data, at, end)
+    if begin < 0:
+        return keys, -1, -1
+    quoted = 1 if data[begin] == _QUOTE else 0
+    if not _is_plain(data, begin, stop):
+        return keys, -1, -1
+    number, hashed = find(keys, data, begin + quoted, stop - quoted, 0)
+    if number < 0:
+        keys, number = add(keys, data, begin + quoted, stop - quoted, 0, hashed)
+    return keys, number, stop
+
+
+@kernel
+def _message(
+    data: Bytes, at: int, end: int, o: int, key: int, kind: int, messages: Texts, rows: Rows, counts: bool
+) -> tuple[Texts, int]:
+    """[offset, value]"""
+    at = after(data, at, end, _OPEN)
+    offset = UNKNOWN_OFFSET
+    if 0 <= at < end and data[at] == _N:
+        at = null(data, at, end)
+    else:
+        offset, at = integer(data, at, end)
+    messages, at = _value(data, after(data, at, end, _COMMA), end, o, key, kind, offset, messages, rows, counts)
+    at = after(data, at, end, _CLOSE)
+    return messages, at
+
+
+@kernel
+def _value(
+    data: Bytes, at: int, end: int, o: int, key: int, kind: int, offset: int, messages: Texts, rows: Rows, counts: bool
+) -> tuple[Texts, int]:
+    begin, stop = key_text(data, at, end)
+    if begin < 0 or key < 0 or not _is_plain(data, begin, stop):
+        return messages, -1
+    if stop < end and data[stop] != _COMMA and data[stop] != _CLOSE and data[stop] > 32:
+        return messages, -1  # a number that goes on: 1.5, 1e3
+    if counts:
+        number, hashed = find(messages, data, begin, stop, key)
+        if number < 0:
+            messages, number = add(messages, data, begin, stop, key, hashed)
+        _row(rows, o, kind, number, offset)
+    return messages, spaces(data, stop, end)
+
+
+@inner_kernel
+def _is_plain(data: Bytes, begin: int, stop: int) -> bool:
+    for at in range(begin, stop):
+        if data[at] == _BACKSLASH:
+            return False
+    return True
+
+
+@inner_kernel
+def _row(rows: Rows, o: int, kind: int, thing: int, offset: int) -> None:
+    n = rows.counts[0]
+    rows.operation[n], rows.kind[n], rows.thing[n], rows.offset[n] = o, kind, thing, offset
+    rows.counts[0] = n + 1
+
+
+@kernel
+def in_order(rows: Rows, kind: int, operations: int) -> tuple[Int64, Int32, Int64]:
+    """(first, things, offsets) of the rows of one kind, ordered by operation and else as they were read."""
+    first = np.zeros(operations + 1, np.int64)
+    for n in range(rows.counts[0]):
+        if rows.kind[n] == kind:
+            first[rows.operation[n] + 1] += 1
+    for o in range(operations):
+        first[o + 1] += first[o]
+    cursor = first[:operations].copy()
+    things, offsets = np.empty(first[operations], np.int32), np.empty(first[operations], np.int64)
+    for n in range(rows.counts[0]):
+        if rows.kind[n] == kind:
+            at = cursor[rows.operation[n]]
+            cursor[rows.operation[n]] = at + 1
+            things[at], offsets[at] = rows.thing[n], rows.offset[n]
+    return first, things, offsets

@@ -1,0 +1,297 @@
+"""Kafka's logs as columns, and every anomaly of them that is no cycle.
+
+A *message* is a value of a key, numbered over all keys.  An operation happened if it committed, or if its outcome is
+unknown and one of its messages was polled.  A message certainly stands in a log if a committed poll returned it, or if
+an operation that happened got an offset for it.  Offsets have gaps (markers of transactions, aborted messages).  So two
+messages are neighbours among the *places*: offsets at which one message certainly stands that stands at no other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.history import Type
+from checkers.kernels.jit import inner_kernel, kernel
+
+OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
+
+SEND, POLL, TXN, ASSIGN, SUBSCRIBE = 0, 1, 2, 3, 4
+"""`f` of an operation."""
+
+UNKNOWN_OFFSET = -1
+
+
+class KafkaColumns(NamedTuple):
+    """Operations in order of invocation, and their rows of four kinds, those of operation o from first[o] on.
+
+    process: int32, from 0.  f, status: int8.
+    sent, polled: message and offset (int64, UNKNOWN_OFFSET where nobody was told) of each send, and of each message
+    polled by an operation that committed; in order.  assigned, rebalanced: keys.
+    key_of: key of each message.
+    """
+
+    process: Int32
+    f: Int8
+    status: Int8
+    send_first: Int64
+    sent: Int32
+    sent_offset: Int64
+    poll_first: Int64
+    polled: Int32
+    polled_offset: Int64
+    assign_first: Int64
+    assigned: Int32
+    rebalance_first: Int64
+    rebalanced: Int32
+    key_of: Int32
+
+
+class Logs(NamedTuple):
+    """What all operations together say.
+
+    writer: int32 per message, the operation that sent it, or -1.  reader: the first that polled it, or -1.
+    happened: per operation.
+    slot: int64 per message, of the offset it stands at, -1 if none is known, SEVERAL.
+    holds: int32 per slot, the message there, -1, or SEVERAL.  next_polled: int64 per slot, of its key's next offset
+    above, at which something stands that was polled, or -1.
+    place: int32 per message, its place, or -1.  at_place: the messages by place; places of a key lie side by side.
+    """
+
+    writer: Int32
+    reader: Int32
+    happened: Bools
+    slot: Int64
+    holds: Int32
+    next_polled: Int64
+    place: Int32
+    at_place: Int32
+
+
+SEVERAL = -2
+
+# Kind                   sample (operations, messages)
+UNSENT_READ = 0  # message
+ABORTED_READ = 1  # message
+LOST_WRITE = 2  # operation, message, slot of one polled beyond
+INCONSISTENT_OFFSETS = 3  # slot
+DUPLICATE = 4  # message
+PRECOMMITTED_READ = 5  # operation, message
+INT_POLL_SKIP = 6  # operation, message, next message; the same of the three below
+INT_NONMONOTONIC_POLL = 7
+POLL_SKIP = 8  # operation, message, next message, operation of the latter; the same of the two below
+NONMONOTONIC_POLL = 9
+NONMONOTONIC_SEND = 10
+UNSEEN = 11  # operation, message
+INT_NONMONOTONIC_SEND = 12
+INT_SEND_SKIP = 13
+KINDS = 14
+
+_NO_SKIP = -1
+
+
+class Found(NamedTuple):
+    """By kind: how often, and the first of each as four numbers (see the kinds)."""
+
+    times: Int64
+    sample: Int64
+
+
+@inner_kernel
+def _note(found: Found, kind: int, a: int, b: int, c: int, d: int) -> None:
+    if found.times[kind] == 0:
+        found.sample[kind, 0], found.sample[kind, 1] = a, b
+        found.sample[kind, 2], found.sample[kind, 3] = c, d
+    found.times[kind] += 1
+
+
+@kernel
+def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64, slot_key: Int32) -> Logs:
+    """slot_of_...: per row, its (key, offset), numbered along keys and offsets, or -1.  slot_key: the key of a slot."""
+    messages, slots = columns.key_of.shape[0], slot_key.shape[0]
+    writer, reader = np.full(messages, -1, np.int32), np.full(messages, -1, np.int32)
+    slot, holds = np.full(messages, -1, np.int64), np.full(slots, -1, np.int32)
+    happened = columns.status == OK
+    polled_at = np.zeros(slots, np.bool_)
+    for o in range(columns.status.shape[0]):
+        for row in range(columns.send_first[o], columns.send_first[o + 1]):
+            if writer[columns.sent[row]] < 0:
+                writer[columns.sent[row]] = o
+        for row in range(columns.poll_first[o], columns.poll_first[o + 1]):
+            message = columns.polled[row]
+            if reader[message] < 0:
+                reader[message] = o
+            _place(message, slot_of_polled[row], slot, holds)
+            if slot_of_polled[row] >= 0:
+                polled_at[slot_of_polled[row]] = True
+    for o in range(columns.status.shape[0]):
+        for row in range(columns.send_first[o], columns.send_first[o + 1]):
+            if columns.status[o] == INFO and reader[columns.sent[row]] >= 0:
+                happened[o] = True
+        for row in range(columns.send_first[o], columns.send_first[o + 1] if happened[o] else 0):
+            _place(columns.sent[row], slot_of_sent[row], slot, holds)
+            if slot_of_sent[row] >= 0 and reader[columns.sent[row]] >= 0:
+                polled_at[slot_of_sent[row]] = True
+    next_polled = np.full(slots, -1, np.int64)
+    for s in range(slots - 2, -1, -1):
+        if slot_key[s] == slot_key[s + 1]:
+            next_polled[s] = s + 1 if polled_at[s + 1] else next_polled[s + 1]
+    place, at_place = np.full(messages, -1, np.int32), np.empty(messages, np.int32)
+    places = 0
+    for s in range(slots):
+        if holds[s] >= 0 and slot[holds[s]] == s:
+            place[holds[s]] = places
+            at_place[places] = holds[s]
+            places += 1
+    return Logs(writer, reader, happened, slot, holds, next_polled, place, at_place[:places])
+
+
+@inner_kernel
+def _place(message: int, at: int, slot: Int64, holds: Int32) -> None:
+    if at < 0:
+        return
+    if slot[message] == -1:
+        slot[message] = at
+    elif slot[message] != at:
+        slot[message] = SEVERAL
+    if holds[at] == -1:
+        holds[at] = message
+    elif holds[at] != message:
+        holds[at] = SEVERAL
+
+
+@kernel
+def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, process_count: int) -> Found:
+    found = Found(np.zeros(KINDS, np.int64), np.full((KINDS, 4), -1, np.int64))
+    for message in range(columns.key_of.shape[0]):
+        if logs.reader[message] >= 0 and logs.writer[message] < 0:
+            _note(found, UNSENT_READ, message, -1, -1, -1)
+        if logs.reader[message] >= 0 and logs.writer[message] >= 0 and columns.status[logs.writer[message]] == FAIL:
+            _note(found, ABORTED_READ, message, -1, -1, -1)
+        if logs.slot[message] == SEVERAL:
+            _note(found, DUPLICATE, message, -1, -1, -1)
+    for slot in range(logs.holds.shape[0]):
+        if logs.holds[slot] == SEVERAL:
+            _note(found, INCONSISTENT_OFFSETS, slot, -1, -1, -1)
+    _find_unpolled(columns, logs, slot_of_sent, found)
+    _find_inside(columns, logs, key_count, found)
+    _find_between(columns, logs, key_count, process_count, found)
+    return found
+
+
+@inner_kernel
+def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found: Found) -> None:
+    """lost-write: a later offset was polled and this one by nobody; unseen: nothing was polled beyond."""
+    for o in range(columns.status.shape[0]):
+        if not logs.happened[o]:
+            continue
+        for row in range(columns.send_first[o], columns.send_first[o + 1]):
+            message, slot = columns.sent[row], slot_of_sent[row]
+            if logs.reader[message] >= 0:
+                continue
+            if slot >= 0 and logs.next_polled[slot] >= 0:
+                _note(found, LOST_WRITE, o, message, logs.next_polled[slot], -1)
+            elif columns.status[o] == OK:
+                _note(found, UNSEEN, o, message, -1, -1)
+
+
+@kernel
+def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
+    """Two messages one after another in one operation."""
+    owner = np.full(key_count, -1, np.int64)  # operation of `last`
+    last = np.full(key_count, -1, np.int64)
+    excused = np.full(key_count, -1, np.int64)  # operation in which a key was rebalanced
+    early = np.full(key_count, -1, np.int64)  # operation whose precommitted read of the key was counted
+    for o in range(columns.status.shape[0]):
+        for row in range(columns.rebalance_first[o], columns.rebalance_first[o + 1]):
+            excused[columns.rebalanced[row]] = o
+        for row in range(columns.poll_first[o], columns.poll_first[o + 1]):
+            message = columns.polled[row]
+            key = columns.key_of[message]
+            if logs.writer[message] == o and early[key] != o:
+                early[key] = o
+                _note(found, PRECOMMITTED_READ, o, message, -1, -1)
+            if owner[key] == o and excused[key] != o:
+                _step(logs, found, INT_POLL_SKIP, INT_NONMONOTONIC_POLL, o, last[key], message, -1)
+            owner[key], last[key] = o, message
+    owner[:] = -1
+    for o in range(columns.status.shape[0]):
+        if columns.status[o] != OK:
+            continue
+        for row in range(columns.send_first[o], columns.send_first[o + 1]):
+            message = columns.sent[row]
+            key = columns.key_of[message]
+            if owner[key] == o:
+                _step(logs, found, INT_SEND_SKIP, INT_NONMONOTONIC_SEND, o, last[key], message, -1)
+            owner[key], last[key] = o, message
+
+
+@kernel
+def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_count: int, found: Found) -> None:
+    """The last message of one operation and the first of the process' next one, of the same key.
+
+    A failed poll may have moved the consumer, so nothing is claimed across it; nor across an assignment that drops the
+    key, nor a rebalance.  What a process knows of a key counts while its `term` is that of the process.
+    """
+    room = 1024
+    while room < 2 * (columns.polled.shape[0] + columns.sent.shape[0]):
+        room *= 2
+    pairs = np.full(room, -1, np.int64)
+    term = np.zeros(room, np.int64)
+    known_by, known = np.full(room, -1, np.int64), np.empty(room, np.int64)
+    sent_by, sent = np.full(room, -1, np.int64), np.empty(room, np.int64)
+    term_of = np.ones(process_count, np.int64)
+    for o in range(columns.status.shape[0]):
+        process, ok = np.int64(columns.process[o]), columns.status[o] == OK
+        if columns.f[o] >= ASSIGN:
+            term_of[process] += 1
+            for row in range(columns.assign_first[o], columns.assign_first[o + 1] if ok else 0):
+                at = _entry(pairs, process * key_count + columns.assigned[row])
+                if pairs[at] >= 0 and term[at] == term_of[process] - 1:
+                    term[at] += 1
+            continue
+        if not ok:
+            term_of[process] += columns.f[o] != SEND
+            continue
+        for row in range(columns.rebalance_first[o], columns.rebalance_first[o + 1]):
+            at = _entry(pairs, process * key_count + columns.rebalanced[row])
+            if pairs[at] >= 0:
+                term[at] = 0
+        for row in range(columns.poll_first[o], columns.poll_first[o + 1]):
+            message = columns.polled[row]
+            at = _entry(pairs, process * key_count + columns.key_of[message])
+            pairs[at] = process * key_count + columns.key_of[message]
+            if term[at] == term_of[process] and known_by[at] != o:
+                _step(logs, found, POLL_SKIP, NONMONOTONIC_POLL, known_by[at], known[at], message, o)
+            term[at], known_by[at], known[at] = term_of[process], o, message
+        for row in range(columns.send_first[o], columns.send_first[o + 1]):
+            message = columns.sent[row]
+            at = _entry(pairs, process * key_count + columns.key_of[message])
+            pairs[at] = process * key_count + columns.key_of[message]
+            if sent_by[at] >= 0 and sent_by[at] != o:
+                _step(logs, found, _NO_SKIP, NONMONOTONIC_SEND, sent_by[at], sent[at], message, o)
+            sent_by[at], sent[at] = o, message
+
+
+@inner_kernel
+def _entry(pairs: Int64, pair: int) -> int:
+    """Where a pair of process and key is, or would be."""
+    mask = len(pairs) - 1
+    at = int((np.uint64(pair) * np.uint64(11400714819323198485)) >> np.uint64(20)) & mask
+    while pairs[at] >= 0 and pairs[at] != pair:
+        at = (at + 1) & mask
+    return at
+
+
+@inner_kernel
+def _step(logs: Logs, found: Found, skip: int, backwards: int, o: int, a: int, b: int, next_o: int) -> None:
+    """From message a to message b of one log: b should stand right after a.  Unknown places are not compared."""
+    if a == b:
+        _note(found, backwards, o, a, b, next_o)
+    elif logs.place[a] >= 0 and logs.place[b] >= 0:
+        if logs.place[b] < logs.place[a]:
+            _note(found, backwards, o, a, b, next_o)
+        elif logs.place[b] > logs.place[a] + 1 and skip != _NO_SKIP:
+            _note(found, skip, o, a, b, next_o)

@@ -1,0 +1,1 @@
+"""Comparisons of logs, marks and traces."""

@@ -1,0 +1,1 @@
+"""Linearizability of registers, with unique values and with repeated ones."""

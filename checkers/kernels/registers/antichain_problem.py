@@ -1,0 +1,226 @@
+"""A register's key made ready for the search: values numbered, events in a row, and what can be known beforehand.
+
+Operations that cannot matter are left out: observers without an answer, and mutators without an answer whose value no
+observer names.  Such a mutator may always be assumed not to have happened.  There is one exception: any other value may
+explain a *mismatch*, so these mutators stay where a mismatch was observed.
+
+The whole history is at hand, so two facts are known beforehand: when each value is observed for the last time, and how
+long an order must *stay* at a value that only one operation ever produced and that a later operation observes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.jit import kernel
+from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE
+from checkers.kernels.registers.unique_values import Key
+
+
+class Problem(NamedTuple):
+    """Operations of one key as far as they matter, and their events.
+
+    kind: int8 (READ, WRITE, CAS, MISMATCH).  seen: int32, number of the value read, written or expected.
+    made: int32, number of the value a cas put there.  deadline: int32, place of the return, OPEN if there is none.
+    event: int32 per place: an operation at its call, -1 - operation at its return.
+    position: int32 per place: where that event stood in the key.
+    called: int32 per operation, place of its call.
+    first_made: int32[values], place of the first call of what produces a value, -1 if the object may hold it at first,
+    OPEN if nothing does.
+    last_seen: int32[values], place of the last call that observes a value, -1 if none does.
+    stay_until: int32[values], place of the last call of a *mandatory* observer of a value made only once, else -1.
+    last_mismatch: place of the last call of a MISMATCH, or -1.
+    values: how many.  starts: the first so many values are those the object may hold at first.
+    slots: how many operations are open at once, at most.
+    """
+
+    kind: Int8
+    seen: Int32
+    made: Int32
+    deadline: Int32
+    event: Int32
+    position: Int32
+    called: Int32
+    first_made: Int32
+    last_seen: Int32
+    stay_until: Int32
+    last_mismatch: int
+    values: int
+    starts: int
+    slots: int
+
+
+@kernel
+def prepare(key: Key, limit: int, starts: Int64) -> Problem:
+    """The first `limit` positions of a key, what had not returned by then being open.
+
+    starts: int64, distinct values of which the object may hold any at first.  O(operations + limit).
+    """
+    n = key.kind.shape[0]
+    kind = np.empty(n, np.int8)
+    rows = np.empty((5, n), np.int32)
+    seen, made, source = rows[0], rows[1], rows[2]
+    numbers, taken = _new_table(2 * n + starts.shape[0])
+    values = 0
+    for start in starts:
+        values = max(values, _number(start, values, numbers, taken) + 1)
+    count = 0
+    mismatches = False
+    for op in range(n):
+        if key.call[op] >= limit:
+            continue
+        k = key.kind[op]
+        if key.ret[op] >= limit and (k == READ or k == MISMATCH):
+            continue
+        mismatches = mismatches or k == MISMATCH
+        kind[count] = k
+        seen[count] = _number(key.a[op], values, numbers, taken)
+        values = max(values, seen[count] + 1)
+        made[count] = -1
+        if k == CAS:
+            made[count] = _number(key.b[op], values, numbers, taken)
+            values = max(values, made[count] + 1)
+        source[count] = op
+        count += 1
+    if not mismatches:
+        count = _drop_unobserved(kind, seen, made, source, count, values, key, limit)
+    return _laid_out(
+        key,
+        limit,
+        kind[:count],
+        seen[:count],
+        made[:count],
+        source[:count],
+        rows[3, :count],
+        rows[4, :count],
+        values,
+        starts.shape[0],
+    )
+
+
+@kernel
+def _new_table(entries: int) -> tuple[Int64, Int32]:
+    size = 4
+    while size < 2 * (entries + 1):
+        size *= 2
+    return np.empty(size, np.int64), np.full(size, -1, np.int32)
+
+
+@kernel
+def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
+    """The number of a value in the table; `fresh` if it is new there."""
+    mask = taken.shape[0] - 1
+    mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
+    at = np.int64(mixed >> np.uint64(32)) & mask
+    while taken[at] >= 0:
+        if numbers[at] == value:
+            return int(taken[at])
+        at = (at + 1) & mask
+    numbers[at] = value
+    taken[at] = fresh
+    return fresh
+
+
+@kernel
+def _drop_unobserved(
+    kind: Int8, seen: Int32, made: Int32, source: Int32, count: int, values: int, key: Key, limit: int
+) -> int:
+    """Drop mutators that never returned and whose value nobody names.  Returns how many operations are left."""
+    observed = np.zeros(values, np.bool_)
+    for op in range(count):
+        if kind[op] != WRITE:
+            observed[seen[op]] = True
+    kept = 0
+    for op in range(count):
+        result = made[op] if kind[op] == CAS else seen[op]
+        if key.ret[source[op]] >= limit and not observed[result]:
+            continue
+        kind[kept], seen[kept], made[kept], source[kept] = kind[op], seen[op], made[op], source[op]
+        kept += 1
+    return kept
+
+
+@kernel
+def _laid_out(
+    key: Key,
+    limit: int,
+    kind: Int8,
+    seen: Int32,
+    made: Int32,
+    source: Int32,
+    deadline: Int32,
+    called: Int32,
+    values: int,
+    starts: int,
+) -> Problem:
+    """Events in a row, and what each value can expect of them."""
+    count = kind.shape[0]
+    at_position = np.zeros(limit, np.int32)
+    events = count
+    for op in range(count):
+        at_position[key.call[source[op]]] = op + 1
+        if key.ret[source[op]] < limit:
+            at_position[key.ret[source[op]]] = -1 - op
+            events += 1
+    event = np.empty(events, np.int32)
+    position = np.empty(events, np.int32)
+    deadline[:] = OPEN
+    of_values = np.full((4, values), -1, np.int32)
+    first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]
+    first_made[starts:] = OPEN
+    producers[:starts] = 1
+    producers[starts:] = 0
+    for op in range(count):
+        if kind[op] == WRITE:
+            producers[seen[op]] += 1
+        elif kind[op] == CAS:
+            producers[made[op]] += 1
+    last_mismatch = -1
+    place = 0
+    now_open = 0
+    slots = 0
+    for at in range(limit):
+        if at_position[at] == 0:
+            continue
+        position[place] = at
+        if at_position[at] < 0:
+            op = -1 - at_position[at]
+            event[place] = -1 - op
+            deadline[op] = place
+            now_open -= 1
+        else:
+            op = at_position[at] - 1
+            event[place] = op
+            called[op] = place
+            now_open += 1
+            slots = max(slots, now_open)
+            if kind[op] == WRITE:
+                first_made[seen[op]] = min(first_made[seen[op]], place)
+            elif kind[op] == CAS:
+                first_made[made[op]] = min(first_made[made[op]], place)
+            if kind[op] == MISMATCH:
+                last_mismatch = place
+            elif kind[op] != WRITE:
+                last_seen[seen[op]] = place
+                if producers[seen[op]] == 1 and key.ret[source[op]] < limit:
+                    stay_until[seen[op]] = place
+        place += 1
+    return Problem(
+        kind,
+        seen,
+        made,
+        deadline,
+        event,
+        position,
+        called,
+        first_made,
+        last_seen,
+        stay_until,
+        last_mismatch,
+        values,
+        starts,
+        slots,
+    )

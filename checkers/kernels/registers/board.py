@@ -1,0 +1,220 @@
+"""The operations of a register now open, in slots, and what each event and each step does to a configuration.
+
+A set of slots is a row of words; per value there are the slots of what reads it, writes it, and so on, so that "all
+open reads of this value" is one look.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int32
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.operations import CAS, MISMATCH, READ, WRITE
+from checkers.kernels.registers.antichain_problem import Problem
+from checkers.kernels.search.bits import ALL, NONE, ONE, trailing_zeros
+from checkers.kernels.search.configurations import Configurations, Words
+from checkers.kernels.search.just_in_time import take_slot
+
+
+class Board(NamedTuple):
+    """Which operations are open, and in which slots.  Masks are rows of words.
+
+    slot: int32 per operation.  holder: int32 per slot, the operation in it.
+    free, write, mismatch, crashed, observing: slots that are free, hold a write, a mismatch, something that never
+    returns, anything that observes.  reads, mismatches, writes, takers: per value, slots of open reads of it,
+    mismatches with it, writes of it, cas that expect it.
+    """
+
+    slot: Int32
+    holder: Int32
+    free: Words
+    write: Words
+    mismatch: Words
+    crashed: Words
+    observing: Words
+    reads: Words
+    mismatches: Words
+    writes: Words
+    takers: Words
+
+
+@kernel
+def new_board(problem: Problem, words: int) -> Board:
+    operations = problem.kind.shape[0]
+    numbers = np.full(operations + words * 64, -1, np.int32)
+    masks = np.zeros((5 + 4 * problem.values, words), np.uint64)
+    values = problem.values
+    return Board(
+        numbers[:operations],
+        numbers[operations:],
+        masks[0],
+        masks[1],
+        masks[2],
+        masks[3],
+        masks[4],
+        masks[5 : 5 + values],
+        masks[5 + values : 5 + 2 * values],
+        masks[5 + 2 * values : 5 + 3 * values],
+        masks[5 + 3 * values :],
+    )
+
+
+@kernel
+def clear(board: Board) -> None:
+    """All slots free again.  `slot` of what a search does not come across is not looked at."""
+    board.holder[:] = -1
+    board.free[:] = ALL
+    for mask in (board.write, board.mismatch, board.crashed, board.observing):
+        mask[:] = NONE
+    for masks in (board.reads, board.mismatches, board.writes, board.takers):
+        masks[:] = NONE
+
+
+@inner_kernel
+def begin(problem: Problem, board: Board, op: int, last: int, now: Configurations, count: int) -> None:
+    """Let an operation begin; what the state already explains is owed by nobody."""
+    kind, value = problem.kind[op], problem.seen[op]
+    answered = problem.deadline[op] <= last
+    if not answered and (kind == READ or kind == MISMATCH):
+        return
+    slot = give_slot(problem, board, op, last)
+    w, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    for at in range(count):
+        holds = now.state[at] == value
+        if kind == WRITE or kind == CAS:
+            now.avail[at, w] |= bit
+        if answered and (kind == CAS or holds == (kind == MISMATCH)):
+            now.need[at, w] |= bit
+
+
+@inner_kernel
+def give_slot(problem: Problem, board: Board, op: int, last: int) -> int:
+    """A slot for an operation, entered in all masks that it concerns."""
+    slot = take_slot(board.free)
+    w, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    board.slot[op] = slot
+    board.holder[slot] = op
+    kind, value = problem.kind[op], problem.seen[op]
+    if kind == READ:
+        board.reads[value, w] |= bit
+    elif kind == MISMATCH:
+        board.mismatches[value, w] |= bit
+        board.mismatch[w] |= bit
+    elif kind == WRITE:
+        board.writes[value, w] |= bit
+        board.write[w] |= bit
+    else:
+        board.takers[value, w] |= bit
+    if kind != WRITE:
+        board.observing[w] |= bit
+    if problem.deadline[op] > last:
+        board.crashed[w] |= bit
+    return slot
+
+
+@inner_kernel
+def give_back(problem: Problem, board: Board, op: int) -> None:
+    """Free the slot of an operation."""
+    slot = board.slot[op]
+    w = slot >> 6
+    bit = ONE << np.uint64(slot & 63)
+    value = problem.seen[op]
+    board.free[w] |= bit
+    board.write[w] &= ~bit
+    board.mismatch[w] &= ~bit
+    board.observing[w] &= ~bit
+    board.reads[value, w] &= ~bit
+    board.mismatches[value, w] &= ~bit
+    board.writes[value, w] &= ~bit
+    board.takers[value, w] &= ~bit
+
+
+@inner_kernel
+def concerns_anyone(problem: Problem, board: Board, op: int, place: int, now: Configurations, count: int) -> bool:
+    """Whether some configuration owes the returning operation, or must be given its last chance to show it."""
+    slot = board.slot[op]
+    w = slot >> 6
+    bit = ONE << np.uint64(slot & 63)
+    showing = may_be_seen(problem, board, op, place)
+    for at in range(count):
+        if now.need[at, w] & bit or (showing and now.avail[at, w] & bit):
+            return True
+    return False
+
+
+@inner_kernel
+def may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
+    """Whether anybody open or still to come can observe what a write or a cas put there."""
+    if problem.kind[op] != WRITE and problem.kind[op] != CAS:
+        return False
+    value = problem.seen[op] if problem.kind[op] == WRITE else problem.made[op]
+    if problem.last_seen[value] > place or problem.last_mismatch > place:
+        return True
+    for w in range(board.observing.shape[0]):
+        if board.observing[w] != NONE:
+            return True
+    return False
+
+
+@inner_kernel
+def worth_trying(problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words, leave: bool) -> bool:
+    """Whether an available operation may be of use as a step on the way (see the theory).  leave: a mismatch waits."""
+    op = board.holder[step]
+    is_write = problem.kind[op] == WRITE
+    state_after = problem.seen[op] if is_write else problem.made[op]
+    word, bit = step >> 6, ONE << np.uint64(step & 63)
+    words = need.shape[0]
+    if is_write and state_after == state:
+        covers = False
+        for w in range(words):
+            owed = need[w] & board.write[w]
+            if w == word:
+                owed &= ~bit
+            covers = covers or owed != NONE
+        if not covers:
+            return False
+    for w in range(words):
+        alike = avail[w] & (board.writes[state_after, w] if is_write else board.takers[state, w])
+        while alike != NONE:
+            other = w * 64 + trailing_zeros(alike)
+            alike &= alike - ONE
+            rival = board.holder[other]
+            if other == step or not (is_write or problem.made[rival] == state_after):
+                continue
+            if not is_write and need[word] & bit and not need[w] & (ONE << np.uint64(other & 63)):
+                continue  # the rival need not happen and this one must: to put the rival there would not serve as well
+            sooner = problem.deadline[rival] - problem.deadline[op]
+            if sooner < 0 or (sooner == 0 and other < step):
+                return False
+    if leave or (not is_write and need[word] & bit):
+        return True
+    for w in range(words):
+        takers = avail[w] & board.takers[state_after, w]
+        if w == word:
+            takers &= ~bit
+        if (need[w] & board.reads[state_after, w]) != NONE or takers != NONE:
+            return True
+    return False
+
+
+@inner_kernel
+def apply(
+    problem: Problem, board: Board, step: int, need: Words, avail: Words, next_need: Words, next_avail: Words
+) -> int:
+    """Put an operation into the order, and with it all that its state explains.  Returns the state after it."""
+    op = board.holder[step]
+    is_write = problem.kind[op] == WRITE
+    state = int(problem.seen[op] if is_write else problem.made[op])
+    for w in range(need.shape[0]):
+        explained = board.reads[state, w] | board.writes[state, w] | (board.mismatch[w] & ~board.mismatches[state, w])
+        if is_write:
+            explained |= board.write[w]
+        next_need[w] = need[w] & ~explained
+        next_avail[w] = avail[w]
+    bit = ONE << np.uint64(step & 63)
+    next_need[step >> 6] &= ~bit
+    next_avail[step >> 6] &= ~bit
+    return state

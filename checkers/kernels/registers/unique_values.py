@@ -1,0 +1,372 @@
+"""Linearizability of registers and cas-registers whose values are unique, in one linear pass per key.
+
+Theory.  Every value but nil, the initial one, is produced by at most one operation.  Then operations fall into
+*blocks* that stand together in any linearization: a write with the reads of its value, and, where a cas took that
+value away, the cas with the reads of its own value, and so on along the *chain*.  What held nil before anything was
+written is a block too, produced before all events.
+
+Of a block B let f(B) be its smallest return and s(B) its largest call.  If f(B) < s(B), something in B had returned
+before something else in B was invoked: B certainly lasted over the *forward zone* [f, s].  Otherwise all of B
+overlaps, and it may be put at one instant of its *backward zone* [s, f].  A history is linearizable iff
+
+ 1. inside every block, each operation returns after the call of everything earlier in the chain, and
+ 2. no two blocks have f(A) < s(B) and f(B) < s(A): forward zones do not overlap one another, and no backward zone
+    lies inside a forward one.
+
+(Gibbons & Korach 1997 for reads and writes; with chains of cas, contiguity makes a block behave like one cluster.)
+
+An operation that never returned happened iff somebody observed its value, directly or through a cas that itself
+happened; if nobody did, assuming that it never happened is always allowed.  This makes the test exact.
+
+Values are looked up by their number (`kernels/history/numbering.py`): the columns of a sealed bucket hold numbers
+already, all others are numbered first.  A key of n operations and p positions costs 8n + p steps and as many words of
+memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.history.numbering import are_numbers, numbered
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations
+
+LINEARIZABLE = 0
+UNFIT = 1  # `Operations.unfit` says why
+PRODUCED_TWICE = 2  # condition not met: left and right produce the same value
+PRODUCES_INITIAL = 3  # condition not met: left produces nil
+OUT_OF_STEPS = 4
+FROM_NOWHERE = 5  # left observes a value nobody produced
+TAKEN_TWICE = 6  # left and right are both a cas that happened, from the same value
+CHAIN_BROKEN = 7  # left returned before right was called, which is earlier in its chain
+BLOCKS_CROSS = 8  # the blocks of left and right violate (2); INITIAL stands for the block of nil
+
+FIRST_INVALID = FROM_NOWHERE
+"""Codes from here on mean: not linearizable.  1 to 4 mean: not judged."""
+
+INITIAL = -1
+NOWHERE = -2
+NOT_AN_OBSERVER = -3
+
+STEPS_PER_OPERATION = 8
+
+
+class Key(NamedTuple):
+    """Operations of one key: slices of `Operations`."""
+
+    kind: Int8
+    a: Int64
+    b: Int64
+    call: Int32
+    ret: Int32
+
+
+class Scratch(NamedTuple):
+    """Working memory, reused from key to key.  Slot n of the per-value columns stands for nil.
+
+    source: producer of what an operation observes, INITIAL, NOWHERE or NOT_AN_OBSERVER.
+    happened: per operation.  taker: cas that took away the value of a producer, or -1.
+    read_first_ret, read_last_call: over the reads of a producer's value; OPEN and -1 without any.
+    block: root of an operation's block (a write, or n for nil), -1 for what did not happen.
+    first_ret, last_call: f and s of the block of a root.
+    producer: per number of a value, the operation that produces it, or -1.
+    forward_end, backward_end, zone_root: per position: the zones that start there.
+    """
+
+    source: Int32
+    happened: npt.NDArray[np.bool_]
+    taker: Int32
+    read_first_ret: Int32
+    read_last_call: Int32
+    block: Int32
+    first_ret: Int32
+    last_call: Int32
+    producer: Int32
+    forward_end: Int32
+    backward_end: Int32
+    zone_root: Int32
+
+
+@kernel
+def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int]:
+    """Judge every key, each within a budget of its own.
+
+    Returns (code, left, right, steps): code int8[keys], one of the constants above; left, right int32[keys], the
+    operations it is about, counted from the key's first one (INITIAL where it is nil's block); steps taken in all.
+    Keys that would take more than steps_max are OUT_OF_STEPS.
+    """
+    key_count = ops.positions.shape[0]
+    code = np.zeros(key_count, np.int8)
+    left = np.full(key_count, INITIAL, np.int32)
+    right = np.full(key_count, INITIAL, np.int32)
+    operations_max = 0
+    positions_max = 0
+    for k in range(key_count):
+        operations_max = max(operations_max, ops.offsets[k + 1] - ops.offsets[k])
+        positions_max = max(positions_max, ops.positions[k])
+    scratch = new_scratch(operations_max, positions_max)
+    steps = 0
+    for k in range(key_count):
+        key = key_of(ops, k)
+        cost = STEPS_PER_OPERATION * key.kind.shape[0] + ops.positions[k]
+        if ops.unfit[k] != FIT:
+            code[k] = UNFIT
+        elif cost > steps_max:
+            code[k] = OUT_OF_STEPS
+        else:
+            steps += cost
+            code[k], left[k], right[k] = judge_key(key, ops.positions[k], scratch)
+    return code, left, right, steps
+
+
+@kernel
+def key_of(ops: Operations, k: int) -> Key:
+    lo, hi = ops.offsets[k], ops.offsets[k + 1]
+    return Key(ops.kind[lo:hi], ops.a[lo:hi], ops.b[lo:hi], ops.call[lo:hi], ops.ret[lo:hi])
+
+
+@kernel
+def new_scratch(operations_max: int, positions_max: int) -> Scratch:
+    n = operations_max + 1
+    return Scratch(
+        np.empty(n, np.int32),
+        np.empty(n, np.bool_),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty(2 * n, np.int32),
+        np.empty(positions_max + 1, np.int32),
+        np.empty(positions_max + 1, np.int32),
+        np.empty(positions_max + 1, np.int32),
+    )
+
+
+@kernel
+def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Judge one key by its first `limit` positions alone, as if the harness had been killed there.
+
+    What had not returned by then is open.  Returns (code, left, right).  A longer prefix of a history that is not
+    linearizable is not linearizable either, so the first position that no order explains can be bisected for.
+    """
+    if not are_numbers(key.a, key.b, s.producer.shape[0]):
+        a, b = numbered(key.kind, key.a, key.b)
+        return _judge_numbered(Key(key.kind, a, b, key.call, key.ret), limit, s)
+    return _judge_numbered(key, limit, s)
+
+
+@inner_kernel
+def _judge_numbered(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    code, left, right = _find_producers(key, limit, s)
+    if code == LINEARIZABLE:
+        code, left, right = _find_sources(key, limit, s)
+    if code == LINEARIZABLE:
+        code, left, right = _decide_what_happened(key, limit, s)
+    if code == LINEARIZABLE:
+        code, left, right = _find_circles(key, s)
+    if code == LINEARIZABLE:
+        code, left, right = _link_chains(key, limit, s)
+    if code == LINEARIZABLE:
+        code, left, right = _walk_chains(key, limit, s)
+    if code == LINEARIZABLE:
+        code, left, right = _sweep_zones(key.kind.shape[0], limit, s)
+    return code, left, right
+
+
+@inner_kernel
+def _produces(key: Key, op: int) -> int:
+    return int(key.b[op] if key.kind[op] == CAS else key.a[op])
+
+
+@inner_kernel
+def _find_producers(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Note who produces each value, and see that it is one alone."""
+    n = key.kind.shape[0]
+    for op in range(n):
+        if key.a[op] != NIL:
+            s.producer[key.a[op]] = -1
+        if key.b[op] != NIL:
+            s.producer[key.b[op]] = -1
+    for op in range(n):
+        if key.kind[op] == READ or key.call[op] >= limit:
+            continue
+        value = _produces(key, op)
+        if value == NIL:
+            return PRODUCES_INITIAL, op, op
+        if s.producer[value] >= 0:
+            return PRODUCED_TWICE, s.producer[value], op
+        s.producer[value] = op
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Find whose value every read and cas observes; what returned and observed nothing real is a violation."""
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.source[op] = NOT_AN_OBSERVER
+        if key.kind[op] == WRITE or key.call[op] >= limit:
+            continue
+        value = key.a[op]
+        if value == NIL:
+            s.source[op] = INITIAL
+            continue
+        s.source[op] = s.producer[value] if s.producer[value] >= 0 else NOWHERE
+        if s.source[op] == NOWHERE and key.ret[op] < limit:
+            return FROM_NOWHERE, op, op
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """What returned happened; what is open happened iff its value was observed by something that happened."""
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.happened[op] = key.ret[op] < limit and key.call[op] < limit
+    for op in range(n):
+        if key.kind[op] == WRITE or key.ret[op] >= limit or key.call[op] >= limit:
+            continue
+        seen = s.source[op]
+        while seen >= 0 and not s.happened[seen]:
+            s.happened[seen] = True
+            if key.kind[seen] == WRITE:
+                break
+            seen = s.source[seen]
+            if seen == NOWHERE:
+                return FROM_NOWHERE, op, op
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _find_circles(key: Key, s: Scratch) -> tuple[int, int, int]:
+    """Find a circle of cas: each takes a value that another of them put there, so no write ever began it.
+
+    Every walk over sources ends only if there is no circle, so this comes before all of them.  Each operation is
+    walked over once: `block` holds the walk that came by (the number of its first operation), or -1.
+    """
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.block[op] = -1
+    for first in range(n):
+        if key.kind[first] != CAS or not s.happened[first]:
+            continue
+        op = first
+        while op >= 0 and key.kind[op] == CAS and s.block[op] < 0:
+            s.block[op] = first
+            op = s.source[op]
+        if op >= 0 and key.kind[op] == CAS and s.block[op] == first:
+            return FROM_NOWHERE, op, op
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Link each value to the cas that took it away, and gather the reads of each value."""
+    n = key.kind.shape[0]
+    for value in range(n + 1):
+        s.taker[value] = -1
+        s.read_first_ret[value] = OPEN
+        s.read_last_call[value] = -1
+    for op in range(n):
+        if key.kind[op] == WRITE or not s.happened[op]:
+            continue
+        value = s.source[op] if s.source[op] >= 0 else n
+        if key.kind[op] == READ:
+            s.read_first_ret[value] = min(s.read_first_ret[value], key.ret[op])
+            s.read_last_call[value] = max(s.read_last_call[value], key.call[op])
+        elif s.taker[value] >= 0:
+            return TAKEN_TWICE, s.taker[value], op
+        else:
+            s.taker[value] = op
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Check rule (1) along every chain, and compute f and s of every block.  Nil or a write begins every chain."""
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.block[op] = -1
+    for root in range(n + 1):
+        is_initial = root == n
+        if not is_initial and (key.kind[root] != WRITE or not s.happened[root]):
+            continue
+        first, last, broken = OPEN, -1, -1
+        link = root
+        while link >= 0:
+            if link < n:
+                s.block[link] = root
+                ret = key.ret[link] if key.ret[link] < limit else OPEN
+                if ret < last:
+                    broken = link
+                first, last = min(first, ret), max(last, key.call[link])
+            if s.read_last_call[link] >= 0:
+                if s.read_first_ret[link] < last:
+                    broken = link
+                first, last = min(first, s.read_first_ret[link]), max(last, s.read_last_call[link])
+            if broken >= 0:
+                return CHAIN_BROKEN, broken, broken
+            link = s.taker[link]
+        s.first_ret[root] = INITIAL if is_initial else first
+        s.last_call[root] = last
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@inner_kernel
+def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
+    """Check rule (2) in one sweep over the positions.  nil's block begins before all: its f is -1."""
+    s.forward_end[:limit] = -1
+    s.backward_end[:limit] = -1
+    for root in range(n):
+        if s.block[root] != root:
+            continue
+        first, last = s.first_ret[root], s.last_call[root]
+        if first < last:
+            s.forward_end[first] = last
+            s.zone_root[first] = root
+        else:
+            s.backward_end[last] = first
+            s.zone_root[last] = root
+    end, holder = s.last_call[n], n
+    for position in range(limit):
+        if s.forward_end[position] >= 0:
+            if position < end:
+                return BLOCKS_CROSS, holder if holder < n else INITIAL, s.zone_root[position]
+            end, holder = s.forward_end[position], s.zone_root[position]
+        elif s.backward_end[position] >= 0 and s.backward_end[position] < end:
+            return BLOCKS_CROSS, holder if holder < n else INITIAL, s.zone_root[position]
+    return LINEARIZABLE, INITIAL, INITIAL
+
+
+@kernel
+def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
+    """After TAKEN_TWICE or more: note the block of *every* operation that happened, and f and s of all blocks.
+
+    Unlike the walk along chains this stands violations: where two cas took one value, both are of its block.
+    """
+    n = key.kind.shape[0]
+    for op in range(n):
+        s.block[op] = op if key.kind[op] == WRITE and s.happened[op] else -1
+    for root in range(n + 1):
+        s.first_ret[root], s.last_call[root] = OPEN, -1
+    s.first_ret[n] = INITIAL
+    for op in range(n):
+        if not s.happened[op]:
+            continue
+        root = op
+        while root != n and s.block[root] < 0:
+            root = s.source[root] if s.source[root] != INITIAL else n
+        root = n if root == n else s.block[root]
+        link = op
+        while link != n and s.block[link] < 0:
+            s.block[link] = root
+            link = s.source[link] if s.source[link] != INITIAL else n
+        if key.ret[op] < limit:
+            s.first_ret[root] = min(s.first_ret[root], key.ret[op])
+        s.last_call[root] = max(s.last_call[root], key.call[op])

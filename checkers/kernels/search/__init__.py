@@ -1,0 +1,1 @@
+"""Just-in-time linearization over configurations, and the search over tables of states."""

@@ -1,0 +1,170 @@
+"""Configurations of a just-in-time search, kept as an antichain.
+
+A configuration says how far one possible order has come: the object's state and, for every operation now open, whether
+the order still owes it (*need*) and whether it may still be put into the order (*avail*).  Operations stand in slots,
+a slot is a bit, and both sets are rows of 64-bit words, so that memory follows what is open now and not the history.
+
+    A dominates B  iff  both have the same state,  need(A) is a subset of need(B),  and avail(A) a superset of avail(B).
+
+Whatever B can still do, A can do with less to do and more to do it with; so B is forgotten.  Of one state only
+configurations that nobody dominates are kept: an antichain.  (Lowe 2017 forgets equal configurations only.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Int32
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.search.bits import ones
+
+Words = npt.NDArray[np.uint64]
+
+FORGOTTEN = -1
+"""`state` of a configuration that a later one dominates."""
+
+
+class Configurations(NamedTuple):
+    """Room for configurations; the caller counts how many places are taken.
+
+    state: int32[room].  need, avail: uint64[room, words].  after: int32[room], the next one of the same state, or -1.
+    head: int32[states], the first one of each state, or -1.
+    """
+
+    state: Int32
+    need: Words
+    avail: Words
+    after: Int32
+    head: Int32
+
+
+class Hands(NamedTuple):
+    """Room to work with, so that nothing is allocated on the way: a configuration, the one after it, and a tally."""
+
+    need: Words
+    avail: Words
+    next_need: Words
+    next_avail: Words
+    tally: Int32
+
+
+@kernel
+def new_hands(words: int) -> Hands:
+    rows = np.zeros((4, words), np.uint64)
+    return Hands(rows[0], rows[1], rows[2], rows[3], np.empty(2 * 64 * words + 1, np.int32))
+
+
+@kernel
+def new_configurations(room: int, words: int, states: int) -> tuple[Configurations, Configurations, Configurations]:
+    """Three times the same room, taken from memory at once: a key of fifty operations is judged in less time than
+    ten small allocations take."""
+    numbers = np.empty((6, room), np.int32)
+    masks = np.empty((6, room, words), np.uint64)
+    head = np.full((3, states), -1, np.int32)
+    return (
+        Configurations(numbers[0], masks[0], masks[1], numbers[1], head[0]),
+        Configurations(numbers[2], masks[2], masks[3], numbers[3], head[1]),
+        Configurations(numbers[4], masks[4], masks[5], numbers[5], head[2]),
+    )
+
+
+@kernel
+def size_bytes(room: int, words: int) -> int:
+    return room * (8 + 16 * words)
+
+
+@inner_kernel
+def insert(them: Configurations, count: int, state: int, need: Words, avail: Words) -> int:
+    """Enter a configuration unless one of its state dominates it; forget those it dominates.
+
+    need, avail: uint64[words].  There must be room for one more.  Returns the new count.
+    """
+    words = need.shape[0]
+    before = -1
+    at = them.head[state]
+    while at >= 0:
+        dominated = True
+        dominates = True
+        for w in range(words):
+            if (them.need[at, w] & ~need[w]) | (avail[w] & ~them.avail[at, w]):
+                dominated = False
+            if (need[w] & ~them.need[at, w]) | (them.avail[at, w] & ~avail[w]):
+                dominates = False
+        if dominated:
+            return count
+        following = them.after[at]
+        if dominates:
+            them.state[at] = FORGOTTEN
+            if before < 0:
+                them.head[state] = following
+            else:
+                them.after[before] = following
+        else:
+            before = at
+        at = following
+    them.state[count] = state
+    for w in range(words):
+        them.need[count, w] = need[w]
+        them.avail[count, w] = avail[w]
+    them.after[count] = them.head[state]
+    them.head[state] = count
+    return count + 1
+
+
+@inner_kernel
+def _move(them: Configurations, at: int, to: int) -> None:
+    them.state[to] = them.state[at]
+    for w in range(them.need.shape[1]):
+        them.need[to, w] = them.need[at, w]
+        them.avail[to, w] = them.avail[at, w]
+
+
+@inner_kernel
+def settle(them: Configurations, count: int) -> int:
+    """Close the gaps that forgotten ones left and empty `head` for the next use.  Returns how many are left."""
+    kept = 0
+    for at in range(count):
+        state = them.state[at]
+        if state == FORGOTTEN:
+            continue
+        them.head[state] = -1
+        if kept != at:
+            _move(them, at, kept)
+        kept += 1
+    return kept
+
+
+@inner_kernel
+def keep_best(them: Configurations, count: int, beam: int, how_many: Int32) -> int:
+    """Keep the `beam` most promising: those that owe least and have most left, in the order they stand.
+
+    Call after `settle`; `after` serves as scratch, and how_many: int32[2 * slots + 1].  Returns `beam`.
+    """
+    words = them.need.shape[1]
+    slots = words * 64
+    how_many[:] = 0
+    for at in range(count):
+        score = slots
+        for w in range(words):
+            score += ones(them.need[at, w]) - ones(them.avail[at, w])
+        them.after[at] = score
+        how_many[score] += 1
+    worst = 0
+    certain = 0
+    while certain + how_many[worst] <= beam:
+        certain += how_many[worst]
+        worst += 1
+    of_the_worst = beam - certain
+    kept = 0
+    for at in range(count):
+        if them.after[at] > worst or (them.after[at] == worst and of_the_worst == 0):
+            continue
+        if them.after[at] == worst:
+            of_the_worst -= 1
+        if kept != at:
+            _move(them, at, kept)
+        kept += 1
+    return kept

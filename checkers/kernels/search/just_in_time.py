@@ -1,0 +1,123 @@
+"""What every just-in-time search has in common, whatever the object: its answers, its beams, its room, its slots."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.search.bits import NONE, ONE, trailing_zeros
+from checkers.kernels.search.configurations import (
+    Configurations,
+    Hands,
+    Words,
+    new_configurations,
+    new_hands,
+    size_bytes,
+)
+
+LINEARIZABLE = 0
+NO_ORDER = 1
+OUT_OF_STEPS = 2
+OUT_OF_BYTES = 3
+TRUNCATED = 4
+"""No order among the configurations that were kept; not an answer, but a reason to keep more."""
+NO_ROOM = 5
+"""To be asked again with more room."""
+
+BEAMS = (16, 128, 1024, 0)
+"""How many configurations are kept, one attempt after another; 0 keeps all."""
+
+ROOM_FIRST = 256
+"""Configurations there is room for at first, per word of slots; one step of a search may add as many as there are
+slots."""
+
+
+class Rooms(NamedTuple):
+    """now: the configurations reached.  following: those after the event.  queue: those still to be extended."""
+
+    now: Configurations
+    following: Configurations
+    queue: Configurations
+    hands: Hands
+
+
+@kernel
+def unknown_to_the_compiler(number: int) -> int:
+    """The same number.  A function that is called with a constant is compiled once more for that constant alone."""
+    return number + 0
+
+
+@kernel
+def new_rooms(words: int, states: int) -> Rooms:
+    now, following, queue = new_configurations(ROOM_FIRST * words, words, states)
+    return Rooms(now, following, queue, new_hands(words))
+
+
+@kernel
+def first_size_bytes(words: int) -> int:
+    return 3 * size_bytes(ROOM_FIRST * words, words)
+
+
+@kernel
+def more_room(rooms: Rooms, count: int) -> int:
+    """How many configurations there should be room for after NO_ROOM."""
+    return 4 * int(max(count, rooms.following.state.shape[0], rooms.queue.state.shape[0]))
+
+
+@kernel
+def with_room(rooms: Rooms, room: int) -> Rooms:
+    """The same configurations now, and new empty room for those that follow."""
+    _, following, queue = new_configurations(room, rooms.hands.need.shape[0], rooms.now.head.shape[0])
+    return Rooms(rooms.now, following, queue, rooms.hands)
+
+
+@kernel
+def with_room_size_bytes(rooms: Rooms, room: int) -> int:
+    """What `with_room` takes: the configurations now, and three times the new room."""
+    words = rooms.hands.need.shape[0]
+    return size_bytes(rooms.now.state.shape[0], words) + 3 * size_bytes(room, words)
+
+
+@kernel
+def turned(rooms: Rooms) -> Rooms:
+    """`now` and `following` in each other's place."""
+    return Rooms(rooms.following, rooms.now, rooms.queue, rooms.hands)
+
+
+@kernel
+def empty(rooms: Rooms) -> None:
+    """Ready for another search, however the last one ended."""
+    rooms.now.head[:] = -1
+    rooms.following.head[:] = -1
+    rooms.queue.head[:] = -1
+    rooms.hands.need[:] = NONE
+    rooms.hands.avail[:] = NONE
+
+
+@inner_kernel
+def take_slot(free: Words) -> int:
+    """The lowest free slot, free no more."""
+    w = 0
+    while free[w] == NONE:
+        w += 1
+    number = trailing_zeros(free[w])
+    free[w] &= ~(ONE << np.uint64(number))
+    return w * 64 + number
+
+
+@inner_kernel
+def any_of(mask: Words) -> bool:
+    for word in mask:
+        if word != NONE:
+            return True
+    return False
+
+
+@inner_kernel
+def forget_queue(queue: Configurations, waiting: int) -> None:
+    """Empty `head` of a queue for its next use."""
+    for each in range(waiting):
+        if queue.state[each] >= 0:
+            queue.head[queue.state[each]] = -1

@@ -1,0 +1,1 @@
+"""Dependencies of transactions, and the search for cycles among them."""

@@ -1,0 +1,219 @@
+"""Dependency graphs of transactions: edges, the compressed graph and its reverse, and components.
+
+Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one another:
+
+    ww   the second overwrote what the first wrote          wr   the second read what the first wrote
+    rw   the second overwrote what the first read (an anti-dependency)
+
+A history is serializable iff this graph has no cycle, and strictly serializable iff it has none together with real
+time: t before u where t completed before u was invoked.  The kinds of the edges in a cycle name the anomaly.
+
+*Groups* keep the graph linear: "every one of these before every one of those" is one node between them.  An edge into a
+group carries the kind, the edges onwards are PASS.  Groups are numbered after the transactions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.jit import kernel
+from checkers.kernels.transactions.columns import Edges
+
+WW, WR, RW, PROCESS, REALTIME, PASS = 1, 2, 4, 8, 16, 32
+
+
+class Graph(NamedTuple):
+    """Compressed rows: the edges of node n are target[first[n]:first[n + 1]], with their kinds beside them."""
+
+    first: Int64
+    target: Int32
+    kind: Int8
+
+
+class Reverse(NamedTuple):
+    """The same edges by target: those into n are edge[first[n]:first[n + 1]], with their sources beside them."""
+
+    first: Int64
+    edge: Int32
+    source: Int32
+
+
+@kernel
+def link_groups(
+    before: Int32, before_key: Int32, before_kind: Int8, after: Int32, after_key: Int32, key_count: int, node0: int
+) -> Edges:
+    """Edges from every transaction in `before` to every other in `after` that has the same key.
+
+    Node node0 + key stands between them.  A transaction that is on both sides must not precede itself, so it is linked
+    directly; of three and more such transactions (each pair already is a cycle) only two are linked to all.
+    A transaction stands at most once per key and side.
+    """
+    before_at, before_rows = _by_key(before_key, key_count)
+    after_at, after_rows = _by_key(after_key, key_count)
+    both_at = np.zeros(key_count + 1, np.int64)
+    both = np.zeros(before.shape[0], np.bool_)
+    node_count = node0
+    side = np.full(node_count, -1, np.int32)
+    room = 0
+    for key in range(key_count):
+        n_before, n_after = before_at[key + 1] - before_at[key], after_at[key + 1] - after_at[key]
+        if n_before == 0 or n_after == 0:
+            continue
+        for i in range(after_at[key], after_at[key + 1]):
+            side[after[after_rows[i]]] = key
+        for i in range(before_at[key], before_at[key + 1]):
+            if side[before[before_rows[i]]] == key:
+                both[before_rows[i]] = True
+                both_at[key] += 1
+        room += n_before + n_after + min(both_at[key], 2) * n_after + 2 * both_at[key]
+    source = np.empty(room, np.int32)
+    target = np.empty(room, np.int32)
+    kind = np.empty(room, np.int8)
+    n = 0
+    for key in range(key_count):
+        if before_at[key] == before_at[key + 1] or after_at[key] == after_at[key + 1]:
+            continue
+        linked = 0
+        one, two = -1, -1
+        for i in range(before_at[key], before_at[key + 1]):
+            row = before_rows[i]
+            if not both[row]:
+                source[n], target[n], kind[n] = before[row], node0 + key, before_kind[row]
+                n += 1
+            elif linked < 2:
+                linked += 1
+                one, two = before[row], one
+                for j in range(after_at[key], after_at[key + 1]):
+                    if after[after_rows[j]] != before[row]:
+                        source[n], target[n], kind[n] = before[row], after[after_rows[j]], before_kind[row]
+                        n += 1
+            else:
+                for other in (one, two):
+                    source[n], target[n], kind[n] = before[row], other, before_kind[row]
+                    n += 1
+        if both_at[key] < before_at[key + 1] - before_at[key]:
+            for j in range(after_at[key], after_at[key + 1]):
+                source[n], target[n], kind[n] = node0 + key, after[after_rows[j]], PASS
+                n += 1
+    return Edges(source[:n], target[:n], kind[:n])
+
+
+@kernel
+def _by_key(keys: Int32, key_count: int) -> tuple[Int64, Int64]:
+    """Rows ordered by key: (where each key begins, rows)."""
+    at = np.zeros(key_count + 1, np.int64)
+    for row in range(keys.shape[0]):
+        at[keys[row] + 1] += 1
+    for key in range(key_count):
+        at[key + 1] += at[key]
+    cursor = at[:key_count].copy()
+    rows = np.empty(keys.shape[0], np.int64)
+    for row in range(keys.shape[0]):
+        rows[cursor[keys[row]]] = row
+        cursor[keys[row]] += 1
+    return at, rows
+
+
+@kernel
+def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
+    """(graph of both, how many edges come into each node)."""
+    first = np.zeros(node_count + 1, np.int64)
+    incoming = np.zeros(node_count, np.int32)
+    for edges in (direct, grouped):
+        for e in range(edges.source.shape[0]):
+            first[edges.source[e] + 1] += 1
+            incoming[edges.target[e]] += 1
+    for node in range(node_count):
+        first[node + 1] += first[node]
+    target = np.empty(first[node_count], np.int32)
+    kind = np.empty(first[node_count], np.int8)
+    cursor = first[:node_count].copy()
+    for edges in (direct, grouped):
+        for e in range(edges.source.shape[0]):
+            at = cursor[edges.source[e]]
+            cursor[edges.source[e]] = at + 1
+            target[at] = edges.target[e]
+            kind[at] = edges.kind[e]
+    return Graph(first, target, kind), incoming
+
+
+@kernel
+def reverse(graph: Graph) -> Reverse:
+    node_count = graph.first.shape[0] - 1
+    first = np.zeros(node_count + 1, np.int64)
+    for e in range(graph.target.shape[0]):
+        first[graph.target[e] + 1] += 1
+    for node in range(node_count):
+        first[node + 1] += first[node]
+    cursor = first[:node_count].copy()
+    edge = np.empty(graph.target.shape[0], np.int32)
+    source = np.empty(graph.target.shape[0], np.int32)
+    for node in range(node_count):
+        for e in range(graph.first[node], graph.first[node + 1]):
+            at = cursor[graph.target[e]]
+            cursor[graph.target[e]] = at + 1
+            edge[at] = e
+            source[at] = node
+    return Reverse(first, edge, source)
+
+
+@kernel
+def components(graph: Graph, next_of_process: Int32) -> Int32:
+    """Strongly connected component of each node; Tarjan 1972, without recursion.
+
+    next_of_process: node that follows a node in the order of its process, an edge like the others, or -1; or empty.
+    """
+    node_count = graph.first.shape[0] - 1
+    component = np.full(node_count, -1, np.int32)
+    number = np.full(node_count, -1, np.int32)
+    low = np.zeros(node_count, np.int32)
+    cursor = graph.first[:node_count].copy()
+    path = np.empty(node_count, np.int32)
+    waiting = np.empty(node_count, np.int32)
+    next_number, next_component, n_waiting = 0, 0, 0
+    for root in range(node_count):
+        if number[root] >= 0:
+            continue
+        path[0] = root
+        depth = 1
+        number[root] = low[root] = next_number
+        next_number += 1
+        waiting[n_waiting] = root
+        n_waiting += 1
+        while depth > 0:
+            node = path[depth - 1]
+            other = np.int32(-1)
+            if cursor[node] < graph.first[node + 1]:
+                other = graph.target[cursor[node]]
+                cursor[node] += 1
+            elif cursor[node] == graph.first[node + 1] and node < next_of_process.shape[0]:
+                cursor[node] += 1
+                other = next_of_process[node]
+                if other < 0:
+                    continue
+            if other >= 0:
+                if number[other] < 0:
+                    number[other] = low[other] = next_number
+                    next_number += 1
+                    waiting[n_waiting] = other
+                    n_waiting += 1
+                    path[depth] = other
+                    depth += 1
+                elif component[other] < 0:
+                    low[node] = min(low[node], number[other])
+                continue
+            depth -= 1
+            if depth > 0:
+                low[path[depth - 1]] = min(low[path[depth - 1]], low[node])
+            if low[node] == number[node]:
+                while True:
+                    n_waiting -= 1
+                    member = waiting[n_waiting]
+                    component[member] = next_component
+                    if member == node:
+                        break
+                next_component += 1
+    return component

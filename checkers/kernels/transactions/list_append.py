@@ -1,0 +1,367 @@
+"""Transactions over lists that only grow: versions, anomalies of single reads, and dependencies.
+
+Theory (Elle, section 4).  A list that was read tells all versions it went through.  So the longest list that committed
+transactions read of a key gives the order of its versions, and every other one must be a prefix of it.  From there:
+
+    ww   the writer of an element, then the writer of the next          wr   the writer of a read's last element
+    rw   a reader, then the writer of the element after what it read
+
+An append that happened and stands in no list comes after all of the longest one: after its last writer (ww) and after
+everybody who read all of it (rw).  Among one another such appends have no known order.
+
+Happened has every transaction that committed, and one of unknown outcome of which any append was seen by a committed
+one.  Elements of aborted transactions are an anomaly and are passed over in the order.  A read counts as *external* if
+it is the first thing a transaction does with the key; later ones must agree with it and with the own appends since.
+
+The appends of one transaction to one key stand in its order of doing them; otherwise that is an anomaly of its own.
+
+A key whose lists are no prefixes of one another, repeat an element, or hold one that nobody wrote, has no order of
+versions: that is reported, and nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.transactions.columns import (
+    ABORTED_READ,
+    DIRTY_UPDATE,
+    DUPLICATE_ELEMENTS,
+    FAIL,
+    FUTURE_READ,
+    INCOMPATIBLE_ORDER,
+    INFO,
+    INTERMEDIATE_READ,
+    INTERNAL,
+    OK,
+    READ,
+    REORDERED_APPENDS,
+    UNWRITTEN_READ,
+    WRITE,
+    Edges,
+    Findings,
+    Transactions,
+    holds,
+    index_writers,
+    note,
+    note_update,
+)
+from checkers.kernels.transactions.dependencies import RW, WR, WW
+
+
+class Versions(NamedTuple):
+    """What is known of the keys' versions.
+
+    writer, final: per element, see `index_writers`.  position: int32 per element, in its key's order, -1 if unseen.
+    longest: int64 per key, the row that read the longest list, -1 without any.  length: int32 per key, of that list.
+    unusable: int8 per key, 1 where nothing may be concluded from the key.
+    happened: per transaction.
+    """
+
+    writer: Int32
+    final: Bools
+    position: Int32
+    longest: Int64
+    length: Int32
+    unusable: Int8
+    happened: Bools
+
+
+class Ends(NamedTuple):
+    """Who met the end of a key's known order (`before`, with the kind of dependency), and who appended beyond it."""
+
+    before: Int32
+    before_key: Int32
+    before_kind: Int8
+    after: Int32
+    after_key: Int32
+
+
+@kernel
+def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions:
+    """The order of every key's versions, and the anomalies that forbid one."""
+    key_count = base.shape[0] - 1
+    unusable = np.zeros(key_count, np.int8)
+    writer, final = index_writers(txns, base, unusable, found)
+    longest = np.full(key_count, -1, np.int64)
+    length = np.zeros(key_count, np.int32)
+    happened = txns.status == OK
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            if txns.kind[row] == READ:
+                key = txns.key[row]
+                size = txns.list_first[row + 1] - txns.list_first[row]
+                if size > length[key] or longest[key] < 0:
+                    longest[key] = row
+                    length[key] = size
+    crooked = np.zeros(key_count, np.bool_)
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if txns.kind[row] == WRITE or row == longest[key]:
+                continue
+            start = txns.list_first[row]
+            size = txns.list_first[row + 1] - start
+            other = txns.list_first[longest[key]]
+            if _differ(txns.lists, start, other, size):
+                at = 0
+                while txns.lists[start + at] == txns.lists[other + at]:
+                    at += 1
+                crooked[key] = True
+                unusable[key] = 1
+                note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
+    position = np.full(writer.shape[0], -1, np.int32)
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if txns.kind[row] == READ and (row == longest[key] or crooked[key]):
+                _look_at_list(txns, base, writer, t, row, row == longest[key], position, unusable, happened, found)
+    return Versions(writer, final, position, longest, length, unusable, happened)
+
+
+@inner_kernel
+def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
+    """Whether two stretches differ; without a way out of the loop, and with indices that are never negative, so that
+    the compiler compares many elements at once."""
+    first, second = np.uint64(a), np.uint64(b)
+    different = False
+    for i in range(np.uint64(size)):
+        different |= lists[first + i] != lists[second + i]
+    return different
+
+
+@inner_kernel
+def _look_at_list(
+    txns: Transactions,
+    base: Int64,
+    writer: Int32,
+    t: int,
+    row: int,
+    is_longest: bool,
+    position: Int32,
+    unusable: Int8,
+    happened: Bools,
+    found: Findings,
+) -> None:
+    """Who wrote each element of a list that transaction t read."""
+    key = txns.key[row]
+    start = txns.list_first[row]
+    aborted = -1
+    for i in range(txns.list_first[row + 1] - start):
+        value = txns.lists[start + i]
+        element = base[key] + value
+        if not holds(base, writer, key, value):
+            unusable[key] = 1
+            note(found, UNWRITTEN_READ, t, row, i)
+            continue
+        if is_longest:
+            if position[element] >= 0:
+                unusable[key] = 1
+                note(found, DUPLICATE_ELEMENTS, t, row, i)
+            position[element] = i
+        by = writer[element]
+        if txns.status[by] == FAIL:
+            note(found, ABORTED_READ, t, row, by)
+            if aborted < 0:
+                aborted = by
+            continue
+        if aborted >= 0 and is_longest:
+            note(found, DIRTY_UPDATE, aborted, by, key)
+            aborted = -1
+        if txns.status[by] == INFO:
+            happened[by] = True
+
+
+@kernel
+def check_transactions(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> None:
+    """Anomalies inside one transaction, and reads of what was not a writer's last append."""
+    key_count = base.shape[0] - 1
+    touched = np.full(key_count, -1, np.int32)
+    known = np.full(key_count, -1, np.int64)  # the row that last read the key in this transaction, or -1
+    own = np.zeros(key_count, np.int32)  # how many appends of its own since then
+    latest = np.full(key_count, -1, np.int64)  # the row of the last of them
+    before = np.full(txns.kind.shape[0], -1, np.int64)  # the append of the same key before a row
+    for t in range(txns.status.shape[0]):
+        if txns.status[t] != OK:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if touched[key] != t:
+                touched[key] = t
+                known[key] = latest[key] = -1
+                own[key] = 0
+                external = True
+            else:
+                external = False
+            if txns.kind[row] == WRITE:
+                element = base[key] + txns.value[row]
+                if known[key] >= 0 and versions.unusable[key] == 0 and versions.position[element] >= 0:
+                    seen = txns.list_first[known[key] + 1] - txns.list_first[known[key]]
+                    if versions.position[element] < seen:
+                        note(found, FUTURE_READ, t, known[key], row)
+                before[row] = latest[key]
+                latest[key] = row
+                own[key] += 1
+                continue
+            if external:
+                _check_last_element(txns, base, versions, t, row, found)
+            else:
+                contradicted = _contradicted(txns, row, known[key], own[key], latest[key], before)
+                if contradicted >= 0:
+                    note(found, INTERNAL, t, row, contradicted)
+            known[key] = row
+            own[key] = 0
+            latest[key] = -1
+
+
+@inner_kernel
+def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, found: Findings) -> None:
+    key = txns.key[row]
+    end = txns.list_first[row + 1]
+    if end == txns.list_first[row]:
+        return
+    value = txns.lists[end - 1]
+    element = base[key] + value
+    if not holds(base, versions.writer, key, value):
+        return
+    by = versions.writer[element]
+    if by != t and not versions.final[element]:
+        note(found, INTERMEDIATE_READ, t, row, by)
+
+
+@inner_kernel
+def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int, before: Int64) -> int:
+    """The earlier row of its transaction that a read contradicts, or -1: it must show what is known, then `own`."""
+    start, end = txns.list_first[row], txns.list_first[row + 1]
+    size = end - start
+    if known >= 0:
+        known_start = txns.list_first[known]
+        known_size = txns.list_first[known + 1] - known_start
+        if size != known_size + own:
+            return latest if latest >= 0 and size < known_size + own else known
+        for i in range(known_size):
+            if txns.lists[start + i] != txns.lists[known_start + i]:
+                return known
+    append = latest
+    for i in range(own):
+        if i >= size or txns.lists[end - 1 - i] != txns.value[append]:
+            return append
+        append = before[append]
+    return -1
+
+
+@kernel
+def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Ends]:
+    """Dependencies among transactions that happened, and the ends that `dependencies.link_groups` joins."""
+    key_count = base.shape[0] - 1
+    reads, appends = 0, 0
+    for row in range(txns.kind.shape[0]):
+        if txns.kind[row] == READ:
+            reads += 1
+        else:
+            appends += 1
+    source = np.empty(appends + 2 * reads, np.int32)
+    target = np.empty(appends + 2 * reads, np.int32)
+    kind = np.empty(appends + 2 * reads, np.int8)
+    n = 0
+    before = np.empty(reads + key_count, np.int32)
+    before_key = np.empty(reads + key_count, np.int32)
+    before_kind = np.empty(reads + key_count, np.int8)
+    b = 0
+    after = np.empty(appends, np.int32)
+    after_key = np.empty(appends, np.int32)
+    a = 0
+    for key in range(key_count):
+        if versions.longest[key] < 0 or versions.unusable[key] != 0:
+            continue
+        start = txns.list_first[versions.longest[key]]
+        last = -1
+        for i in range(versions.length[key]):
+            by = versions.writer[base[key] + txns.lists[start + i]]
+            if not versions.happened[by]:
+                continue
+            if last >= 0 and last != by:
+                source[n], target[n], kind[n] = last, by, WW
+                n += 1
+            last = by
+        if last >= 0:
+            before[b], before_key[b], before_kind[b] = last, key, WW
+            b += 1
+    last_writer = np.full(key_count, -1, np.int32)
+    for i in range(b):
+        last_writer[before_key[i]] = before[i]
+    touched = np.full(key_count, -1, np.int32)
+    beyond = np.full(key_count, -1, np.int32)
+    update_of = np.full(versions.writer.shape[0] + key_count, -1, np.int32)  # who read a version, then appended
+    update_row = np.full(key_count, -1, np.int64)
+    own = np.full(key_count, -1, np.int64)  # the row of the last append of the key so far
+    for t in range(txns.status.shape[0]):
+        if not versions.happened[t]:
+            continue
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if versions.unusable[key] != 0:
+                continue
+            if txns.kind[row] == WRITE:
+                position = versions.position[base[key] + txns.value[row]]
+                unseen = position < 0
+                if not unseen and own[key] >= txns.first[t]:
+                    earlier = versions.position[base[key] + txns.value[own[key]]]
+                    if earlier < 0 or earlier > position:
+                        note(found, REORDERED_APPENDS, t, row, own[key])
+                own[key] = row
+                if unseen and versions.longest[key] >= 0 and beyond[key] != t:
+                    beyond[key] = t
+                    after[a], after_key[a] = t, key
+                    a += 1
+                if touched[key] == t and update_row[key] >= 0:
+                    version = _version(txns, base, update_row[key])
+                    note_update(update_of, version, t, update_row[key], found)
+                update_row[key] = -1
+                touched[key] = t
+                continue
+            if touched[key] == t or txns.status[t] != OK:
+                continue
+            touched[key] = t
+            update_row[key] = row
+            size = txns.list_first[row + 1] - txns.list_first[row]
+            start = txns.list_first[versions.longest[key]]
+            for i in range(size - 1, -1, -1):
+                by = versions.writer[base[key] + txns.lists[start + i]]
+                if versions.happened[by]:
+                    if by != t:
+                        source[n], target[n], kind[n] = by, t, WR
+                        n += 1
+                    break
+            followed = False
+            for i in range(size, versions.length[key]):
+                by = versions.writer[base[key] + txns.lists[start + i]]
+                if versions.happened[by]:
+                    followed = True
+                    if by != t:
+                        source[n], target[n], kind[n] = t, by, RW
+                        n += 1
+                    break
+            if not followed and last_writer[key] != t:
+                before[b], before_key[b], before_kind[b] = t, key, RW
+                b += 1
+    edges = Edges(source[:n], target[:n], kind[:n])
+    return edges, Ends(before[:b], before_key[:b], before_kind[:b], after[:a], after_key[:a])
+
+
+@inner_kernel
+def _version(txns: Transactions, base: Int64, row: int) -> int:
+    """The version that a list is: that of its last element, or the empty one of its key; keys lie side by side."""
+    key = txns.key[row]
+    start, end = txns.list_first[row], txns.list_first[row + 1]
+    return int(base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1])

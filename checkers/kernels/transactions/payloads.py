@@ -1,0 +1,363 @@
+"""Micro-operations out of the bytes of JSON payloads, without making an object of any of them.
+
+Read is what recorded histories hold: `[["append", key, value], ["r", key, [value, ...]], ...]`, keys text or
+integers, values integers from 0 to 2^31 - 1.  Whatever is JSON beyond that (a value that is text, an escape in a key)
+is *strange* and read by the slower reader, which also says what is wrong where it is no transaction at all.
+
+Payloads are read twice: counted, so that every micro-operation has its place in columns ordered by transaction, and
+then written there.  Texts are compared as they stand in the text and numbered in the order in which they turn up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.history import Type
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE
+
+Bytes = npt.NDArray[np.uint8]
+
+OK, INFO, INVOKE = int(Type.OK), int(Type.INFO), int(Type.INVOKE)
+
+STRANGE = -1
+
+_QUOTE, _COMMA, _OPEN, _CLOSE, _BACKSLASH, _MINUS = 34, 44, 91, 93, 92, 45
+_ZERO, _NINE, _R, _N = 48, 57, 114, 110
+
+
+class Pairs(NamedTuple):
+    """Transactions in order of invocation.
+
+    process to completed: as in `kernels.transactions.Transactions`.  ended: row of the completion, also of an info, or
+    -1.  told: row of the event that says what the transaction did.
+    """
+
+    process: Int32
+    status: Int8
+    invoked: Int64
+    completed: Int64
+    ended: Int64
+    told: Int64
+
+
+class Texts(NamedTuple):
+    """Texts met: a table of hashes, and per number the text it stands for, text[first[n]:first[n + 1]].
+
+    within: what a text is of (the key of a value); the same text of another is another.  counts: how many there are,
+    alone in its array.
+    """
+
+    slots: Int32
+    hashes: npt.NDArray[np.uint64]
+    within: Int32
+    first: Int64
+    text: Bytes
+    counts: Int64
+
+
+class Columns(NamedTuple):
+    """Where micro-operations are written: see `kernels.transactions.Transactions`."""
+
+    first: Int64
+    kind: Int8
+    key: Int32
+    value: Int32
+    list_first: Int64
+    lists: Int32
+
+
+@kernel
+def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bools) -> Pairs:
+    """Pair the events that are `mine`; positions are rows.  dense: processes numbered from 0."""
+    count = 0
+    for row in range(type_.shape[0]):
+        if mine[row] and type_[row] == INVOKE:
+            count += 1
+    pairs = Pairs(
+        np.empty(count, np.int32),
+        np.full(count, INFO, np.int8),
+        np.empty(count, np.int64),
+        np.full(count, NEVER, np.int64),
+        np.full(count, -1, np.int64),
+        np.empty(count, np.int64),
+    )
+    running = np.full(process_count, -1, np.int64)
+    t = 0
+    for row in range(type_.shape[0]):
+        if not mine[row]:
+            continue
+        if type_[row] == INVOKE:
+            pairs.process[t], pairs.invoked[t], pairs.told[t] = process[row], row, row
+            running[dense[row]] = t
+            t += 1
+        elif running[dense[row]] >= 0:
+            done = running[dense[row]]
+            running[dense[row]] = -1
+            pairs.status[done], pairs.ended[done] = type_[row], row
+            if type_[row] != INFO:
+                pairs.completed[done] = row
+            if type_[row] == OK:
+                pairs.told[done] = row
+    return pairs
+
+
+@kernel
+def count(data: Bytes, offsets: Int64, first_row: int, owner: Int32, sizes: Int64, elements: Int64) -> int:
+    """Count micro-operations (`sizes`) and list elements, per transaction, of a stretch of rows; a row or STRANGE.
+
+    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the transaction of which it
+    tells, or -1.  Returns -2 - row where that row is strange, else 0.
+    """
+    for i in range(offsets.shape[0] - 1):
+        t = owner[first_row + i]
+        if t < 0:
+            continue
+        depth, rows, items, empty, inside = 0, 0, 0, True, False
+        for at in range(offsets[i], offsets[i + 1]):
+            byte = data[at]
+            if byte == _BACKSLASH:
+                return -2 - (first_row + i)
+            if byte == _QUOTE:
+                inside = not inside
+            elif inside:
+                continue
+            elif byte == _OPEN:
+                depth += 1
+                rows += depth == 2
+                empty = True
+            elif byte == _CLOSE:
+                items += depth == 3 and not empty
+                depth -= 1
+            elif depth == 3:
+                items += byte == _COMMA
+                empty = False
+        sizes[t], elements[t] = rows, items
+    return 0
+
+
+@kernel
+def new_texts() -> Texts:
+    return Texts(
+        np.full(1024, -1, np.int32),
+        np.empty(512, np.uint64),
+        np.empty(512, np.int32),
+        np.zeros(513, np.int64),
+        np.empty(8192, np.uint8),
+        np.zeros(1, np.int64),
+    )
+
+
+@kernel
+def write(
+    data: Bytes,
+    offsets: Int64,
+    first_row: int,
+    owner: Int32,
+    status: Int8,
+    element_first: Int64,
+    lists: bool,
+    keys: Texts,
+    columns: Columns,
+) -> tuple[Texts, int]:
+    """Write the micro-operations of a stretch of rows into the columns.  Returns (keys, 0 or -2 - a strange row).
+
+    element_first: per transaction, where its list elements begin.  lists: whether the model is list-append.
+    """
+    for i in range(offsets.shape[0] - 1):
+        t = owner[first_row + i]
+        if t < 0:
+            continue
+        at = after(data, offsets[i], offsets[i + 1], _OPEN)
+        end = offsets[i + 1]
+        row, element = columns.first[t], element_first[t]
+        last = columns.first[t + 1]
+        while row < last and at >= 0:
+            at = after(data, at, end, _OPEN)
+            is_read, at = _function(data, at, end, lists)
+            key_begin, key_end = key_text(data, after(data, at, end, _COMMA), end)
+            if key_begin < 0:
+                return keys, -2 - (first_row + i)
+            number, hashed = find(keys, data, key_begin, key_end, 0)
+            if number < 0:
+                keys, number = add(keys, data, key_begin, key_end, 0, hashed)
+            at = after(data, key_end, end, _COMMA)
+            columns.key[row] = number
+            columns.kind[row] = READ if is_read else WRITE
+            columns.value[row] = NIL_VALUE
+            columns.list_first[row] = element
+            if not is_read:
+                columns.value[row], at = integer(data, at, end)
+            elif status[t] != OK:
+                at = null(data, at, end)
+            elif lists:
+                element, at = _list(data, at, end, columns.lists, element)
+            elif at >= 0 and data[at] == _N:
+                at = null(data, at, end)
+            else:
+                columns.value[row], at = integer(data, at, end)
+            at = after(data, at, end, _CLOSE)
+            row += 1
+            if row < last:
+                at = after(data, at, end, _COMMA)
+        if spaces(data, after(data, at, end, _CLOSE), end) != end or element != element_first[t + 1]:
+            return keys, -2 - (first_row + i)
+    return keys, 0
+
+
+@inner_kernel
+def spaces(data: Bytes, at: int, end: int) -> int:
+    while 0 <= at < end and data[at] <= 32:
+        at += 1
+    return at
+
+
+@inner_kernel
+def after(data: Bytes, at: int, end: int, byte: int) -> int:
+    """Where the next thing after this byte begins; -1 where the byte does not come next."""
+    at = spaces(data, at, end)
+    if at < 0 or at >= end or data[at] != byte:
+        return -1
+    return spaces(data, at + 1, end)
+
+
+@inner_kernel
+def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
+    """(whether it is a read, where it ends); -1 where it is neither."""
+    if at < 0 or at + 8 > end or data[at] != _QUOTE:
+        return False, -1
+    if data[at + 1] == _R and data[at + 2] == _QUOTE:
+        return True, at + 3
+    if not lists:
+        return False, at + 3 if data[at + 1] == 119 and data[at + 2] == _QUOTE else -1
+    append = (97, 112, 112, 101, 110, 100, _QUOTE)
+    for i in range(7):
+        if data[at + 1 + i] != append[i]:
+            return False, -1
+    return False, at + 8
+
+
+@inner_kernel
+def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """(begin, end) of the text of a key, quotes included; -1 where there is none that is compared as it stands."""
+    if at < 0 or at >= end:
+        return -1, -1
+    begin = at
+    if data[at] == _QUOTE:
+        at += 1
+        while at < end and data[at] != _QUOTE:
+            at += 1
+        return (begin, at + 1) if at < end else (-1, -1)
+    if data[at] == _MINUS:
+        at += 1
+        if at < end and data[at] == _ZERO:
+            return -1, -1
+    digits = at
+    while at < end and _ZERO <= data[at] <= _NINE:
+        at += 1
+    return (begin, at) if at > digits and (data[digits] != _ZERO or at == digits + 1) else (-1, -1)
+
+
+@inner_kernel
+def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """(value, where it ends); -1 for the latter where there is none from 0 to 2^31 - 1."""
+    value, digits = 0, 0
+    if at < 0:
+        return -1, -1
+    begin = at
+    while at < end and _ZERO <= data[at] <= _NINE and digits < 11:
+        value = value * 10 + int(data[at]) - _ZERO
+        digits += 1
+        at += 1
+    if digits == 0 or value > 2147483647 or (digits > 1 and data[begin] == _ZERO):
+        return -1, -1
+    return value, at
+
+
+@inner_kernel
+def null(data: Bytes, at: int, end: int) -> int:
+    if at < 0 or at + 4 > end or data[at] != _N or data[at + 1] != 117 or data[at + 2] != 108 or data[at + 3] != 108:
+        return -1
+    return at + 4
+
+
+@inner_kernel
+def _list(data: Bytes, at: int, end: int, lists: Int32, element: int) -> tuple[int, int]:
+    """(where the next list's elements go, where this one ends) of a list of integers or null."""
+    if at >= 0 and at < end and data[at] == _N:
+        return element, null(data, at, end)
+    at = after(data, at, end, _OPEN)
+    if at >= 0 and at < end and data[at] == _CLOSE:
+        return element, at + 1
+    while at >= 0 and element < lists.shape[0]:
+        value, at = integer(data, at, end)
+        lists[element] = value
+        element += 1
+        at = spaces(data, at, end)
+        if at < 0 or at >= end:
+            return element, -1
+        if data[at] == _CLOSE:
+            return element, at + 1
+        at = after(data, at, end, _COMMA)
+    return element, -1
+
+
+@inner_kernel
+def find(texts: Texts, data: Bytes, begin: int, end: int, within: int) -> tuple[int, np.uint64]:
+    """(number of a text, or -1; its hash)."""
+    hashed = np.uint64(14695981039346656037) ^ np.uint64(within)
+    for at in range(begin, end):
+        hashed = (hashed ^ np.uint64(data[at])) * np.uint64(1099511628211)
+    hashed ^= hashed >> np.uint64(29)
+    mask = np.uint64(len(texts.slots) - 1)
+    slot = hashed & mask
+    while texts.slots[slot] >= 0:
+        number = texts.slots[slot]
+        first = texts.first[number]
+        if texts.hashes[number] == hashed and texts.within[number] == within:
+            same = texts.first[number + 1] - first == end - begin
+            i = 0
+            while same and i < end - begin:
+                same = texts.text[first + i] == data[begin + i]
+                i += 1
+            if same:
+                return number, hashed
+        slot = (slot + np.uint64(1)) & mask
+    return -1, hashed
+
+
+@kernel
+def add(texts: Texts, data: Bytes, begin: int, end: int, within: int, hashed: np.uint64) -> tuple[Texts, int]:
+    """The texts with one more, in more room where it is needed."""
+    number = texts.counts[0]
+    slots, hashes, first, text, withins = texts.slots, texts.hashes, texts.first, texts.text, texts.within
+    if number == hashes.shape[0]:
+        hashes = np.concatenate((hashes, np.empty(number, np.uint64)))
+        withins = np.concatenate((withins, np.empty(number, np.int32)))
+        first = np.concatenate((first, np.empty(number, np.int64)))
+        slots = np.full(4 * number, -1, np.int32)
+        for n in range(number):
+            _put(slots, hashes[n], n)
+    stop = first[number] + end - begin
+    if stop > text.shape[0]:
+        text = np.concatenate((text, np.empty(stop, np.uint8)))
+    text[first[number] : stop] = data[begin:end]
+    first[number + 1] = stop
+    hashes[number] = hashed
+    withins[number] = within
+    _put(slots, hashed, number)
+    texts.counts[0] += 1
+    return Texts(slots, hashes, withins, first, text, texts.counts), number
+
+
+@inner_kernel
+def _put(slots: Int32, hashed: np.uint64, number: int) -> None:
+    mask = np.uint64(slots.shape[0] - 1)
+    slot = hashed & mask
+    while slots[slot] >= 0:
+        slot = (slot + np.uint64(1)) & mask
+    slots[slot] = number

@@ -1,0 +1,214 @@
+"""The sweep: a proof that dependencies and real time together have no cycle, or an order of all but a few edges.
+
+*The sweep.*  Real time holds quadratically many pairs, so it is not put into the graph: follow the history, let an
+invoke unlock its transaction, and take out every unlocked transaction whose predecessors are all out.  If a
+transaction completes and is not out, it waits for one that is not even invoked, or for a cycle; if all are out at the
+end, the order in which they left is a strict serialization.  O(transactions + edges).
+
+*Breaking.*  Where the sweep is stuck, a walk back along what is waited for proves a cycle: it comes round, or it meets
+a transaction that is not invoked yet, which real time puts after the one that completed.  One edge of this cycle is
+broken, and the sweep goes on.  In the end all nodes have a rank, and every edge leads to a higher one but the broken
+ones; real time does so without exception.  So *every cycle contains a broken edge*, and cycles are searched from there.
+Only transactions that are open at one time wait for one another, so that walks are short.
+
+Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
+kind, and where none is broken there is no G0 and no G1c, nor a variant of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.transactions.columns import OK, Transactions
+from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reverse
+
+
+class Sweep(NamedTuple):
+    """How far it came.
+
+    rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
+    incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
+    transaction t invoked there, or -1 - t where it completed, or NOBODY.
+    """
+
+    rank: Int32
+    unlocked: Bools
+    incoming: Int32
+    event: Int32
+
+
+NOBODY = -(2**31)
+
+
+@kernel
+def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Sweep, int]:
+    """(sweep, position of the completion where it got stuck): event_count where some transaction of unknown outcome is
+    left, and -1 where none is: then there is no cycle.  Consumes `incoming`."""
+    txn_count = txns.status.shape[0]
+    node_count = incoming.shape[0]
+    event = np.full(event_count, NOBODY, np.int32)
+    for t in range(txn_count):
+        if happened[t]:
+            event[txns.invoked[t]] = t
+            if txns.status[t] == OK:
+                event[txns.completed[t]] = -1 - t
+    rank = np.full(node_count, -1, np.int32)
+    unlocked = np.zeros(node_count, np.bool_)
+    unlocked[txn_count:] = True
+    stack = np.empty(node_count, np.int32)
+    nothing = np.zeros(0, np.bool_)
+    state = Sweep(rank, unlocked, incoming, event)
+    ranked = 0
+    for node in range(txn_count, node_count):
+        if incoming[node] == 0 and rank[node] < 0:
+            ranked = _take_out(node, graph, state, nothing, stack, ranked)
+    for e in range(event_count):
+        t = event[e]
+        if t >= 0:
+            unlocked[t] = True
+            if incoming[t] == 0:
+                ranked = _take_out(t, graph, state, nothing, stack, ranked)
+        elif t != NOBODY and rank[-1 - t] < 0:
+            return state, e
+    for t in range(txn_count):
+        if happened[t] and rank[t] < 0:
+            return state, event_count
+    return state, -1
+
+
+@inner_kernel
+def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
+    """Take out a node, and whatever waited only for it; how many are out then."""
+    rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
+    stack[0] = node
+    size = 1
+    rank[node] = ranked
+    ranked += 1
+    some_broken = broken.shape[0] > 0
+    while size > 0:
+        size -= 1
+        n = stack[size]
+        for e in range(graph.first[n], graph.first[n + 1]):
+            if some_broken and broken[e]:
+                continue
+            other = graph.target[e]
+            incoming[other] -= 1
+            if incoming[other] == 0 and unlocked[other] and rank[other] < 0:
+                rank[other] = ranked
+                ranked += 1
+                stack[size] = other
+                size += 1
+    return ranked
+
+
+class _Walks(NamedTuple):
+    """Room for walks back: nodes, the edges between them, and where the walk of this number met a node."""
+
+    cursor: Int64
+    nodes: Int32
+    edges: Int32
+    place: Int32
+    number: Int32
+
+
+@kernel
+def sweep_on(
+    txns: Transactions, graph: Graph, backward: Reverse, happened: Bools, state: Sweep, stuck_at: int
+) -> Int64:
+    """Sweep on to the end, from where `sweep` got stuck; the edges that were broken, each on a cycle."""
+    txn_count = txns.status.shape[0]
+    node_count = state.rank.shape[0]
+    broken = np.zeros(max(graph.target.shape[0], 1), np.bool_)
+    edges = np.empty(16, np.int64)
+    n = 0
+    stack = np.empty(node_count, np.int32)
+    walks = _Walks(
+        backward.first[:node_count].copy(),
+        np.empty(node_count, np.int32),
+        np.empty(node_count, np.int32),
+        np.empty(node_count, np.int32),
+        np.zeros(node_count, np.int32),
+    )
+    ranked = int(state.rank.max()) + 1
+    event_count = state.event.shape[0]
+    for e in range(stuck_at, event_count + txn_count):
+        t = state.event[e] if e < event_count else -1 - (e - event_count)
+        if t >= 0:
+            state.unlocked[t] = True
+            if state.incoming[t] == 0:
+                ranked = _take_out(t, graph, state, broken, stack, ranked)
+            continue
+        if t == NOBODY:
+            continue
+        t = -1 - t
+        while state.rank[t] < 0 and happened[t]:
+            edge = _edge_to_break(t, n + 1, txn_count, graph, backward, state, broken, walks)
+            broken[edge] = True
+            if n == edges.shape[0]:
+                edges = np.concatenate((edges, np.empty(n, np.int64)))
+            edges[n] = edge
+            n += 1
+            other = graph.target[edge]
+            state.incoming[other] -= 1
+            if state.incoming[other] == 0 and state.unlocked[other]:
+                ranked = _take_out(other, graph, state, broken, stack, ranked)
+    return edges[:n]
+
+
+@inner_kernel
+def _edge_to_break(
+    t: int,
+    number: int,
+    txn_count: int,
+    graph: Graph,
+    backward: Reverse,
+    state: Sweep,
+    broken: Bools,
+    walks: _Walks,
+) -> int:
+    """Walk back from t, which waits, to a cycle; its edge that is best broken."""
+    walks.nodes[0] = t
+    walks.place[t] = 0
+    walks.number[t] = number
+    n = 0
+    while True:
+        node = walks.nodes[n]
+        at = walks.cursor[node]
+        while state.rank[backward.source[at]] >= 0 or broken[backward.edge[at]]:
+            at += 1
+        walks.cursor[node] = at
+        walks.edges[n] = backward.edge[at]
+        source = backward.source[at]
+        if walks.number[source] == number:
+            return _best_broken(graph, walks.edges, walks.place[source], n, txn_count)
+        if not state.unlocked[source]:
+            return _best_broken(graph, walks.edges, 0, n, txn_count)
+        n += 1
+        walks.nodes[n] = source
+        walks.place[source] = n
+        walks.number[source] = number
+
+
+@inner_kernel
+def _best_broken(graph: Graph, edges: Int32, begin: int, end: int, txn_count: int) -> int:
+    """The edge of a closed walk to break: an rw if there is one, else a wr.
+
+    edges[begin:end + 1]: each leads to the source of the one before.  Outgoing edges of a group have the kind of its
+    incoming edges and are broken instead of them.  One such edge may represent many.
+    """
+    best, best_kind = np.int64(edges[begin]), -1
+    for i in range(begin, end + 1):
+        edge = np.int64(edges[i])
+        if graph.target[edge] >= txn_count:
+            continue
+        kind = graph.kind[edge]
+        if kind == PASS:
+            kind = graph.kind[edges[i + 1 if i < end else begin]]
+        worth = 2 if kind == RW else 1 if kind == WR else 0
+        if worth >= best_kind:
+            best, best_kind = edge, worth
+    return int(best)

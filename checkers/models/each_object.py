@@ -1,0 +1,172 @@
+"""Judging the objects of a history one by one: in a file by hand, or in a part of a live run.
+
+Objects are judged apart (Herlihy & Wing 1990).  All of them share one budget: each first gets the same share.  Then
+those that ran out of steps get what the others left, one after another.
+
+Violations of all objects are counted.  Few of them are explained, the earliest first, within a budget of their own
+(`patience.py`): an explanation costs far more than the judgement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from checkers.base.checker import Budget
+from checkers.base.columns import HISTORY
+from checkers.base.history import Event
+from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.models.answers import demand_agreement, with_exact_values
+from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding
+from checkers.models.legal_orders import Disagreement
+from checkers.models.model import Operation, Rows, WrongOperation, operations_of
+from checkers.models.patience import Patience
+from checkers.models.projection import witness
+from checkers.models.search import steps_first
+from checkers.models.window import explain
+
+NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsFinding:
+    """What was found of some objects.
+
+    answered: operations that returned.  violations: how many of each kind were found, explained or not.
+    witnesses: of those explained, as (index of the wrong answer, witness).  unknown: a sentence per undecided object.
+    """
+
+    objects: int = 0
+    operations: int = 0
+    answered: int = 0
+    steps: int = 0
+    violations: Mapping[str, int] = field(default_factory=dict)
+    witnesses: tuple[tuple[int, Witness], ...] = ()
+    unknown: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> ObjectsFinding:
+    """Judge every object of the clients' events.  events: in index order.  Raises WrongEvent."""
+    demand_agreement(events, dict(known.fixed))
+    operations = operations_of(events)
+    if known.exact:
+        operations = with_exact_values(operations)
+    by_object: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        by_object.setdefault(None if known.whole else known.partition(operation), []).append(operation)
+    found = _judge_all(by_object, known, budget)
+    unknown = [_about(name, finding.reason) for name, finding in found.items() if finding.reason]
+    wrong = sorted(
+        ((v.index, name, v) for name, finding in found.items() for v in finding.violations), key=lambda each: each[0]
+    )
+    witnesses, retracted = _explained([(name, v) for _, name, v in wrong], by_object, budget, rows_of(events))
+    counts: dict[str, int] = {}
+    for finding in found.values():
+        counts |= {what: counts.get(what, 0) + number for what, number in finding.counts.items()}
+    return ObjectsFinding(
+        len(by_object),
+        len(operations),
+        sum(o.returned for o in operations),
+        sum(finding.steps for finding in found.values()),
+        Counter(v.kind for _, name, v in wrong if name not in retracted),
+        tuple(witnesses),
+        (*unknown, *retracted.values()),
+        counts,
+    )
+
+
+def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
+    """The verdict on all objects of a history."""
+    looked_at: dict[str, int | float | str] = {
+        "keys": sum(f.objects for f in findings),
+        "operations": sum(f.operations for f in findings),
+        "steps": sum(f.steps for f in findings),
+    }
+    for finding in findings:
+        looked_at |= {what: int(looked_at.get(what, 0)) + number for what, number in finding.counts.items()}
+    unknown = [sentence for f in findings for sentence in f.unknown]
+    reason = unknown[0] + (f" (and {len(unknown) - 1} keys more)" if len(unknown) > 1 else "") if unknown else ""
+    witnesses = sorted((pair for f in findings for pair in f.witnesses), key=lambda pair: pair[0])
+    if witnesses:
+        by_kind: Counter[str] = Counter()
+        for finding in findings:
+            by_kind.update(finding.violations)
+        looked_at["violations"] = by_kind.total()
+        kept = tuple(each for _, each in witnesses[:MAX_WITNESSES])
+        return Verdict(Validity.INVALID, looked_at, reason, kept, {VIOLATIONS_BY_KIND: dict(by_kind)})
+    if unknown:
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if not sum(f.answered for f in findings):
+        return Verdict(Validity.UNKNOWN, looked_at, NOTHING_ANSWERED)
+    return Verdict(Validity.VALID, looked_at)
+
+
+def rows_of(events: Iterable[Event]) -> Rows:
+    """From operations to the events they stand for, as dicts with the columns of HISTORY."""
+    at = {event.index: event for event in events}
+
+    def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
+        wanted = {o.call for o in operations} | {o.completed for o in operations if o.completed is not None}
+        chosen = [at[index] for index in sorted(wanted)]
+        return tuple({n: getattr(e, n) for n in HISTORY.names} | {"type": int(e.type)} for e in chosen)
+
+    return rows
+
+
+_ByObject = Mapping[Hashable, Sequence[Operation]]
+
+
+def _judge_all(by_object: _ByObject, known: KnownObject, budget: Budget) -> dict[Hashable, ObjectFinding]:
+    found: dict[Hashable, ObjectFinding] = {}
+    share = budget.steps // max(1, len(by_object))
+    left = budget.steps
+    for name, operations in by_object.items():
+        steps = min(budget.steps, max(share, steps_first(len(operations))))
+        found[name] = _judge_one(operations, known, replace(budget, steps=steps))
+        left -= found[name].steps
+    for name, operations in by_object.items():
+        if found[name].out_of_steps and left > found[name].steps:
+            found[name] = _judge_one(operations, known, replace(budget, steps=left))
+            left -= found[name].steps
+    return found
+
+
+def _judge_one(operations: Sequence[Operation], known: KnownObject, budget: Budget) -> ObjectFinding:
+    try:
+        return known.judge(operations, budget)
+    except (WrongOperation, Disagreement) as problem:
+        return ObjectFinding(reason=str(problem))
+
+
+def _explained(
+    wrong: Sequence[tuple[Hashable, NoOrder | Decided]], by_object: _ByObject, budget: Budget, rows: Rows
+) -> tuple[list[tuple[int, Witness]], dict[Hashable, str]]:
+    """Witnesses of the earliest violations; and sentences about those that the independent search contradicts."""
+    patience = Patience()
+    witnesses: list[tuple[int, Witness]] = []
+    retracted: dict[Hashable, str] = {}
+    for name, violation in wrong:
+        if len(witnesses) == MAX_WITNESSES or (witnesses and patience.is_over):
+            break
+        try:
+            made = _witness(violation, by_object[name], patience, budget, rows)
+        except Disagreement as problem:
+            retracted[name] = _about(name, str(problem))
+            continue
+        witnesses.append((int(made.events[-1]["index"]) if made.events else violation.index, made))
+    return witnesses, retracted
+
+
+def _witness(
+    violation: NoOrder | Decided, operations: Sequence[Operation], patience: Patience, budget: Budget, rows: Rows
+) -> Witness:
+    if isinstance(violation, NoOrder):
+        return explain(violation.model, operations, violation.index, budget, rows, patience)
+    return witness(violation.violation, violation.smaller, rows, violation.states, patience)
+
+
+def _about(name: Hashable, sentence: str) -> str:
+    return sentence if name is None else f"key {name}: {sentence}"

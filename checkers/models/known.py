@@ -1,0 +1,32 @@
+"""The objects that come with the project, by name.  To add one: a file in `objects/`, and its name here."""
+
+from __future__ import annotations
+
+from checkers.models.known_object import KnownObject
+from checkers.models.objects.append_log import APPEND_LOG
+from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
+from checkers.models.objects.counter import COUNTER_OBJECT
+from checkers.models.objects.fenced_lock import FENCED_LOCK
+from checkers.models.objects.fifo import QUEUE_OBJECT
+from checkers.models.objects.kv import KV_OBJECT
+from checkers.models.objects.long_fork import LONG_FORK
+from checkers.models.objects.mutex import MUTEX_OBJECT
+from checkers.models.objects.sets import SET
+from checkers.models.objects.unique_ids import UNIQUE_IDS
+
+KNOWN: dict[str, KnownObject] = {
+    known.name: known
+    for known in (
+        KV_OBJECT,
+        QUEUE_OBJECT,
+        SET,
+        COUNTER_OBJECT,
+        MUTEX_OBJECT,
+        FENCED_LOCK,
+        APPEND_LOG,
+        UNIQUE_IDS,
+        BANK,
+        BANK_OVERDRAFT,
+        LONG_FORK,
+    )
+}

@@ -1,0 +1,269 @@
+"""A log that is only appended to: append a value (the answer names its offset), read the log from its beginning.
+
+Offsets say the order outright, so the rank check decides (`ranks.py`): an append stands at its offset, a read of n
+values after offset n - 1 and before offset n.
+
+    append v  ok [v offset]   the value stands at that offset (offsets may be left out, never used twice)
+    append v  ok v            acknowledged, offset unknown: found by its value if a read shows it, else it comes after
+                              all that any read shows
+    append v  no answer       happened if a read shows it, else it need not have
+    read      ok [v0 v1 ...]  the whole log, from offset 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from checkers.base.checker import Budget
+from checkers.models.answers import same_or_placed
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.legal_orders import impossible
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation, real_time
+from checkers.models.ranks import NEVER, Ranked, out_of_order
+
+
+class NotRanked(ValueError):
+    """Answers do not show where every append stands: the log, `whole`, must be searched."""
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """By ranks where answers show where every append stands, else by the search.  Raises WrongOperation."""
+    try:
+        wrong = out_of_rank(operations)
+    except NotRanked:
+        return by_search(whole(operations), operations, budget)
+    if wrong is None:
+        return ObjectFinding(steps=len(operations))
+    window = sorted(wrong.violation.operations, key=lambda o: o.call)
+    if impossible(wrong.smaller, window, (wrong.smaller.init(),)) is False:
+        return by_search(whole(operations), operations, budget)  # values repeat without offsets: ranks say too much
+    return ObjectFinding((wrong,), steps=len(operations))
+
+
+def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
+    """The violation of one log, if there is one.  Raises WrongOperation, NotRanked."""
+    appends, reads = _split(operations)
+    longest = max(reads, key=lambda r: len(_shown(r)), default=None)
+    holder: dict[int, Operation] = {}
+    found = (
+        _two_in_reads(reads, longest)
+        or _two_at_an_offset(appends, longest, holder)
+        or _from_nowhere(appends, reads, longest, holder)
+        or _out_of_order(appends, reads, longest, holder)
+    )
+    if found is None:
+        return None
+    violation, values = found
+    return Decided(_with_appends(violation, values, appends), seen_through(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is known of a log of which only some values are looked at.
+
+    entries: those values in order, each with its offset, None where no answer named one yet.  least: how many entries
+    the log certainly has, of whatever value.
+    """
+
+    entries: tuple[tuple[Hashable, int | None], ...] = ()
+    least: int = 0
+
+
+def whole(operations: Sequence[Operation]) -> Model:
+    """The log with all its values, as a model: for a search where ranks do not decide."""
+    appends, reads = _split(operations)
+    return seen_through([*(a.input for a in appends), *(value for read in reads for value in _shown(read))])
+
+
+def seen_through(values: Sequence[Hashable]) -> Model:
+    """A log of which only these values are looked at.  Others may be appended at any time, so that it may be longer
+    than `least`, never shorter."""
+    at_stake = frozenset(values)
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, _Part)
+        return _after_append(state, operation) if operation.f == "append" else _after_read(state, operation, at_stake)
+
+    return Model("append-log", init=_Part, step=step, show=_in_words)
+
+
+def _after_append(state: _Part, append: Operation) -> object:
+    offset = _offset(append)
+    if offset is None:
+        return _Part((*state.entries, (append.input, None)), state.least + 1)
+    if offset < state.least:
+        return REFUSED
+    return _Part((*state.entries, (append.input, offset)), offset + 1)
+
+
+def _after_read(state: _Part, read: Operation, at_stake: frozenset[Hashable]) -> object:
+    """A read fits if it shows the entries in their order, at their offsets, and no fewer than there certainly are."""
+    shown = tuple((value, offset) for offset, value in enumerate(_shown(read)) if value in at_stake)
+    fits = len(shown) == len(state.entries) and len(_shown(read)) >= state.least
+    for (value, offset), (held, known) in zip(shown, state.entries, strict=False):
+        fits = fits and value == held and known in (None, offset)
+    return _Part(shown, len(_shown(read))) if fits else REFUSED
+
+
+def _in_words(state: State) -> str:
+    assert isinstance(state, _Part)
+    entries = [f"{value!r} at {offset}" if offset is not None else repr(value) for value, offset in state.entries]
+    last = max((offset for _, offset in state.entries if offset is not None), default=-1)
+    if state.least > max(last + 1, len(entries)):
+        entries.append(f"{state.least} entries at least")
+    return f"[{', '.join(entries)}]"
+
+
+def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Sequence[Operation]) -> Violation:
+    """With the appends of the values at stake that were asked before the last answer."""
+    end = max(o.ret for o in violation.operations if o.ret is not None)
+    concerned = [a for a in appends if a.input in values and a.call < end]
+    others = [o for o in violation.operations if o not in concerned]
+    apart = f"Only {' and '.join(map(repr, values))} matter{'s' * (len(values) == 1)} here; what else the log holds"
+    why = [*violation.why, *([f"{apart} is left out"] if values else [])]
+    return replace(violation, operations=[*concerned, *others], why=why)
+
+
+_Found = tuple[Violation, tuple[Hashable, ...]]
+"""A violation, and the values at stake."""
+
+_ONE_EACH = "An offset holds one value for ever"
+_STAYS = "What is in a log stays there"
+
+
+def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> _Found | None:
+    for read in reads:
+        assert longest is not None
+        for at, (value, other) in enumerate(zip(_shown(read), _shown(longest), strict=False)):
+            if value != other:
+                words = f"one read saw {value!r} at offset {at}, another {other!r}"
+                right = f"the same value at offset {at} for every reader"
+                kind = "two values at one offset"
+                return Violation(kind, words, [read, longest], read, right, [_ONE_EACH]), (value, other)
+    return None
+
+
+def _two_at_an_offset(
+    appends: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
+) -> _Found | None:
+    """Fills `holder` with the appends that name their offsets."""
+    shown = _shown(longest)
+    for append in appends:
+        offset = _offset(append)
+        if offset is None:
+            continue
+        if offset in holder or (offset < len(shown) and shown[offset] != append.input):
+            other = holder.get(offset, longest)
+            assert other is not None
+            held = other.input if other.f == "append" else shown[offset]
+            words = f"{append.input!r} was acknowledged at offset {offset}, where {held!r} stands"
+            kind, right = "two values at one offset", "an offset of its own"
+            values = tuple(dict.fromkeys((append.input, held)))
+            return Violation(kind, words, [append, other], append, right, [_ONE_EACH]), values
+        holder[offset] = append
+    return None
+
+
+def _from_nowhere(
+    appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
+) -> _Found | None:
+    """Fills `holder` with the appends whose offsets only reads tell."""
+    unplaced = _unplaced(appends, holder)
+    for offset, value in enumerate(_shown(longest)):
+        if offset in holder:
+            continue
+        if not unplaced.get(value):
+            words = f"a read saw {value!r} at offset {offset}, and nobody appended it there"
+            read = next(r for r in reads if len(_shown(r)) > offset)
+            right = f"an answer without {value!r} there"
+            why = [f"No append of {value!r}, answered or not, can have put it there"]
+            return Violation("value from nowhere", words, [read], read, right, why), (value,)
+        holder[offset] = unplaced[value].pop(0)
+    return None
+
+
+def _unplaced(appends: Sequence[Operation], holder: dict[int, Operation]) -> dict[Hashable, list[Operation]]:
+    placed = {append.call for append in holder.values()}
+    unplaced: dict[Hashable, list[Operation]] = {}
+    for append in appends:
+        if append.call not in placed:
+            unplaced.setdefault(append.input, []).append(append)
+    return unplaced
+
+
+def _out_of_order(
+    appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
+) -> _Found | None:
+    """holder: of every offset that an answer names or a read shows, the append that put its value there."""
+    unread = [a for waiting in _unplaced(appends, holder).values() for a in waiting if a.returned]
+    length = len(_shown(longest))
+    if unread and any(at >= length for at in holder):
+        raise NotRanked("some acknowledged appends name their offset and others, never read, do not")
+    ranked = [(Ranked(2 * offset, a.call, NEVER if a.ret is None else a.ret), a) for offset, a in holder.items()]
+    ranked += [(Ranked(2 * length, a.call, a.ret or 0, must_precede=False), a) for a in unread]
+    ranked += [(Ranked(2 * len(_shown(r)) - 1, r.call, r.ret or 0), r) for r in reads]
+    pair = out_of_order([r for r, _ in ranked])
+    if pair is None:
+        return None
+    early, late = (ranked[at][1] for at in pair)
+    return _told(early, late, longest)
+
+
+def _told(early: Operation, late: Operation, longest: Operation | None) -> _Found:
+    """early returned before late was called, and yet stands behind it in the log.  longest: the read that shows where
+    values stand whose appends named no offset."""
+    x, y = early.input, late.input
+    both = [early, late]
+    if late.f == "read" and early.f == "append":
+        words = f"{x!r} was acknowledged before a read was asked that did not show it"
+        why = [real_time(early, f"{x!r} was acknowledged", late, "the read was asked"), _STAYS]
+        return Violation("stale read", words, both, late, f"an answer that shows {x!r}", why), (x,)
+    if late.f == "read":
+        words = "a read showed less than one that had been answered before it was asked"
+        why = [real_time(early, "The longer answer was given", late, "the other read was asked"), _STAYS]
+        right = f"an answer of {len(_shown(early))} values or more"
+        return Violation("stale read", words, both, late, right, why), ()
+    if early.f == "read":
+        words = f"a read showed {y!r} before it was appended"
+        why = [real_time(early, "The read was answered", late, f"{y!r} was asked to be appended")]
+        right = f"an answer that ends before {y!r}"
+        return Violation("value from nowhere", words, both, early, right, why), (y,)
+    words = f"{x!r} was acknowledged before {y!r} was asked, and stands behind it in the log"
+    why = [real_time(early, f"{x!r} was acknowledged", late, f"{y!r} was asked to be appended")]
+    shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
+    right = f"an offset behind that of {x!r}"
+    return Violation("order cycle", words, [*both, *shows], late, right, why), (x, y)
+
+
+def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
+    for operation in operations:
+        if operation.f not in ("append", "read"):
+            raise WrongOperation(f"{operation.f} is not an operation of an append-only log (append, read)")
+        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
+            raise WrongOperation(f"a read of a log answered {operation.output!r}, which is no list")
+    appends = [o for o in operations if o.f == "append"]
+    return appends, [o for o in operations if o.f == "read" and o.returned]
+
+
+def _shown(read: Operation | None) -> tuple[Hashable, ...]:
+    shown = read.output or () if read is not None else ()
+    assert isinstance(shown, tuple)
+    return shown
+
+
+def _offset(append: Operation) -> int | None:
+    answer = append.output
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], int) and answer != append.input:
+        return answer[1]
+    return None
+
+
+APPEND_LOG = KnownObject(
+    "append-log",
+    "Append-only log",
+    "Does every acknowledged value stay at its offset, for every reader?",
+    judge,
+    fixed={"append": same_or_placed},
+)

@@ -1,0 +1,119 @@
+"""A lock with fencing tokens: acquire it (the answer is a token), release it, write with a token to what it guards.
+
+A lock that expires may be held by two processes at once: a holder may pause, and its lease ends meanwhile.  Fencing
+tokens make this harmless (Kleppmann, "How to do distributed locking", 2016): every acquire gets a greater token than
+all before it, and the guarded store refuses a write whose token is smaller than one it has accepted.
+
+    acquire   ok t              the token; no answer: the token is unknown, so nothing follows from it
+    write     t, ok             the store accepted a write with token t; `fail`: it refused it
+    release                     says nothing here: tokens, not releases, keep the holders apart
+
+So both the tokens handed out and the tokens accepted rise in real time: the rank check decides (`ranks.py`).  A token
+is also handed out once only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from checkers.base.checker import Budget
+from checkers.models.answers import the_same
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation, real_time
+from checkers.models.ranks import Ranked, out_of_order
+
+ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """The first violation of one lock, if there is one.  Raises WrongOperation."""
+    acquires = [o for o in operations if _known(o).f == ACQUIRE and o.returned]
+    writes = [o for o in operations if o.f == WRITE and o.returned]
+    counts = {"tokens": len(acquires), "guarded_writes": len(writes)}
+    violation = _twice(acquires) or _backwards(acquires) or _accepted_too_late(writes)
+    found = () if violation is None else (Decided(violation, FENCED),)
+    return ObjectFinding(found, steps=len(operations), counts=counts)
+
+
+def step(state: State, operation: Operation) -> object:
+    """state: (the last token handed out, the greatest token accepted), each None at first."""
+    assert isinstance(state, tuple)
+    last, accepted = state
+    if operation.f == RELEASE or not operation.returned:
+        return state
+    token = token_of(operation)
+    if operation.f == ACQUIRE:
+        return (token, accepted) if last is None or token > last else REFUSED
+    return (last, token) if accepted is None or token >= accepted else REFUSED
+
+
+def show(state: State) -> str:
+    assert isinstance(state, tuple)
+    last, accepted = state
+    handed_out = "no token handed out" if last is None else f"token {last} handed out last"
+    return f"{handed_out}, {'no write accepted' if accepted is None else f'token {accepted} accepted'}"
+
+
+FENCED = Model("fenced-lock", init=lambda: (None, None), step=step, show=show)
+
+
+def token_of(operation: Operation) -> int:
+    """The token of an answered acquire, or of a write.  Raises WrongOperation."""
+    token: Hashable = operation.output if operation.f == ACQUIRE else operation.input
+    if isinstance(token, tuple) and token:  # a write may carry its token first, and then what it writes
+        token = token[0]
+    if not isinstance(token, int) or isinstance(token, bool):
+        raise WrongOperation(f"index {operation.call}: the token of an {operation.f} is {token!r}, which is no integer")
+    return token
+
+
+def _known(operation: Operation) -> Operation:
+    if operation.f not in (ACQUIRE, WRITE, RELEASE):
+        words = f"{operation.f} is not an operation of a lock with fencing tokens (acquire, write, release)"
+        raise WrongOperation(words)
+    if operation.f == WRITE or (operation.f == ACQUIRE and operation.returned):
+        token_of(operation)
+    return operation
+
+
+def _twice(acquires: Sequence[Operation]) -> Violation | None:
+    first: dict[int, Operation] = {}
+    for acquire in sorted(acquires, key=lambda o: o.ret or 0):
+        token = token_of(acquire)
+        if (other := first.setdefault(token, acquire)) is not acquire:
+            words = f"token {token} was handed out to process {other.process} and to process {acquire.process}"
+            why = ["Every acquire gets a token of its own", "All other tokens are left out"]
+            return Violation("token handed out twice", words, [other, acquire], acquire, "a greater token", why)
+    return None
+
+
+def _backwards(acquires: Sequence[Operation]) -> Violation | None:
+    pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in acquires])
+    if pair is None:
+        return None
+    early, late = (acquires[at] for at in pair)
+    words = f"token {token_of(late)} was handed out after token {token_of(early)}, which is greater"
+    why = [real_time(early, f"Token {token_of(early)} was handed out", late, "the other acquire was invoked")]
+    right = f"a token greater than {token_of(early)}"
+    return Violation("tokens out of order", words, [early, late], late, right, why)
+
+
+def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
+    pair = out_of_order([Ranked(token_of(o), o.call, o.ret or 0) for o in writes])
+    if pair is None:
+        return None
+    early, late = (writes[at] for at in pair)
+    words = f"a write with token {token_of(late)} was accepted after one with token {token_of(early)}"
+    why = [real_time(early, f"Token {token_of(early)} was accepted", late, "the other write was invoked")]
+    why.append("The store has to refuse a token that is smaller than one it has accepted")
+    return Violation("stale token accepted", words, [early, late], late, "a refusal", why)
+
+
+FENCED_LOCK = KnownObject(
+    "fenced-lock",
+    "Lock with fencing tokens",
+    "Do tokens rise, and is no write with an older token accepted?",
+    judge,
+    fixed={WRITE: the_same},
+)

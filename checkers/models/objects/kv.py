@@ -1,0 +1,51 @@
+"""A store of strings under keys: get, put, append; every key begins as the empty string.
+
+Appends make a new state each, so that the states of a key are far too many to enumerate.  But only answers are ever
+compared: a string that is no prefix of any string somebody read can never again become one by appending, so all such
+strings are one and the same state (`_BEYOND`) until somebody puts a new one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from checkers.models.answers import the_same
+from checkers.models.known_object import searched
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+
+_BEYOND: Final = ("no prefix of anything read",)
+
+
+def step(state: State, operation: Operation) -> object:
+    match operation.f:
+        case "get":
+            return state if not operation.returned or state == (operation.output or "") else REFUSED
+        case "put":
+            return operation.input or ""
+        case "append":
+            return _BEYOND if state == _BEYOND else str(state) + str(operation.input or "")
+    raise WrongOperation(f"{operation.f} is not an operation of a key-value store (get, put, append)")
+
+
+def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+    read = sorted({str(o.output or "") for o in operations if o.f == "get" and o.returned})
+
+    def one_of(state: State) -> State:
+        if state == _BEYOND:
+            return state
+        at = bisect_left(read, str(state))
+        return state if at < len(read) and read[at].startswith(str(state)) else _BEYOND
+
+    return one_of
+
+
+KV = Model("kv", init=str, step=step, observers=frozenset({"get"}), canonical=canonical)
+
+KV_OBJECT = searched(
+    KV,
+    "Key-value store",
+    "Is there one order of all gets, puts and appends that explains every answer?",
+    {"put": the_same, "append": the_same},
+)

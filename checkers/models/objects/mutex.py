@@ -1,0 +1,124 @@
+"""A lock: acquire it, release it.  Decided in O(n log n) where every release follows its process' own acquire.
+
+An acquire and the release that follows it form a block: nothing else may stand between.  That is just what a register
+with unique values asks of a write and a read of its value, so each pair becomes a write and a read of the same fresh
+number and the register kernel decides (`kernels/registers/unique_values.py`; the block lemma).
+
+    acquire never answered       need not have happened: a process that never learned that it holds the lock keeps no
+                                 promise, and taking it would only shut the others out
+    release never answered       happens some time later, or never if nobody follows
+    acquired and never released  held for ever: its block ends after all events
+
+A process that releases what it did not acquire, or acquires twice, is no such history; then the model, which knows no
+owners (as Jepsen's mutex), is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from checkers.base.checker import Budget
+from checkers.kernels.operations import NIL, OPEN, READ, WRITE
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation
+
+
+def step(state: State, operation: Operation) -> object:
+    match operation.f:
+        case "acquire":
+            return REFUSED if state == "held" else "held"
+        case "release":
+            return "free" if state == "held" else REFUSED
+    raise WrongOperation(f"{operation.f} is not an operation of a mutex (acquire, release)")
+
+
+MUTEX = Model("mutex", init=lambda: "free", step=step, show=str)
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """By pairs where every release follows its own acquire, else by the search.  Raises WrongOperation."""
+    matched = pairs(operations)
+    if matched is None:
+        return by_search(MUTEX, operations, budget)
+    two = clash(matched)
+    return ObjectFinding(() if two is None else (held_twice(two),), steps=len(operations))
+
+
+Pair = tuple[Operation, Operation | None]
+
+
+def pairs(operations: Sequence[Operation]) -> list[Pair] | None:
+    """Every answered acquire with its process' release; None if they do not pair up.  operations in order of call."""
+    holding: dict[int, Operation] = {}
+    found: list[Pair] = []
+    for operation in operations:
+        if operation.f == "acquire" and operation.process not in holding:
+            if operation.returned:
+                holding[operation.process] = operation
+        elif operation.f == "release" and operation.process in holding:
+            found.append((holding.pop(operation.process), operation))
+        else:
+            return None
+    return found + [(acquire, None) for acquire in holding.values()]
+
+
+def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
+    """Two pairs that cannot both have held the lock, or None if all is well."""
+    points = sorted(
+        {o.call for pair in matched for o in pair if o is not None}
+        | {o.ret for pair in matched for o in pair if o is not None and o.ret is not None}
+    )
+    place = {index: at for at, index in enumerate(points)}
+    count = len(matched)
+    end = len(points)
+    kind, value = np.tile(np.array([WRITE, READ], np.int8), count), np.repeat(np.arange(count, dtype=np.int64), 2)
+    call, ret = np.empty(2 * count, np.int32), np.empty(2 * count, np.int32)
+    open_ended = 0
+    for n, (acquire, release) in enumerate(matched):
+        assert acquire.ret is not None
+        call[2 * n], ret[2 * n] = place[acquire.call], place[acquire.ret]
+        if release is not None and release.ret is not None:
+            call[2 * n + 1], ret[2 * n + 1] = place[release.call], place[release.ret]
+        else:
+            call[2 * n + 1] = place[release.call] if release is not None else end
+            ret[2 * n + 1] = end + 1 + open_ended
+            open_ended += 1
+    limit = end + 1 + open_ended
+    key = Key(kind, value, np.full(2 * count, NIL, np.int64), call, np.minimum(ret, OPEN - 1))
+    code, left, right = register.judge_key(key, limit, register.new_scratch(2 * count, limit))
+    if code < register.FIRST_INVALID:
+        return None
+    return matched[left // 2], matched[right // 2]
+
+
+def held_twice(two: tuple[Pair, Pair]) -> Decided:
+    """A clash: the lock as only these two use it.  Without the others there are more orders, not fewer."""
+    one, other = (acquire for acquire, _ in two)
+    first, later = sorted((one, other), key=lambda o: o.ret or 0)
+    held = f"processes {one.process} and {other.process} both held the lock"
+    spans = [
+        f"process {acquire.process} held it from index {acquire.ret} on, "
+        + (f"and asked to release it at index {release.call}" if release is not None else "and never released it")
+        for acquire, release in two
+    ]
+    why = [
+        f"Certainly {' and '.join(spans)}: neither can be put before the other",
+        "Only these two processes matter here; the locks that others held are left out",
+    ]
+    violation = Violation(
+        "held twice",
+        f"{held} (acquired at indices {one.ret} and {other.ret})",
+        [o for pair in two for o in pair if o is not None],
+        later,
+        f"no answer before process {first.process} had released the lock",
+        why,
+    )
+    return Decided(violation, MUTEX)
+
+
+MUTEX_OBJECT = KnownObject("mutex", "Lock", "Was the lock never held by two processes at once?", judge)

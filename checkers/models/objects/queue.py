@@ -1,0 +1,158 @@
+"""A first-in-first-out queue: enqueue a value, dequeue the oldest (nil if there is none), drain it.
+
+`not_conserved` needs less than an order, in one pass over histories of any size (as Jepsen's total-queue does).  Every
+value taken was put there before, and none was taken more often than put.  Where a drain emptied the queue at the end,
+every acknowledged value is among those taken.  `fifo.py` decides about the order where every value is put there
+once, the model where values repeat.
+
+A `drain` answers with a list of values: what that many dequeues, one after another, would have taken, and one more,
+which found nothing.  While nothing else is under way that is one step; otherwise others may take and put in between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+
+from checkers.models.known_object import Decided
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation, real_time
+
+_RIGHT = "a value that had been put there and not yet been taken, or nil"
+
+PUT, TAKE, DRAIN = "enqueue", "dequeue", "drain"
+
+
+def step(state: State, operation: Operation) -> object:
+    assert isinstance(state, tuple)
+    match operation.f:
+        case "enqueue":
+            return (*state, operation.input)
+        case "dequeue" if not operation.returned:
+            return state[1:]
+        case "dequeue" if operation.output is None:
+            return state if not state else REFUSED
+        case "dequeue":
+            return state[1:] if state and state[0] == operation.output else REFUSED
+        case "drain" if not operation.returned:
+            return ()
+        case "drain":
+            return () if state == (operation.output or ()) else REFUSED
+    raise AssertionError("all operations are known")
+
+
+def _known(operation: Operation) -> None:
+    if operation.f not in (PUT, TAKE, DRAIN):
+        raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
+    if operation.f == DRAIN and not isinstance(operation.output, tuple | None):
+        raise WrongOperation(f"a drain answered {operation.output!r}, which is no list")
+
+
+def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+    """No order puts a value there more often than it was asked to be."""
+    asked = Counter(o.input for o in operations if o.f == PUT)
+
+    def one_of(state: State) -> State:
+        assert isinstance(state, tuple)
+        held = Counter(state)
+        return REFUSED if any(held[value] > asked[value] for value in held) else state
+
+    return one_of
+
+
+QUEUE = Model("queue", init=tuple, step=step, canonical=canonical)
+
+
+def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
+    """Violations of conservation in one queue, at most one of each kind.  Raises WrongOperation."""
+    for operation in operations:
+        _known(operation)
+    puts: dict[Hashable, list[Operation]] = {}
+    takes: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        if operation.f == PUT:
+            puts.setdefault(operation.input, []).append(operation)
+        for value in taken_by(operation):
+            takes.setdefault(value, []).append(operation)
+    found: dict[str, tuple[Violation, Hashable]] = {}
+    for value, taken in takes.items():
+        violation = _taken_too_often(value, puts.get(value, []), taken)
+        if violation is not None:
+            found.setdefault(violation.kind, (violation, value))
+    last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
+    if last_drain is not None and all(o.returned for o in operations if o.f != PUT):
+        for value, asked in puts.items():
+            violation = _lost(value, asked, takes.get(value, []), last_drain)
+            if violation is not None:
+                found.setdefault(violation.kind, (violation, value))
+    return tuple(Decided(violation, seen_through([value])) for violation, value in found.values())
+
+
+def seen_through(values: Sequence[Hashable]) -> Model:
+    """A queue of which only these values are looked at."""
+    at_stake = frozenset(values)
+
+    def only(some: Sequence[Hashable]) -> tuple[Hashable, ...]:
+        return tuple(value for value in some if value in at_stake)
+
+    def seen(state: State, operation: Operation) -> object:
+        assert isinstance(state, tuple)
+        if operation.f == PUT:
+            return (*state, *only([operation.input]))
+        if not operation.returned:  # it may have taken another value: then, for these, it never happened
+            return state[1:]
+        taken = only(taken_by(operation))
+        empty = operation.f == DRAIN or operation.output is None
+        return state[len(taken) :] if state[: len(taken)] == taken and not (empty and state != taken) else REFUSED
+
+    def show(state: State) -> str:
+        assert isinstance(state, tuple)
+        return f"[{', '.join(map(repr, state))}]"
+
+    return Model("queue", init=tuple, step=seen, show=show)
+
+
+def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:
+    """Taken more often than anybody had asked to put it there by then."""
+    in_time = sorted(takes, key=lambda o: o.ret or 0)
+    calls = [put.call for put in puts]
+    for times, take in enumerate(in_time, 1):
+        asked = bisect_left(calls, take.ret or 0)
+        if times <= asked:
+            continue
+        involved = [*puts[:asked], *dict.fromkeys(in_time[:times])]
+        if not asked:
+            words = f"{value!r} was taken, and nobody had asked to put it there"
+            why = [f"No enqueue of {value!r} had been asked when it was answered (index {take.ret})"]
+            return Violation("value from nowhere", words, involved, take, _RIGHT, why)
+        words = f"{value!r} was taken {times} times, and put there {asked} time{'s' * (asked > 1)} at most"
+        why = [f"Each take of {value!r} needs an enqueue of its own; what else the queue holds is left out"]
+        return Violation("duplicate", words, involved, take, _RIGHT, why)
+    return None
+
+
+def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation], drain: Operation) -> Violation | None:
+    """Acknowledged before the last drain was asked, and in no answer."""
+    certain = [o for o in puts if o.ret is not None and o.ret < drain.call]
+    if len(certain) <= len(takes):
+        return None
+    words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
+    if takes:
+        words = f"{value!r} was acknowledged {len(certain)} times and taken {len(takes)}, though the queue was drained"
+    right = f"that {value!r} comes out of the queue as often as it was put there, at the latest in the last drain"
+    why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was asked")]
+    why += ["A drain takes all there is", f"Only {value!r} matters here; what else the queue holds is left out"]
+    return Violation(
+        "acknowledged element lost", words, list(dict.fromkeys([*certain, *takes, drain])), drain, right, why
+    )
+
+
+def taken_by(operation: Operation) -> tuple[Hashable, ...]:
+    if not operation.returned or operation.output is None:
+        return ()
+    if operation.f == TAKE:
+        return (operation.output,)
+    if operation.f == DRAIN and isinstance(operation.output, tuple):
+        return operation.output
+    return ()

@@ -1,0 +1,222 @@
+"""A set that only grows: add an element, read the whole set.  Linearizable or not, exactly, in one sweep.
+
+The sets that reads saw must form a chain S1 < S2 < ... (each inside the next), for the set only grows.  That fixes
+every place up to ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on; what
+was acknowledged and is in no read comes last; what was never acknowledged and never seen need not have happened.  So
+the rank check decides (`ranks.py`).
+
+An element may be added twice: the add called first is taken to be the one that mattered, and none may stand earlier.
+
+The kinds of violation are those of Jepsen's set-full: an element from nowhere, a duplicate (twice in one read), a lost
+one (acknowledged, and missing from every read that began later), a stale read (missing from some such read).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+
+from checkers.base.checker import Budget
+from checkers.models.answers import the_same
+from checkers.models.known_object import Decided, KnownObject, ObjectFinding
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.projection import Violation, real_time
+from checkers.models.ranks import NEVER, Ranked, out_of_order
+
+LOST = "acknowledged element lost"
+"""Kind of a violation: an element was acknowledged, and every read that began later lacks it."""
+
+
+def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """The violation of one set, if there is one.  Raises WrongOperation.
+
+    counts: how many elements were acknowledged; how many of these no read showed; how many the last read lacks, of
+    those acknowledged before it was invoked.
+    """
+    adds, reads = _split(operations)
+    chain, clash = _chain(reads)
+    place_of: dict[Hashable, int] = {}
+    for place, seen in enumerate(chain):
+        for element in seen - (chain[place - 1] if place else frozenset()):
+            place_of[element] = place
+    ranked = _ranked(adds, reads, chain, place_of) if not clash else []
+    found = _twice(reads) or (_neither_inside(*clash) if clash else None) or _from_nowhere(adds, reads, place_of)
+    if found is None and (pair := out_of_order([r for r, _ in ranked])) is not None:
+        early, late = (ranked[at][1] for at in pair)
+        found = _out_of_order(early, late, adds, reads)
+    acknowledged = {add.input for add in adds if add.returned}
+    counts = {"acknowledged": len(acknowledged), "never_read": len(acknowledged - set().union(*map(_seen, reads)))}
+    counts["missing_from_last_read"] = len(_missing(adds, reads)[1])
+    if found is None:
+        return ObjectFinding(steps=len(operations), counts=counts)
+    violation, elements = found
+    decided = Decided(_with_adds(violation, elements, adds), seen_through(elements))
+    return ObjectFinding((decided,), steps=len(operations), counts=counts)
+
+
+def seen_through(elements: Sequence[Hashable]) -> Model:
+    """A set of which only these elements are looked at."""
+    at_stake = frozenset(elements)
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, frozenset)
+        if operation.f == "add":
+            return state | ({operation.input} & at_stake)
+        seen = [x for x in _answer(operation) if x in at_stake]
+        return state if len(seen) == len(state) and state == frozenset(seen) else REFUSED
+
+    return Model("set", init=frozenset, step=step, observers=frozenset({"read"}))
+
+
+def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:
+    """With the adds of the elements at stake that were asked before the last answer.  One asked after the element had
+    certainly been added changes nothing in any order."""
+    end = max(o.ret for o in violation.operations if o.ret is not None)
+    first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
+    concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
+    others = [o for o in violation.operations if o not in concerned]
+    apart = f"Only {' and '.join(map(repr, elements))} matter{'s' * (len(elements) == 1)} here; what else the set holds"
+    why = [*violation.why, f"{apart} is left out"]
+    return replace(violation, operations=[*concerned, *others], why=why)
+
+
+def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
+    for operation in operations:
+        if operation.f not in ("add", "read"):
+            raise WrongOperation(f"{operation.f} is not an operation of a set that only grows (add, read)")
+        if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
+            raise WrongOperation(f"a read of a set answered {operation.output!r}, which is no list")
+    return [o for o in operations if o.f == "add"], [o for o in operations if o.f == "read" and o.returned]
+
+
+def _answer(read: Operation) -> tuple[Hashable, ...]:
+    assert isinstance(read.output, tuple | None)
+    return read.output or ()
+
+
+def _seen(read: Operation) -> frozenset[Hashable]:
+    return frozenset(_answer(read))
+
+
+def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[Operation]]:
+    """The distinct sets that were read, each inside the next; or two reads neither of which is inside the other."""
+    chain: list[frozenset[Hashable]] = []
+    last: Operation | None = None
+    for read in sorted(reads, key=lambda r: len(_seen(r))):
+        seen = _seen(read)
+        if last is not None and not chain[-1] <= seen:
+            return chain, sorted([last, read], key=lambda o: o.call)
+        if not chain or chain[-1] != seen:
+            chain.append(seen)
+        last = read
+    return chain, []
+
+
+def _missing(adds: Sequence[Operation], reads: Sequence[Operation]) -> tuple[set[Hashable], set[Hashable]]:
+    """(elements acknowledged before the last read was invoked, those of them that it does not show)."""
+    last = max(reads, key=lambda read: read.call, default=None)
+    if last is None:
+        return set(), set()
+    certain = {add.input for add in adds if add.ret is not None and add.ret < last.call}
+    return certain, certain - _seen(last)
+
+
+def _ranked(
+    adds: Sequence[Operation],
+    reads: Sequence[Operation],
+    chain: Sequence[frozenset[Hashable]],
+    place_of: dict[Hashable, int],
+) -> list[tuple[Ranked, Operation]]:
+    """Every operation that must have happened, with its rank.  adds are in order of call."""
+    rank_of_read = {seen: 2 * place + 1 for place, seen in enumerate(chain)}
+    ranked = []
+    taken_part: set[Hashable] = set()
+    for add in adds:
+        place = place_of.get(add.input, len(chain))
+        if not add.returned and (place == len(chain) or add.input in taken_part):
+            continue
+        ret = NEVER if add.ret is None else add.ret
+        ranked.append((Ranked(2 * place, add.call, ret, add.input not in taken_part), add))
+        taken_part.add(add.input)
+    ranked += [(Ranked(rank_of_read[_seen(r)], r.call, r.ret or 0), r) for r in reads]
+    return ranked
+
+
+_Found = tuple[Violation, tuple[Hashable, ...]]
+"""A violation, and the elements at stake."""
+
+
+def _twice(reads: Sequence[Operation]) -> _Found | None:
+    for read in reads:
+        if len(_seen(read)) < len(_answer(read)):
+            element = next(x for x in _answer(read) if _answer(read).count(x) > 1)
+            why = ["A set holds an element once, or not at all"]
+            words = f"one read saw {element!r} twice"
+            return Violation("duplicate", words, [read], read, "each element once", why), (element,)
+    return None
+
+
+def _neither_inside(one: Operation, other: Operation) -> _Found:
+    a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
+    words = f"one read saw {a!r} without {b!r}, another {b!r} without {a!r}: no order of the two adds explains both"
+    right = f"an answer with {a!r} in it, for {b!r} was not there without it"
+    why = [f"What is in a set stays there: the first of these reads needs {a!r} added before {b!r}, the second after"]
+    return Violation("order cycle", words, [one, other], other, right, why), (a, b)
+
+
+def _from_nowhere(
+    adds: Sequence[Operation], reads: Sequence[Operation], place_of: dict[Hashable, int]
+) -> _Found | None:
+    element = _any(set(place_of) - {add.input for add in adds})
+    if element is None:
+        return None
+    read = next(r for r in reads if element in _seen(r))
+    words = f"a read saw {element!r}, which nobody ever asked to add"
+    why = [f"No add of {element!r} is in the history, answered or not"]
+    return Violation("value from nowhere", words, [read], read, f"an answer without {element!r}", why), (element,)
+
+
+def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> _Found:
+    """early returned before late was called, and yet must come after it."""
+    x, y = early.input, late.input
+    both = [early, late]
+    if early.f == "add" and late.f == "read":
+        later = [r for r in reads if r.call > (early.ret or 0)]
+        lost = all(x not in _seen(r) for r in later)
+        kind = LOST if lost else "stale read"
+        words = f"the add of {x!r} was acknowledged before a read was invoked that did not see it"
+        if lost:
+            certain, missing = _missing(adds, reads)
+            words += f"; of {len(certain)} acknowledged elements, {len(missing)} are missing from the last read"
+        why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was asked"), _STAYS]
+        return Violation(kind, words, both, late, f"an answer with {x!r} in it", why), (x,)
+    if early.f == "read" and late.f == "read":
+        gone = _any(_seen(early) - _seen(late))
+        words = f"a read saw {gone!r}, and a read asked after its answer did not"
+        why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was asked"), _STAYS]
+        return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
+    if early.f == "read":
+        words = f"a read saw {y!r} before anybody had asked to add it"
+        why = [real_time(early, "The read was answered", late, f"an add of {y!r} was asked for the first time")]
+        return Violation("value from nowhere", words, both, early, f"an answer without {y!r}", why), (y,)
+    words = f"{y!r} was seen without {x!r}, whose add had returned before {y!r} was asked"
+    between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
+    why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was asked"), _STAYS]
+    right = f"an answer with both of them, or without {y!r}"
+    return Violation("order cycle", words, [early, between], between, right, why), (x, y)
+
+
+_STAYS = "What is in a set that only grows stays there"
+
+
+def _any(elements: Iterable[Hashable]) -> Hashable | None:
+    return min(elements, key=repr, default=None)
+
+
+SET = KnownObject(
+    "set",
+    "Set",
+    "Does every read show what had been added before, and nothing that was never added?",
+    judge,
+    fixed={"add": the_same},
+)

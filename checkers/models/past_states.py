@@ -1,0 +1,140 @@
+"""The states an object may be in at each moment of a history, and the past replaced by them.
+
+A moment is just before a call.  All that had returned by then is forgotten; in its place stand the states it can have
+led to.  What was under way stays as something that may happen at any time later, or never: it may also have happened
+before, and then one of the states shows it.  (An observer that was under way is dropped: it may have seen the past.)
+
+Why nothing is manufactured: take any order of the whole history, and of it what comes after the moment.  It begins in
+one of the states, contains everything that was called later and returned, and of the rest only what was under way.  So
+it is an order of what is left, and if that has none, the history has none.
+
+The states are found by the just-in-time search of `search.py`, in one pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from checkers.models.model import REFUSED, Model, Operation, State
+
+CONFIGURATIONS_MAX = 2_000
+"""At a moment at which there are more of them, nothing is known of the states, nor later."""
+
+SIZE_BYTES_MAX = 500_000_000
+"""Of all states of all moments; where they need more, the older half of them is forgotten."""
+
+STATES_MAX = 50
+"""A past that can have led to more states is not replaced by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """states: the object may be in at first.  operations: what is left, in order of call.  under_way: calls of those
+    that were under way at the beginning and count as never answered.  exact: nothing at all was, so that what is left
+    has an order if and only if the whole has."""
+
+    states: tuple[State, ...]
+    operations: tuple[Operation, ...]
+    under_way: frozenset[int] = frozenset()
+    exact: bool = True
+
+
+def shortest_rest(
+    model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[Rest], bool | None]
+) -> Rest:
+    """What is left from the latest moment from which there is no order; the whole history if none is known.
+
+    last_call: no later moment is asked for.  impossible: whether what is left has no order, None if that takes too
+    long.
+    """
+    moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
+    whole = Rest((model.init(),), tuple(operations))
+    best, best_at, failed_at = whole, 0, len(moments)
+    back = 1
+    while back < len(moments):
+        at = len(moments) - back
+        rest = _from(model, operations, *moments[at])
+        answer = impossible(rest) if len(rest.states) <= STATES_MAX else False
+        if answer is None:
+            return whole
+        if answer:
+            best, best_at = rest, at
+            break
+        failed_at = at
+        back *= 2
+    while best_at + 1 < failed_at and best is not whole:
+        at = (best_at + failed_at) // 2
+        rest = _from(model, operations, *moments[at])
+        if len(rest.states) <= STATES_MAX and impossible(rest):
+            best, best_at = rest, at
+        else:
+            failed_at = at
+    return best
+
+
+def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
+    """(index of a call, states the object may be in just before it), as far as there are few enough ways to get there;
+    of old calls not if the states are too large.
+
+    operations: in order of call.  What is under way at a moment and could as well happen later is left for later.
+    """
+    possible = model.canonical(operations) if model.canonical is not None else None
+
+    def after(state: State, operation: Operation) -> object:
+        made = model.step(state, operation)
+        return REFUSED if made is REFUSED or (possible is not None and possible(made) is REFUSED) else made
+
+    events = [(o.call, n, False) for n, o in enumerate(operations)]
+    events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
+    now: set[tuple[State, frozenset[int]]] = {(model.init(), frozenset())}
+    under_way: set[int] = set()
+    found: list[tuple[int, frozenset[State]]] = []
+    last, size_bytes = frozenset[State](), 0
+    for index, n, is_return in sorted(events):
+        if not is_return:
+            states = frozenset(state for state, _ in now)
+            if states != last:
+                last = states
+                size_bytes += sum(map(sys.getsizeof, states))
+            if size_bytes > SIZE_BYTES_MAX:
+                del found[: len(found) // 2]
+                size_bytes = sum(sys.getsizeof(s) for s in {state for _, states in found for state in states})
+            found.append((index, last))
+            under_way.add(n)
+            continue
+        waiting = [way for way in now if n not in way[1]]
+        following = {(state, done - {n}) for state, done in now if n in done}
+        seen = set(waiting)
+        while waiting:
+            state, done = waiting.pop()
+            for m in under_way - done:
+                made = after(state, operations[m])
+                if made is REFUSED:
+                    continue
+                if m == n:
+                    following.add((made, done))
+                elif (way := (made, done | {m})) not in seen:
+                    seen.add(way)
+                    waiting.append(way)
+            if len(seen) + len(following) > CONFIGURATIONS_MAX:
+                return found
+        under_way.remove(n)
+        now = following
+    return found
+
+
+def _from(model: Model, operations: Sequence[Operation], moment: int, states: frozenset[State]) -> Rest:
+    kept: list[Operation] = []
+    under_way: set[int] = set()
+    exact = True
+    for o in operations:
+        if o.call >= moment:
+            kept.append(o)
+        elif o.ret is None or o.ret > moment:
+            exact = False
+            if o.f not in model.observers:
+                kept.append(replace(o, output=None, ret=None))
+                under_way.add(o.call)
+    return Rest(tuple(sorted(states, key=model.show)), tuple(kept), frozenset(under_way), exact)

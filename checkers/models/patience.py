@@ -1,0 +1,60 @@
+"""How long the explanations of one part may take: a budget of a model's steps, counted wherever `step` is called.
+
+An explanation minimises, tries answers and draws orders, and each of these calls `step` again and again.  Counting the
+calls bounds all of them at once, and gives the same witness on every machine.  An explanation that runs out of its
+steps is replaced by a larger, plainer one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from checkers.models.model import Model, Operation, State
+from checkers.models.search import STEPS_PER_PYTHON_STEP
+
+STEPS_IN_ALL, STEPS_FOR_ONE = 300_000, 250_000
+"""Steps of all explanations of a part, and of a single one: two seconds of a core in all (measured)."""
+
+
+class OutOfPatience(RuntimeError):
+    """The explanation has used up its steps."""
+
+
+class Patience:
+    """The steps that are left."""
+
+    def __init__(self, steps: int = STEPS_IN_ALL, for_one: int = STEPS_FOR_ONE) -> None:
+        self._steps, self._left, self._for_one, self._for_this = steps, steps, for_one, 0
+
+    @property
+    def spent(self) -> int:
+        """Steps that were counted so far."""
+        return self._steps - self._left
+
+    @property
+    def is_over(self) -> bool:
+        return self._left <= 0
+
+    def next_one(self) -> None:
+        """Begin another explanation."""
+        self._for_this = min(self._left, self._for_one)
+
+    def counted(self, model: Model) -> Model:
+        """The model with steps that are counted.  They raise OutOfPatience."""
+
+        def step(state: State, operation: Operation) -> object:
+            self.spend(1)
+            return model.step(state, operation)
+
+        return replace(model, step=step)
+
+    def spend_compiled(self, steps: int) -> None:
+        """Count steps of a compiled search.  Raises OutOfPatience."""
+        self.spend(steps // STEPS_PER_PYTHON_STEP)
+
+    def spend(self, steps: int) -> None:
+        """Raises OutOfPatience."""
+        self._left -= steps
+        self._for_this -= steps
+        if self._for_this < 0:
+            raise OutOfPatience(f"more than {self._for_one} steps for one explanation")

@@ -1,0 +1,230 @@
+"""Is there an order of one object's operations that a model in Python accepts?
+
+Two ways, same answer.  Where few states can occur, all of them are enumerated with every class of operations into a
+table of integers, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the same just-in-time
+search
+(Lowe 2017) runs here in plain Python: a configuration is a state and the open operations already in the order; at a
+return, those without the operation are extended until they have it.
+
+A large table costs seconds, and most histories need none: they are decided by the plain search in a few steps for each
+operation.  So a small table is tried first, then a short search, then a large table, then a search as long as the
+budget allows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers.base.checker import Budget
+from checkers.kernels.operations import OPEN
+from checkers.kernels.search import table_search
+from checkers.kernels.search.table_search import Schedule, Table
+from checkers.models.model import REFUSED, Model, Operation, State
+
+ENTRIES_FIRST_PER_OPERATION = 50
+ENTRIES_MAX = 2_000_000
+"""Tables with more entries (states times classes) are not made: at first, and if a short search did not decide."""
+
+STEPS_FIRST, STEPS_FIRST_PER_OPERATION = 10_000, 10
+"""How long a short search is."""
+
+STEPS_PER_PYTHON_STEP = 200
+"""What one step of the plain search counts of a budget, about what it takes longer than a compiled one."""
+
+SIZE_BYTES_PER_CONFIGURATION = 400
+"""Of a configuration without its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """linearizable: None if the budget ran out, `reason` says which.  index: of an event at which it was certain that
+    there is no order.  steps: taken.  compiled: whether by table."""
+
+    linearizable: bool | None
+    index: int = -1
+    steps: int = 0
+    compiled: bool = False
+    reason: str = ""
+
+
+def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
+    """operations: of one object, in order of call.  Raises what the model's functions raise."""
+    kept = [o for o in operations if o.returned or o.f not in model.observers]
+    classes = _classes(model, kept)
+    entries_first = min(ENTRIES_MAX, ENTRIES_FIRST_PER_OPERATION * len(kept))
+    if (table := _table(model, kept, classes, entries_first, budget.size_bytes)) is not None:
+        return _compiled_search(table, kept, classes, budget)
+    short = min(budget.steps, steps_first(len(kept)))
+    answer = plain_search(model, kept, replace(budget, steps=short))
+    if answer.linearizable is not None or short == budget.steps:
+        return answer
+    if (table := _table(model, kept, classes, ENTRIES_MAX, budget.size_bytes)) is not None:
+        return _compiled_search(table, kept, classes, budget)
+    return plain_search(model, kept, budget)
+
+
+def steps_first(operations: int) -> int:
+    """How long a search is short, as a budget counts."""
+    return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
+
+
+def _compiled_search(table: Table, operations: Sequence[Operation], classes: Sequence[int], budget: Budget) -> Answer:
+    schedule, indices = _schedule(operations, classes, table)
+    code, place, steps = table_search.judge(table, schedule, budget.steps, budget.size_bytes)
+    match code:
+        case table_search.LINEARIZABLE:
+            return Answer(True, -1, steps, True)
+        case table_search.NO_ORDER:
+            return Answer(False, indices[place], steps, True)
+        case table_search.OUT_OF_STEPS:
+            return Answer(None, -1, steps, True, f"the budget of {budget.steps} steps ran out")
+    return Answer(None, -1, steps, True, f"the budget of {budget.size_bytes} bytes ran out")
+
+
+def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
+    """The operations called up to an event, as if the history ended there."""
+    return [
+        o if o.ret is not None and o.ret <= index else replace(o, output=None, ret=None)
+        for o in operations
+        if o.call <= index
+    ]
+
+
+def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
+    """The class of each operation: what is asked and answered alike is one."""
+    numbers: dict[object, int] = {}
+    classes = []
+    for o in operations:
+        alike = (o.f, o.input, o.output, o.returned, o.process if model.process_matters else 0)
+        classes.append(numbers.setdefault(alike, len(numbers)))
+    return classes
+
+
+def _table(
+    model: Model, operations: Sequence[Operation], classes: Sequence[int], entries_max: int, size_bytes: int
+) -> Table | None:
+    """All states that can occur; None if there are too many, or they do not fit.
+
+    No order has more steps than there are operations, so states further from the first are not asked for: a model whose
+    state only grows would have no end of them.
+    """
+    if not operations:
+        return Table(np.zeros((0, 1), np.int32), np.zeros(0, np.int8))
+    example = dict(zip(reversed(classes), reversed(operations), strict=True))
+    count = len(example)
+    one_of = model.canonical(operations) if model.canonical is not None else _itself
+    first = one_of(model.init())
+    number, steps_to = {first: 0}, [0]
+    left_bytes = size_bytes - _size_bytes(first)
+    rows: list[list[int]] = []
+    waiting = [first]
+    for at, state in enumerate(waiting):
+        row = []
+        for c in range(count):
+            after = model.step(state, example[c]) if steps_to[at] < len(operations) else REFUSED
+            after = REFUSED if after is REFUSED else one_of(after)
+            if after is REFUSED:
+                row.append(-1)
+                continue
+            if after not in number:
+                number[after] = len(number)
+                waiting.append(after)
+                steps_to.append(steps_to[at] + 1)
+                left_bytes -= _size_bytes(after)
+            row.append(number[after])
+        rows.append(row)
+        if len(number) * count > entries_max or left_bytes < 0:
+            return None
+    after_state = np.ascontiguousarray(np.array(rows, np.int32).T)
+    unchanged = (after_state == np.arange(len(number))) | (after_state < 0)
+    return Table(after_state, unchanged.all(axis=1).astype(np.int8))
+
+
+def _size_bytes(state: State) -> int:
+    """Of a state itself.  What it holds is mostly held by others as well: by operations, and by the state before."""
+    return sys.getsizeof(state)
+
+
+def _itself(state: State) -> State:
+    return state
+
+
+def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Table) -> tuple[Schedule, list[int]]:
+    """Calls and returns in order, and the index of the event at each place."""
+    matters = [n for n, o in enumerate(operations) if o.returned or not table.observer[classes[n]]]
+    events: list[tuple[int, int]] = []
+    for place, n in enumerate(matters):
+        events.append((operations[n].call, place))
+        ret = operations[n].ret
+        if ret is not None:
+            events.append((ret, -1 - place))
+    events.sort()
+    deadline = np.full(len(matters), OPEN, np.int32)
+    now_open = slots = 0
+    for at, (_, event) in enumerate(events):
+        now_open += 1 if event >= 0 else -1
+        slots = max(slots, now_open)
+        if event < 0:
+            deadline[-1 - event] = at
+    schedule = Schedule(
+        np.array([classes[n] for n in matters], np.int32),
+        np.array([event for _, event in events], np.int32),
+        deadline,
+        slots,
+    )
+    return schedule, [index for index, _ in events]
+
+
+_Configuration = tuple[State, frozenset[int]]
+
+
+def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
+    """The search without a table.  All that returned before the answer's index does have an order."""
+    one_of = model.canonical(operations) if model.canonical is not None else _itself
+    steps_max = budget.steps // STEPS_PER_PYTHON_STEP
+    events = [(o.call, n, False) for n, o in enumerate(operations)]
+    events += [(o.ret, n, True) for n, o in enumerate(operations) if o.ret is not None]
+    first = one_of(model.init())
+    now: set[_Configuration] = {(first, frozenset())}
+    open_now: set[int] = set()
+    steps, largest_bytes = 0, _size_bytes(first)
+    for index, n, is_return in sorted(events):
+        if not is_return:
+            open_now.add(n)
+            continue
+        seen = set(now)
+        waiting = [c for c in now if n not in c[1]]
+        following = {(state, done - {n}) for state, done in now if n in done}
+        while waiting:
+            state, done = waiting.pop()
+            for m in open_now - done:
+                steps += 1
+                after = model.step(state, operations[m])
+                after = REFUSED if after is REFUSED else one_of(after)
+                if after is REFUSED:
+                    continue
+                largest_bytes = max(largest_bytes, _size_bytes(after))
+                if m == n:
+                    following.add((after, done))
+                    continue
+                configuration = (after, done | {m})
+                if configuration not in seen:
+                    seen.add(configuration)
+                    waiting.append(configuration)
+            if steps > steps_max:
+                return Answer(
+                    None, -1, steps * STEPS_PER_PYTHON_STEP, False, f"the budget of {budget.steps} steps ran out"
+                )
+            each_bytes = SIZE_BYTES_PER_CONFIGURATION + largest_bytes
+            if (len(seen) + len(following)) * each_bytes > budget.size_bytes:
+                spent = steps * STEPS_PER_PYTHON_STEP
+                return Answer(None, -1, spent, False, f"the budget of {budget.size_bytes} bytes ran out")
+        open_now.remove(n)
+        now = following
+        if not now:
+            return Answer(False, index, steps * STEPS_PER_PYTHON_STEP)
+    return Answer(True, -1, steps * STEPS_PER_PYTHON_STEP)

@@ -1,0 +1,252 @@
+"""The smallest window of a model's history that no order explains, and the witness made of it.
+
+Of an object known only by its `step` little may be dropped without manufacturing a violation: what changes nothing
+(an operation of `Model.observers`), and the past, if the states it can have led to are put in its place
+(`past_states.py`).  The history ends at the first answer that no order explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from checkers.base.checker import Budget
+from checkers.base.verdict import Witness
+from checkers.models.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
+from checkers.models.model import Model, Operation, Rows, State, letter, plain
+from checkers.models.past_states import Rest, shortest_rest
+from checkers.models.patience import OutOfPatience, Patience
+from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
+
+CANDIDATES_MAX = 100
+CONFIGURATIONS_PER_CANDIDATE = 2_000
+"""So that what would have been right costs a second at most; an answer that takes longer to prove is not told."""
+
+OPERATIONS_TRIED = 20_000
+"""How many operations are judged again, answer by answer, where the whole history is needed to prove one right."""
+
+ANSWERS_TOLD = 4
+
+UNMINIMISED_MAX = 40
+"""Operations shown of a window that could not be minimised."""
+
+SEARCH_STEPS_MAX = 20_000_000
+"""Steps of one search while a window is minimised.  One that takes more shows nothing, and the window is larger."""
+
+PLAIN_STEPS_MAX = 50_000 * STEPS_PER_PYTHON_STEP
+"""Steps of one plain search for the first answer that no order explains."""
+
+_REFUSAL = "a refusal, or no answer yet"
+
+_ANSWERS = (int, float, str, tuple, frozenset)
+"""Types of what may be answered; a state of another type is none."""
+
+
+def explain(
+    model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: Patience
+) -> Witness:
+    """The witness of one object's history that has no order; index: of an event at which that was certain.
+
+    The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
+    Where patience runs out, the witness is larger and says so.  Raises Disagreement.
+    """
+    patience.next_one()
+    counted = patience.counted(model)
+    answered = frozenset(o.call for o in operations if o.returned)
+    try:
+        found = _smallest(counted, operations, index, budget, patience)
+        again = impossible(counted, found.window, found.rest.states)
+    except OutOfPatience:
+        return _unminimised(model, operations, index, answered, as_rows)
+    if again is False:
+        raise Disagreement("the model's search and the independent search disagree about a window")
+    facts = _facts(model, found, answered)
+    facts["rejudged"] = bool(again)
+    if again:
+        tried = f"every order of these {len(found.window)} operations"
+        facts["why"].append(f"An independent search tried {tried} and found none that fits")
+    try:
+        facts["expected"] = _expected(counted, found, budget, patience)
+        if (order := longest_order(counted, found.window, found.rest.states)) is not None:
+            facts["order"] = order
+    except OutOfPatience:
+        facts.setdefault("expected", _REFUSAL)
+    culprit = found.culprit
+    name = "" if culprit.key is None else f" on {culprit.key}"
+    summary = f"No order of the operations{name} explains {model.describe(culprit)} (index {culprit.ret})"
+    return Witness("no order", summary, as_rows(found.window), facts=facts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """culprit: whose answer no order explains.  cut: the history up to that answer.  rest: what the past was replaced
+    by.  window: the operations of `rest` that are needed."""
+
+    culprit: Operation
+    cut: Sequence[Operation]
+    rest: Rest
+    window: Sequence[Operation]
+
+
+def _smallest(model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: Patience) -> _Window:
+    """Raises OutOfPatience."""
+    index = _first_impossible(model, operations, index, budget, patience)
+    cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
+    [culprit] = [o for o in cut if o.ret == index]
+    rest = shortest_rest(model, cut, culprit.call, lambda left: impossible(model, left.operations, left.states))
+    window = list(rest.operations)
+    if len(window) <= SEARCHED_MAX:
+        window = _drop_observers(model, window, rest.states, culprit)
+    return _Window(culprit, cut, rest, window)
+
+
+def _facts(model: Model, found: _Window, answered: frozenset[int]) -> dict[str, Any]:
+    """What a witness tells besides its events, but for what costs more steps to find."""
+    rest, window = found.rest, found.window
+    letters = {o.call: letter(place) for place, o in enumerate(window)}
+    before = [in_words(model, state) for state in rest.states[:6]]
+    more = f" or one of {len(rest.states) - 6} other states" if len(rest.states) > 6 else ""
+    why = [f"Before this window it held {' or '.join(before)}{more}"] if len(window) < len(found.cut) else []
+    why += [f"{letters[o.call]}: {_told(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
+    return {
+        "key": found.culprit.key,
+        "states_before": before,
+        "why": why,
+        "letters": {str(call): name for call, name in letters.items()},
+        "culprit": letters[found.culprit.call],
+        "under_way": [name for call, name in letters.items() if call in rest.under_way],
+        "model": model.name,
+    }
+
+
+def _unminimised(
+    model: Model, operations: Sequence[Operation], index: int, answered: frozenset[int], as_rows: Rows
+) -> Witness:
+    """The witness without a search: the history up to the event at which it was certain that there is no order."""
+    cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
+    culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0, default=cut[-1])
+    shown = cut[-UNMINIMISED_MAX:]
+    if culprit not in shown:
+        shown = [culprit, *shown]
+    facts = _facts(model, _Window(culprit, cut, Rest((model.init(),), tuple(cut)), shown), answered)
+    if len(shown) < len(cut):
+        facts["states_before"], facts["why"] = [], facts["why"][1:]
+        facts["why"].insert(0, f"The last {len(shown)} of {len(cut)} operations are shown")
+    facts |= {"rejudged": False, "expected": _REFUSAL}
+    facts["note"] = "this window is not the smallest one: the budget of steps for explanations ran out"
+    name = "" if culprit.key is None else f" on {culprit.key}"
+    summary = f"No order of the operations{name} explains all answers up to index {index}"
+    return Witness("no order", summary, as_rows(shown), facts=facts)
+
+
+def _told(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
+    if answered and under_way:
+        return f"{operation.f} of {_words(operation.input)}, under way before this window and perhaps done"
+    if answered and not operation.returned:
+        return f"{operation.f} of {_words(operation.input)}, answered only afterwards"
+    return model.describe(operation)
+
+
+def _judged(
+    model: Model, operations: Sequence[Operation], budget: Budget, patience: Patience, steps_max: int
+) -> bool | None:
+    answer = judge_object(model, operations, replace(budget, steps=min(budget.steps, steps_max)))
+    if answer.compiled:
+        patience.spend_compiled(answer.steps)
+    return answer.linearizable
+
+
+def _first_impossible(
+    model: Model, operations: Sequence[Operation], certain: int, budget: Budget, patience: Patience
+) -> int:
+    """Index of the first answer that no order explains.  A search that knows the future is certain earlier.
+
+    The plain search knows little of it: it shows that no earlier answer is the first one, and mostly finds the answer
+    itself.  From there the search goes on in steps that double.
+    """
+    kept = [o for o in operations if o.returned or o.f not in model.observers]
+    plain_budget = replace(budget, steps=min(budget.steps, PLAIN_STEPS_MAX))
+    plain = plain_search(model, kept, plain_budget)
+    if plain.linearizable is False:
+        certain = max(certain, plain.index)
+    returns = sorted(o.ret for o in operations if o.ret is not None and o.ret >= certain)
+
+    def impossible_at(place: int) -> bool:
+        cut = cut_at(operations, returns[place])
+        if plain.linearizable is False:
+            waiting = [o for o in cut if o.returned or o.f not in model.observers]
+            if (again := plain_search(model, waiting, plain_budget).linearizable) is not None:
+                return not again
+        return _judged(model, cut, budget, patience, SEARCH_STEPS_MAX) is False
+
+    low, step = 0, 1
+    high = len(returns) - 1
+    while low < high:
+        at = min(high - 1, low + step - 1)
+        if impossible_at(at):
+            high = at
+            break
+        low, step = at + 1, 2 * step
+    while low < high:
+        middle = (low + high) // 2
+        if impossible_at(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return returns[low]
+
+
+def _drop_observers(
+    model: Model, window: Sequence[Operation], states: Sequence[State], culprit: Operation
+) -> list[Operation]:
+    kept = list(window)
+    for operation in [o for o in window if o.f in model.observers and o is not culprit]:
+        without = [o for o in kept if o is not operation]
+        if impossible(model, without, states):
+            kept = without
+    return kept
+
+
+def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) -> str:
+    """What would have been right: other answers with which all that was under way can be explained, by trying.
+
+    Raises OutOfPatience if that ends the search before any such answer was found.
+    """
+    cut, rest, culprit = found.cut, found.rest, found.culprit
+    without = [replace(o, output=None, ret=None) if o is culprit else o for o in rest.operations]
+    states = [s for s in reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
+    candidates: list[Hashable] = [*states, *(o.input for o in rest.operations), None]
+    earlier = [o for o in reversed(cut) if o.call < culprit.call]
+    candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
+    right: list[Hashable] = []
+    candidates = list(dict.fromkeys(c for c in candidates if c != culprit.output))
+    for candidate in candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]:
+        try:
+            if _explained(model, found, replace(culprit, output=candidate), budget, patience):
+                right.append(candidate)
+        except OutOfPatience:
+            if not right:
+                raise
+            break
+        except Exception:  # noqa: BLE001 - an answer of a shape that the user's `step` never meets proves nothing
+            continue
+    if not right:
+        return _REFUSAL
+    more = f" or one of {len(right) - ANSWERS_TOLD} others" if len(right) > ANSWERS_TOLD else ""
+    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}"
+
+
+def _explained(model: Model, found: _Window, other: Operation, budget: Budget, patience: Patience) -> bool:
+    """Whether an order is known with another answer.  What is left shows it where nothing was under way; elsewhere it
+    asks less than the history, which is judged itself, with what was dropped: a read, too, may forbid an answer."""
+    if found.rest.exact:
+        operations = [other if o.call == other.call else o for o in found.rest.operations]
+        return impossible(model, operations, found.rest.states, CONFIGURATIONS_PER_CANDIDATE) is False
+    operations = [other if o.call == other.call else o for o in found.cut]
+    return _judged(model, operations, budget, patience, steps_first(len(operations))) is True
+
+
+def _words(answer: Hashable) -> str:
+    text = "nil" if answer is None else plain(answer)
+    return text if len(text) <= 80 else text[:60] + "…" + text[-15:]

@@ -1,0 +1,154 @@
+"""Witnesses of `committed-never-lost`: what was committed, who lacks it, and whose write it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from checkers.base.run_evidence import log_rows, numbers, read_table
+from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.verdict import Witness
+from checkers.raft.client_writes import invoke_of, operations
+from checkers.raft.trace_checks import Row
+
+
+def prefixes_differ(one: Row, two: Row) -> Witness:
+    """Two high watermarks at one offset over different prefixes."""
+    offset = one["offset"]
+    nodes = list(dict.fromkeys((one["node"], two["node"])))
+    return Witness(
+        kind="committed prefixes differ",
+        summary=f"{' and '.join(nodes)} both committed everything below offset {offset}, but not the same.",
+        rows=(one, two),
+        facts={
+            "nodes": nodes,
+            "epoch": max(one["epoch"], two["epoch"]),
+            "offset": offset,
+            "why": [
+                f"{r['node']} reported in epoch {r['epoch']} (seq {r['seq']}) that {offset} entries are committed; "
+                f"the hash of what it held there is {r['hash']}."
+                for r in (one, two)
+            ],
+            "expected": "one committed log",
+        },
+    )
+
+
+def removed(mark: Row, cut: Row) -> Witness:
+    """A truncation, or a recovery after a restart, below what the node held and knew to be committed."""
+    own_mark = mark["event"] == "high-watermark" and mark["incarnation"] == cut["incarnation"]
+    truncated = cut["event"] == "truncate"
+    did = "truncated its log to" if truncated else "came back from a restart with a log that ends at"
+    kept = f"{mark['node']} {did} offset {cut['offset']}, but what it held below {mark['offset']} was committed."
+    return Witness(
+        kind="truncation below the high watermark" if truncated and own_mark else "committed entry lost",
+        summary=kept,
+        rows=(mark, cut),
+        facts={
+            "nodes": [mark["node"]],
+            "epoch": cut["epoch"],
+            "offset": cut["offset"],
+            "why": [
+                f"At seq {mark['seq']} (epoch {mark['epoch']}) {mark['node']} held everything below {mark['offset']}, "
+                f"which was committed.",
+                f"At seq {cut['seq']} (epoch {cut['epoch']}) its log ended at {cut['offset']}.",
+            ],
+            "expected": "committed entries are never removed; flushed ones survive a crash",
+        },
+    )
+
+
+def refused(fatal: Row) -> Witness:
+    """A node died rather than truncate below its high watermark."""
+    return Witness(
+        kind="truncation below the high watermark",
+        summary=f"{fatal['node']} was to truncate its log below its high watermark, and refused: {fatal['detail']}",
+        rows=(fatal,),
+        facts={
+            "nodes": [fatal["node"]],
+            "epoch": fatal["epoch"],
+            "offset": fatal["offset"],
+            "why": [f"{fatal['node']} stopped in epoch {fatal['epoch']} (seq {fatal['seq']}): {fatal['detail']}"],
+            "expected": "a leader's log agrees with everything that a follower knows to be committed",
+        },
+    )
+
+
+def lost(run: StoredRun, missing: Any) -> Witness:
+    """The witness of a `committed.Lost`: the mark, where a log that holds it parts from the one that does not, and the
+    write of the first entry that is missing."""
+    said: Row = missing.said
+    holder = holder_of(run, missing.offset, missing.hash)
+    at, rows = (missing.offset - 1, []) if holder is None else parting(run, holder, (missing.node, missing.copy))
+    if holder is None:
+        rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
+    events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
+    name = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
+    committed = _committed(said, missing.offset)
+    difference = f"has another entry at offset {at}" if len(rows) > 1 else f"has no entry at offset {at}"
+    holds = f", where {holder[0]} (copy {holder[1]}) still holds the committed one" if holder is not None else ""
+    return Witness(
+        kind="committed prefixes differ" if missing.differs else "committed entry lost",
+        summary=f"{committed} But {name} {difference}{holds}.",
+        events=tuple(events),
+        rows=(said, *rows),
+        facts={
+            "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), said["node"]])),
+            "copies": [missing.copy, *([holder[1]] if holder else [])],
+            "epoch": missing.epoch,
+            "offset": at,
+            "committed_below": missing.offset,
+            "why": [committed, missing.why, f"Yet it {difference}."],
+            "expected": f"every entry below offset {missing.offset}, as it was committed",
+        },
+    )
+
+
+def _committed(said: Row, offset: int) -> str:
+    if said["table"] == "log":
+        return f"The write of {said['value']} to {said['key']} at offset {said['offset']} was acknowledged to a client."
+    if said["event"] == "append":
+        return f"{said['node']} held everything below offset {offset} in epoch {said['epoch']}, and it was committed."
+    return f"{said['node']} reported in epoch {said['epoch']} that everything below offset {offset} is committed."
+
+
+def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str, int] | None:
+    """The latest copy of any node that holds the mark; None if none does, or the hash is not known."""
+    if prefix_hash is None:
+        return None
+    files = node_files(run.log)
+    found = []
+    for node, path in files.items():
+        table = read_table(path, ["copy", "offset", "batch_hash"])
+        table = table.filter(pc.equal(table["offset"], offset - 1))
+        rows = table.select(["copy", "batch_hash"]).to_pylist()
+        found += [(r["copy"], node) for r in rows if r["batch_hash"] == prefix_hash]
+    readable = {(c["copy"], c["node"]) for c in run.copies if not c["error"]}
+    found = [f for f in found if f in readable]
+    return (max(found)[1], max(found)[0]) if found else None
+
+
+def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
+    """The first offset of the holder's log that the loser has not or has otherwise, and the rows there."""
+    files = node_files(run.log)
+    columns = ["offset", "epoch", "checksum"]
+    have, lack = (read_table(files[node], columns, copy).sort_by("offset") for node, copy in (holder, loser))
+    size = min(len(have), len(lack))
+    same = np.ones(size, np.bool_)
+    for column in columns:
+        same &= numbers(have, column)[:size] == numbers(lack, column)[:size]
+    position = size if same.all() else int(np.argmin(same))
+    position = min(position, len(have) - 1)
+    at = int(numbers(have, "offset")[position])
+    return at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
+
+
+def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
+    """The history rows of the write that an entry is: its invoke and its completion."""
+    wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
+    if not wanted or not run.history.exists():
+        return []
+    call = invoke_of(str(run.history), *wanted[0])
+    return [] if call is None else operations(str(run.history), [call])

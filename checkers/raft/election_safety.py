@@ -1,0 +1,305 @@
+"""Election safety and votes: at most one leader in an epoch, because every voter votes once in it.
+
+Ongaro & Ousterhout 2014, sections 5.2 and 5.4; KIP-595.  Two majorities share a voter, so two leaders of one epoch need
+a voter that voted twice, or a leader without a majority.  A leader is who says so itself, and whom others take for it:
+a node may die before it can say much of its own leadership.
+
+A vote row is written once the vote is durable and before the candidate hears of it.  The same vote granted again is
+one vote; pre-votes are none.  What a copied quorum-state file says of the vote must agree with the votes traced before
+the copy was taken: after a restart it is all that the voter knows.
+
+A part is the trace of one node.  Cost and memory: linear in its role and vote rows; a million of them in five traces
+take half a second.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.arrays import Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.run_evidence import coded, codes, conclude, gaps, not_judged, numbers, present, read_trace, trace_row
+from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
+from checkers.kernels.raft.rows import disagreements
+from checkers.raft.trace_checks import (
+    Fetch,
+    Row,
+    TraceFinding,
+    conclude_traces,
+    copy_row,
+    fetched_from,
+    nothing_of,
+    pairs,
+    part_per_node,
+    rows_of,
+    whole,
+)
+
+CLAIM_EVENTS = ("role", "vote")
+
+LEADS, FOLLOWS = 0, 1
+
+
+def claims(said: pa.Table) -> list[Row]:
+    """Of one node's rows (CLAIM_EVENTS, in seq order), the first of each kind that says something of an epoch's leader:
+    of each epoch it led, per life of its process; of each other leader it names; of each vote."""
+    rows: dict[tuple[int, str, str], Row] = {}
+    for claim in rows_of(said):
+        if claim["event"] == "vote":
+            rows.setdefault((claim["epoch"], "votes for", str(claim["peer"])), claim)
+        elif claim["role"] == "leader":
+            rows.setdefault((claim["epoch"], "leads", str(claim["incarnation"])), claim)
+        elif claim["peer"] is not None:
+            rows.setdefault((claim["epoch"], "follows", claim["peer"]), claim)
+    return list(rows.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one node said of leaders, first rows only.
+
+    epoch, kind, who, life, seq: int64, one entry per claim.  kind: LEADS, this node is the leader (one claim for each
+    life of its process); FOLLOWS, another is.  who: number of the leader in `names`.
+    """
+
+    path: str = ""
+    names: tuple[str, ...] = ()
+    epoch: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    kind: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    who: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    life: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    seq: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    unknown: str = ""
+
+
+def _judge_leaders(part: Part, budget: Budget) -> Claims:
+    """Of this node: the first row of each epoch it led (per life of its process), the first that names another."""
+    path = part.paths[0]
+    roles = read_trace(path, ("role",), ("epoch", "incarnation", "peer", "role"))
+    if len(roles) * CLAIM_SIZE_BYTES > budget.size_bytes:
+        return Claims(path, unknown=f"{path}: {len(roles)} roles are beyond the budget of {budget.size_bytes} bytes")
+    leads = coded(roles, "role", {"leader": 1}) == 1
+    peers, names = codes(roles, "peer")
+    told = np.flatnonzero(leads | present(roles, "peer"))
+    who = np.where(leads, len(names), peers)[told]
+    epoch, life, seq = (numbers(roles, name)[told] for name in ("epoch", "incarnation", "seq"))
+    kind = np.where(leads, LEADS, FOLLOWS)[told]
+    same = np.stack([epoch, kind, np.where(kind == LEADS, life, who)])
+    order = np.lexsort((seq, *same[::-1]))
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (same[:, order[1:]] != same[:, order[:-1]]).any(axis=0)
+    kept = order[fresh]
+    known = (*(name or "" for name in names), part.params["node"])
+    return Claims(path, known, epoch[kept], kind[kept], who[kept], life[kept], seq[kept])
+
+
+CLAIM_SIZE_BYTES = 120
+
+
+def _combine_leaders(run: StoredRun, findings: Sequence[Claims]) -> Verdict:
+    if (verdict := not_judged(run, "traces")) is not None:
+        return verdict
+    suspicious, led = _suspicious(findings)
+    chosen = suspicious[:MAX_WITNESSES]
+    votes = [r for path in node_files(run.trace).values() for r in _votes_in(path, chosen)]
+    witnesses = []
+    for epoch in chosen.tolist():
+        rows = [trace_row(f.path, int(seq)) for f in findings for seq in f.seq[f.epoch == epoch]]
+        witnesses += judge_epoch(epoch, rows + [vote for vote in votes if vote["epoch"] == epoch])
+    times_led = sum(int(np.count_nonzero(f.kind == LEADS)) for f in findings)
+    looked_at = {"epochs with a leader": led, "times a node became leader": times_led}
+    if len(suspicious):
+        looked_at["epochs with a violation"] = looked_at["violations"] = len(suspicious)
+    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "traces")
+    unknown += nothing_of(looked_at, "epochs with a leader")
+    return conclude(witnesses, {"nodes": len(node_files(run.trace)), **looked_at}, unknown)
+
+
+def _suspicious(findings: Sequence[Claims]) -> tuple[Int64, int]:
+    """(epochs in which two are said to lead, or one led in two lives; in how many epochs anybody said to lead)."""
+    number = {name: i for i, name in enumerate(dict.fromkeys(name for f in findings for name in f.names))}
+    if not number:
+        return np.empty(0, np.int64), 0
+    who = np.concatenate([np.array([number[name] for name in f.names], np.int64)[f.who] for f in findings])
+    epoch, kind, life = (np.concatenate(c) for c in zip(*((f.epoch, f.kind, f.life) for f in findings), strict=True))
+    own = kind == LEADS
+    two_leaders, _ = disagreements(epoch, who)
+    two_lives, _ = disagreements(epoch[own], life[own])
+    return np.union1d(epoch[two_leaders], epoch[own][two_lives]), len(np.unique(epoch[own]))
+
+
+def _votes_in(path: str, epochs: Int64) -> list[Row]:
+    """The first vote row of each epoch and candidate."""
+    if len(epochs) == 0:
+        return []
+    votes = read_trace(path, ("vote",))
+    there = votes.filter(pa.array(np.isin(numbers(votes, "epoch"), epochs)))
+    return list({(r["epoch"], r["peer"]): r for r in reversed(rows_of(there))}.values())[::-1]
+
+
+def judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
+    """rows: what all nodes claim of one epoch (`claims`)."""
+    own = [r for r in rows if r["role"] == "leader"]
+    said: dict[str, Row] = {}
+    for claim in [*own, *(r for r in rows if r["event"] == "role" and r["role"] != "leader")]:
+        said.setdefault(claim["node"] if claim["role"] == "leader" else claim["peer"], claim)
+    leaders = sorted(said, key=by_number)
+    votes = sorted((r for r in rows if r["event"] == "vote"), key=lambda r: by_number(r["node"]))
+    if len(leaders) > 1:
+        claims = [said[name] for name in leaders]
+        return [
+            _elected(
+                "two leaders in one epoch",
+                f"{' and '.join(leaders)} were both leader of epoch {epoch}.",
+                (claims, votes),
+                [_claim(name, said[name]) for name in leaders],
+                "at most one leader in an epoch: two majorities share a voter, and a voter votes once",
+            )
+        ]
+    if len({r["incarnation"] for r in own}) > 1:
+        return [
+            _elected(
+                "leader again after a restart",
+                f"{leaders[0]} led epoch {epoch}, was restarted, and led the same epoch again.",
+                (own, votes),
+                [f"{leaders[0]} became leader of epoch {epoch} in more than one life of its process."],
+                "a restarted leader needs a new epoch: what it had not written to disk is gone, and it would put other "
+                "entries at the same offsets of the same epoch",
+            )
+        ]
+    return []
+
+
+def _elected(kind: str, summary: str, rows: tuple[list[Row], list[Row]], why: list[str], expected: str) -> Witness:
+    """rows: claims to leadership, votes."""
+    claims, votes = rows
+    voters: dict[str, list[str]] = defaultdict(list)
+    for vote in votes:
+        voters[str(vote["peer"])].append(vote["node"])
+    epoch = claims[0]["epoch"]
+    names = {r["node"] if r["role"] == "leader" else r["peer"] for r in claims}
+    facts: dict[str, Any] = {
+        "nodes": sorted(names, key=by_number),
+        "epoch": epoch,
+        "offset": None,
+        "votes": dict(voters),
+        "why": why + [f"Voted for {who} in epoch {epoch}: {', '.join(gave)}." for who, gave in voters.items()],
+        "expected": expected,
+    }
+    return Witness(kind, summary, rows=tuple(claims + votes), facts=facts)
+
+
+def _claim(leader: str, said: Row) -> str:
+    if said["node"] == leader:
+        return f"{leader} became leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
+    return f"{said['node']} took {leader} for the leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
+
+
+def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
+    path = part.paths[0]
+    votes = read_trace(path, ("vote",), ("epoch", "peer"))
+    if len(votes) * CLAIM_SIZE_BYTES > budget.size_bytes:
+        return TraceFinding(unknown=f"{path}: {len(votes)} votes are beyond the budget of {budget.size_bytes} bytes")
+    fetch = fetched_from(path)
+    epochs, seqs, (peers, names) = numbers(votes, "epoch"), numbers(votes, "seq"), codes(votes, "peer")
+    witnesses = voted_twice(votes, fetch)
+    copied: list[Row] = part.params["copies"]
+    for copy in copied:
+        given = np.flatnonzero((epochs == copy["quorum_epoch"]) & (seqs <= copy["trace_seq"]))
+        if len(given) and names[peers[given[-1]]] != copy["voted_for"]:
+            witnesses.append(_not_kept(fetch(votes, int(given[-1])), copy))
+            break
+    witnesses += _copies_disagree(copied)
+    counts = {"votes": len(votes), "quorum-state files": sum(c["quorum_epoch"] >= 0 for c in copied)}
+    return TraceFinding(tuple(witnesses), counts)
+
+
+def voted_twice(votes: pa.Table, fetch: Fetch = whole) -> list[Witness]:
+    """One witness for each epoch in which one node voted for two candidates.  votes: its rows, in seq order."""
+    twice = disagreements(numbers(votes, "epoch"), codes(votes, "peer")[0])
+    return [_voted_twice(fetch(votes, a), fetch(votes, b)) for a, b in pairs(twice)]
+
+
+def _voted_twice(one: Row, two: Row) -> Witness:
+    restarted = ", restarted in between" if one["incarnation"] != two["incarnation"] else ""
+    return Witness(
+        kind="voted twice in one epoch",
+        summary=f"{one['node']} voted for {one['peer']} and for {two['peer']} in epoch {one['epoch']}{restarted}.",
+        rows=(one, two),
+        facts={
+            "nodes": [one["node"], one["peer"], two["peer"]],
+            "epoch": one["epoch"],
+            "offset": None,
+            "why": [
+                f"{r['node']} gave its vote in epoch {r['epoch']} to {r['peer']} (seq {r['seq']}, process life "
+                f"{r['incarnation']})."
+                for r in (one, two)
+            ],
+            "expected": "one vote per voter and epoch, or two candidates can each have a majority",
+        },
+    )
+
+
+def _not_kept(vote: Row, copy: Row) -> Witness:
+    given = f"{vote['node']} gave its vote in epoch {vote['epoch']} to {vote['peer']} (its trace, seq {vote['seq']})."
+    return _quorum_state_disagrees(vote["node"], vote["peer"], (vote, copy_row(copy)), copy, given)
+
+
+def _copies_disagree(copied: Sequence[Row]) -> list[Witness]:
+    """The first two successive copies of one epoch whose votes differ."""
+    for earlier, later in pairwise(copied):
+        given = earlier["voted_for"]
+        if given is not None and earlier["quorum_epoch"] == later["quorum_epoch"] and later["voted_for"] != given:
+            why = f"Copy {earlier['copy']} ({earlier['when']}) found a vote of {later['node']} for {given}."
+            return [_quorum_state_disagrees(later["node"], given, (copy_row(earlier), copy_row(later)), later, why)]
+    return []
+
+
+def _quorum_state_disagrees(node: str, given: str, rows: tuple[Row, Row], copy: Row, why: str) -> Witness:
+    epoch, kept = copy["quorum_epoch"], copy["voted_for"]
+    holds = f"a vote for {kept}" if kept is not None else "no vote"
+    return Witness(
+        kind="voted twice in one epoch" if kept is not None else "vote not kept",
+        summary=f"{node} voted for {given} in epoch {epoch}, but later its quorum-state holds {holds} in that epoch.",
+        rows=rows,
+        facts={
+            "nodes": [node, given],
+            "epoch": epoch,
+            "offset": None,
+            "why": [why, f"Copy {copy['copy']} ({copy['when']}), taken later, finds {holds} of epoch {epoch} there."],
+            "expected": "a vote is kept for as long as its epoch lasts, or the voter can vote again after a restart",
+        },
+    )
+
+
+def _combine_votes(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
+    return not_judged(run, "traces") or conclude_traces(run, findings, "votes")
+
+
+ELECTION_SAFETY = Checker(
+    name="election-safety",
+    title="Election safety",
+    question="Was there at most one leader in every epoch?",
+    split=part_per_node,
+    judge=_judge_leaders,
+    combine=_combine_leaders,
+    needs=frozenset({"traces"}),
+)
+
+VOTE_ONCE = Checker(
+    name="vote-once",
+    title="One vote per epoch",
+    question="Did every voter vote at most once in an epoch, restarts included?",
+    split=part_per_node,
+    judge=_judge_votes,
+    combine=_combine_votes,
+    needs=frozenset({"traces"}),
+)

@@ -1,0 +1,1 @@
+"""Linearizability of registers and cas-registers: the checker, the smallest window, and the witness."""

@@ -1,0 +1,233 @@
+"""Linearizability of every key, on its own (Herlihy & Wing 1990): a history is linearizable iff each object's is.
+
+One part per bucket (`sealing/key_buckets.py`).  The kernel for unique values (`kernels/registers/unique_values.py`)
+judges all keys of a bucket in
+one call; keys in which values repeat go to the search (`kernels/registers/antichain.py`), which may need much more:
+first each is
+given the same share of the budget, then those that ran out get what is left, one after another.  For each key found
+wrong, `unique_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and puts it before the
+independent search.
+
+Budgets are a key's: one that takes more steps or bytes is unknown, alone.  A bucket that does not fit into the bytes is
+judged a few keys at a time.
+
+A failed cas did not happen.  A part with the parameter `failed_cas` = "observed" also takes one that failed as a
+mismatch for an observation: the register was seen not to hold what it expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from checkers.base.arrays import Int8
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.history import MalformedHistory
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
+from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, Operations
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers import unique_values as register
+from checkers.registers import repeated_witness
+from checkers.registers import unique_witness as register_witness
+from checkers.sealing.history_rows import functions_besides
+from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
+
+DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
+"""The two readings of a failed cas: the parameter `failed_cas` of a part, DID_NOT_HAPPEN if it has none."""
+
+NOTHING_ANSWERED = "no operation on a key got an answer, so there was nothing to judge"
+
+KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "stale read")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFinding:
+    """What one bucket holds.  keys, operations: how many were judged; answered: how many operations returned.
+
+    steps: taken by the kernels.
+
+    witnesses: of the first MAX_WITNESSES keys found wrong, as (index of the answer no order explains, witness).
+    invalid_keys: how many were found wrong.  unknown: (key, a sentence) for every key that could not be judged.
+    """
+
+    keys: int
+    operations: int
+    answered: int
+    steps: int
+    witnesses: tuple[tuple[int, Witness], ...]
+    invalid_keys: int
+    unknown: tuple[tuple[str, str], ...]
+
+
+def split(files: StoredRun) -> Sequence[Part]:
+    """One part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never sealed."""
+    if not files.buckets.is_dir():
+        raise MalformedHistory(f"{files.root}: the history is not sealed, there is no folder {files.buckets.name}")
+    return [Part((str(path), str(files.history))) for path in sorted(files.buckets.glob("bucket-*.parquet"))]
+
+
+def judge(part: Part, budget: Budget) -> BucketFinding:
+    path, history = map(Path, part.paths)
+    bucket = open_bucket(path, history, part.params.get("failed_cas") == OBSERVED)
+    found = _Found(bucket, budget)
+    in_all = int(bucket.operations.sum())
+    for first, end, needed_bytes in pieces(bucket, budget.size_bytes):
+        if needed_bytes > budget.size_bytes:
+            found.too_large(first, needed_bytes)
+            continue
+        here = int(bucket.operations[first:end].sum())
+        share = budget.steps * here // in_all if here else budget.steps
+        found.judge_piece(first, end, Budget(share, budget.size_bytes - needed_bytes))
+    return found.finding()
+
+
+class _Found:
+    """What has been found in a bucket so far."""
+
+    def __init__(self, bucket: Bucket, budget: Budget) -> None:
+        self.bucket, self.budget = bucket, budget
+        self.keys = self.operations = self.answered = self.steps = 0
+        self.wrong: list[tuple[str, int, int | None]] = []  # name, number, and where the search was certain
+        self.unknown: list[tuple[str, str]] = []
+        self.strange: dict[str, list[str]] | None = None  # of keys asked for what no register does, once needed
+
+    def judge_piece(self, first: int, end: int, search: Budget) -> None:
+        """Judge keys number `first` to `end` - 1.  search: budget of the search, for all of them."""
+        ops = read_operations(self.bucket, first, end)
+        codes, _, _, steps = register.judge_keys(ops, self.budget.steps)
+        searched, taken = _search(ops, codes, search)
+        self.keys += end - first
+        self.operations += len(ops.kind)
+        self.answered += int(np.count_nonzero(ops.ret != OPEN))
+        self.steps += int(steps) + taken
+        for k in codes.nonzero()[0].tolist():
+            name = self.bucket.keys[first + k]
+            if k not in searched and codes[k] < register.FIRST_INVALID:
+                self.unknown.append((name, self.why_unknown(name, int(codes[k]), int(ops.unfit[k]))))
+            elif k not in searched:
+                self.wrong.append((name, first + k, None))
+            elif searched[k].code == antichain.NO_ORDER:
+                self.wrong.append((name, first + k, searched[k].position))
+            elif searched[k].code != antichain.LINEARIZABLE:
+                self.unknown.append((name, _ran_out(name, searched[k].code, self.budget)))
+
+    def too_large(self, k: int, needed_bytes: int) -> None:
+        name = self.bucket.keys[k]
+        sentence = f"key {name}: its operations need {needed_bytes} bytes and the budget is {self.budget.size_bytes}"
+        self.unknown.append((name, sentence))
+
+    def why_unknown(self, key: str, code: int, unfit: int) -> str:
+        """Why one key could not be judged, as a sentence."""
+        if code == register.OUT_OF_STEPS:
+            return f"key {key}: the budget of {self.budget.steps} steps ran out"
+        if unfit == OTHER_FUNCTION:
+            if self.strange is None:
+                self.strange = functions_besides(self.bucket.history, KINDS)
+            return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
+        return f"key {key}: the value -2**63 stands for nil and cannot be judged"
+
+    def finding(self) -> BucketFinding:
+        """With a witness for each of the first keys found wrong, in alphabetical order."""
+        witnesses: list[tuple[int, Witness]] = []
+        invalid = 0
+        for name, k, certain_at in sorted(self.wrong):
+            invalid += 1
+            if len(witnesses) < MAX_WITNESSES:
+                try:
+                    witnesses.append(_explain(self.bucket, k, certain_at))
+                except register_witness.Disagreement as problem:
+                    invalid -= 1
+                    self.unknown.append((name, str(problem)))
+        unknown = tuple(sorted(self.unknown))
+        return BucketFinding(self.keys, self.operations, self.answered, self.steps, tuple(witnesses), invalid, unknown)
+
+
+def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
+    """certain_at: the position at which the search was certain, None where the linear kernel found it."""
+    operations = read_key(bucket, k)
+    if certain_at is None:
+        return register_witness.explain(bucket.alone(k), operations, 0)
+    return repeated_witness.explain(bucket.alone(k), operations, 0, certain_at)
+
+
+def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
+    """Invalid if any key is; unknown if any could not be judged."""
+    looked_at = {
+        "keys": sum(f.keys for f in findings),
+        "operations": sum(f.operations for f in findings),
+        "steps": sum(f.steps for f in findings),
+    }
+    unknown = [sentence for _, sentence in sorted(pair for f in findings for pair in f.unknown)]
+    reason = ""
+    if unknown:
+        reason = unknown[0] + (f" (and {len(unknown) - 1} keys more)" if len(unknown) > 1 else "")
+        looked_at["unknown_keys"] = len(unknown)
+    found = sorted((pair for f in findings for pair in f.witnesses), key=_worst_first)
+    if found:
+        looked_at["invalid_keys"] = sum(f.invalid_keys for f in findings)
+        looked_at["violations"] = looked_at["invalid_keys"]  # the first of each key
+        kept = tuple(witness for _, witness in found[:MAX_WITNESSES])
+        return Verdict(Validity.INVALID, looked_at, reason, kept)
+    if unknown:
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if not sum(f.answered for f in findings):
+        return Verdict(Validity.UNKNOWN, looked_at, NOTHING_ANSWERED)
+    return Verdict(Validity.VALID, looked_at)
+
+
+def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
+    index, witness = found
+    return KINDS_WORST_FIRST.index(witness.kind), index
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """What the search said of a key: see `antichain.judge_key`."""
+
+    code: int
+    position: int
+
+
+def _search(operations: Operations, codes: Int8, budget: Budget) -> tuple[dict[int, _Searched], int]:
+    """Judge the keys whose values repeat or whose failed cas are observations; by key, and the steps taken in all."""
+    sought = np.isin(codes, (register.PRODUCED_TWICE, register.PRODUCES_INITIAL))
+    sought |= (codes == register.UNFIT) & (operations.unfit == HAS_MISMATCH)
+    chosen = np.flatnonzero(sought).astype(np.int32)
+    found: dict[int, _Searched] = {}
+    if not len(chosen) or budget.steps <= 0:
+        return {int(k): _Searched(antichain.OUT_OF_STEPS, -1) for k in chosen}, 0
+    nil = np.array([NIL], np.int64)
+    shares = np.full(len(chosen), max(1, budget.steps // len(chosen)), np.int64)
+    code, position, steps = antichain.judge_keys(operations, chosen, nil, shares, budget.size_bytes)
+    for i, k in enumerate(chosen.tolist()):
+        found[k] = _Searched(int(code[i]), int(position[i]))
+    taken = int(steps.sum())
+    for k in chosen[code == antichain.OUT_OF_STEPS].tolist():
+        left = np.array([max(0, budget.steps - taken)], np.int64)
+        if left[0] > shares[0]:
+            again = np.array([k], np.int32)
+            code, position, steps = antichain.judge_keys(operations, again, nil, left, budget.size_bytes)
+            found[k] = _Searched(int(code[0]), int(position[0]))
+            taken += int(steps[0])
+    return found, taken
+
+
+def _ran_out(key: str, code: int, budget: Budget) -> str:
+    if code == antichain.OUT_OF_BYTES:
+        return f"key {key}: more than {budget.size_bytes} bytes of possible orders, as many as the budget allows"
+    return f"key {key}: the budget of {budget.steps} steps ran out"
+
+
+LINEARIZABILITY = Checker(
+    name="linearizability",
+    title="Linearizability",
+    question="Can all answers about each key be explained by one order that respects real time?",
+    split=split,
+    judge=judge,
+    combine=combine,
+    needs=frozenset({"history", "model"}),
+)

@@ -1,0 +1,345 @@
+"""The smallest window of a register's history that no order explains, where values repeat.
+
+As in `unique_window.py` nothing may be dropped that would *manufacture* a violation.  With repeated values there are
+no blocks; what may go, because the rest would still have to be linearizable if the whole was:
+
+  * a read, or a mismatch: it changes nothing;
+  * a value: everything that wrote or saw it, all at once; a cas that took it away stays as a mere write, which asks
+    less.  (An order of the whole, with these taken out, still shows everybody else what they saw: the last mutator
+    before them is still there.)  Not while a mismatch stays, which might have been explained by that value;
+  * the past: everything that had returned before some moment, if the states it can lead to are put in its place.
+    What was under way at that moment stays as something that may happen at any time later, or never.
+
+First the history is cut at the first answer that no order explains; then the latest moment is looked for from which the
+rest is still impossible; then reads, values, and reads again are dropped.  The result is put before the independent
+search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers.base import independent_search as search
+from checkers.base.arrays import Int64
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
+from checkers.registers.unique_window import SEARCHED_MAX, Disagreement, Window, as_value
+
+STEPS_MAX = 20_000_000
+BYTES_MAX = 1_000_000_000
+"""What one question to the kernel may take here; one that takes more counts as "possible", and the window is larger."""
+
+VALUES_MAX = 64
+"""With more values than this, no state is ruled out as the one before the window."""
+
+PAST_MAX = 2_000
+"""How many positions before a moment are looked at to rule out a state there.  One that only an older past rules out
+stays among those the window may begin with, which asks less of the window, not more."""
+
+POSITIONS_TRIED = 20_000_000
+"""How many positions are judged again, answer by answer, to find one that would have been right."""
+
+NO_ORDER = 9
+"""`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some operations of a key and the states they may begin in.
+
+    operations: numbers in the key.  since: what was called earlier counts as called there.  carried: those of them that
+    were under way then and need not happen.  weakened: those that are a cas of which only the write is counted.
+    """
+
+    operations: Int64
+    starts: tuple[int, ...]
+    since: int = 0
+    carried: frozenset[int] = frozenset()
+    weakened: frozenset[int] = frozenset()
+
+
+def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
+    """The window of a key of which the antichain search said, at position `impossible_at`, that there is no order.
+
+    Raises Disagreement if the independent search does find one.
+    """
+    made = _first_made(key)
+    limit = _first_impossible(key, positions, impossible_at + 1, made)
+    [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
+    everything = _Part(np.flatnonzero(key.call < limit), (NIL,))
+    produced = _values_before(made, limit)
+    from_nowhere = key.kind[culprit] in (READ, CAS) and int(key.a[culprit]) not in produced
+    part = everything
+    if from_nowhere:
+        part = replace(everything, operations=np.array([culprit]))
+    else:
+        part = _cut_past(key, limit, everything, made)
+        part = _drop_observers(key, limit, part, culprit)
+        part = _drop_values(key, limit, part, culprit, produced)
+        part = _drop_observers(key, limit, part, culprit)
+    return Window(
+        code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
+        limit=limit,
+        culprit=culprit,
+        operations=tuple(int(op) for op in part.operations),
+        weakened=part.weakened,
+        last_before=_last_before(key, part.since),
+        states_before=tuple(as_value(value) for value in part.starts),
+        right=_right_answers(key, limit, culprit, produced),
+        rejudged=_rejudged(key, limit, part),
+    )
+
+
+def _first_impossible(key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
+    """The shortest prefix, in positions, that has no order.  The kernel knew the future, so it was certain earlier.
+
+    Mostly the events around that place show it.  Then the whole history is judged only once more, one position shorter.
+    """
+    steps_max = STEPS_MAX + 10 * positions  # enough for any history that was judged at all: few steps for most events
+    earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
+
+    def shown(limit: int) -> bool:
+        part = _since(key, earlier, limit, made)
+        return len(part.starts) <= VALUES_MAX and _impossible(key, limit, part)
+
+    def impossible(limit: int) -> bool:
+        code, _, _ = antichain.judge_key(key, limit, np.array([NIL], np.int64), steps_max, BYTES_MAX)
+        return code == antichain.NO_ORDER
+
+    if earlier and shown(near):
+        positions = _smallest(certain, near, shown)
+        if positions == certain or not impossible(positions - 1):
+            return positions
+        positions -= 1
+    return _smallest(certain, positions, impossible)
+
+
+def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number from `low` on for which a monotone condition holds; it holds for `high`.  Near ones first."""
+    step = 1
+    while low < high:
+        at = min(high - 1, low + step - 1)
+        if holds(at):
+            high = at
+            break
+        low, step = at + 1, 4 * step
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _last_before(key: Key, since: int) -> int | None:
+    """Of what had returned by then, the operation that returned last."""
+    last = int(np.argmax(np.where(key.ret < since, key.ret, -1)))
+    return last if key.ret[last] < since else None
+
+
+def _impossible(key: Key, limit: int, part: _Part) -> bool:
+    chosen, end = _as_key(key, limit, part)
+    starts = np.array(part.starts, np.int64)
+    code, _, _ = antichain.judge_key(chosen, end, starts, STEPS_MAX, BYTES_MAX)
+    return code == antichain.NO_ORDER
+
+
+def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
+    """The part as a key of its own, its positions numbered anew; and how many there are."""
+    ops = part.operations[key.call[part.operations] < limit]
+    kind, a, b = key.kind[ops].copy(), key.a[ops].copy(), key.b[ops]
+    call, ret = key.call[ops].astype(np.int64), key.ret[ops].astype(np.int64)
+    ret[(ret >= limit) | np.isin(ops, list(part.carried))] = OPEN
+    as_write = np.isin(ops, list(part.weakened))
+    kind[as_write], a[as_write] = WRITE, b[as_write]
+    ends = np.flatnonzero(ret != OPEN)
+    order = np.argsort(np.concatenate([call, ret[ends]]), kind="stable")
+    new = np.empty(len(order), np.int32)
+    new[order] = np.arange(len(order), dtype=np.int32)
+    new_ret = np.full(len(ops), OPEN, np.int32)
+    new_ret[ends] = new[len(ops) :]
+    return Key(kind, a, b, new[: len(ops)], new_ret), len(order)
+
+
+def _first_made(key: Key) -> tuple[Int64, Int64]:
+    """The values that may be produced, ascending, and the position of the first call that does; nil is there at -1."""
+    makers = (key.kind == WRITE) | (key.kind == CAS)
+    values = np.append(np.where(key.kind == CAS, key.b, key.a)[makers], NIL)
+    calls = np.append(key.call[makers], -1)
+    order = np.argsort(calls, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    return found, calls[order][first].astype(np.int64)
+
+
+def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
+    """nil and whatever may have been produced before a position, ascending."""
+    values, first = made
+    return [int(value) for value in values[first < position]]
+
+
+def _cut_past(key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]) -> _Part:
+    """The latest moment from which the rest has no order: doubling back from the end, then halving."""
+    moments = key.call[everything.operations]
+    best, best_at, failed_at = everything, 0, len(moments)
+    size = 1
+    while size < len(moments):
+        at = len(moments) - size
+        part = _from_moment(key, limit, int(moments[at]), made)
+        if part is not None:
+            best, best_at = part, at
+            break
+        failed_at = at
+        size *= 2
+    while best_at + 1 < failed_at:
+        at = (best_at + failed_at) // 2
+        part = _from_moment(key, limit, int(moments[at]), made)
+        if part is None:
+            failed_at = at
+        else:
+            best, best_at = part, at
+    return best
+
+
+def _from_moment(key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
+    """What is left from a position on, if it has no order from any state the past may have led to."""
+    part = _since(key, since, limit, made)
+    held = list(part.starts)
+    if len(held) <= VALUES_MAX and not _impossible(key, limit, part):
+        held = [value for value in held if _may_hold(key, since, value, made)]
+        part = replace(part, starts=tuple(held))
+    if not held or not _impossible(key, limit, part):
+        return None
+    if len(held) <= VALUES_MAX:
+        certain = tuple(value for value in held if _may_hold(key, since, value, made))
+        part = replace(part, starts=certain or part.starts)
+    return part
+
+
+def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Part:
+    """What was under way at a position and may be carried on, and what was called from there on."""
+    mutates = (key.kind == WRITE) | (key.kind == CAS)
+    carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
+    later = np.flatnonzero((key.call >= since) & (key.call < limit))
+    operations = np.sort(np.concatenate([carried, later]))
+    return _Part(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
+
+
+def _may_hold(key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
+    """Whether a read at that moment might have been answered with a value, as far as the past goes."""
+    earlier = max(0, since - PAST_MAX)
+    recent = _since(key, earlier, since, made) if earlier else _Part(np.flatnonzero(key.call < since), (NIL,))
+    past, end = _as_key(key, since, recent)
+    asked = Key(
+        np.append(past.kind, np.int8(READ)),
+        np.append(past.a, np.int64(value)),
+        np.append(past.b, np.int64(NIL)),
+        np.append(past.call, np.int32(end)),
+        np.append(past.ret, np.int32(end + 1)),
+    )
+    starts = np.array(recent.starts, np.int64)
+    code, _, _ = antichain.judge_key(asked, end + 2, starts, STEPS_MAX, BYTES_MAX)
+    return code != antichain.NO_ORDER
+
+
+def _drop_observers(key: Key, limit: int, part: _Part, culprit: int) -> _Part:
+    """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
+    observers = [int(op) for op in part.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
+    return _drop_some(
+        observers, part, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(key, limit, p)
+    )
+
+
+def _drop_values(key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
+    """Drop every value that is not needed, with all that wrote or saw it."""
+    if (key.kind[part.operations] == MISMATCH).any():
+        return part
+    needed = {int(key.a[culprit]), int(key.b[culprit]) if key.kind[culprit] == CAS else int(key.a[culprit])}
+    values = [value for value in produced if value not in needed]
+
+    def without(some: Sequence[int], rest: _Part) -> _Part:
+        gone, weakened = set(), set(rest.weakened)
+        for op in map(int, rest.operations):
+            saw = key.kind[op] == READ or (key.kind[op] == CAS and op not in weakened)
+            made = int(key.b[op]) if key.kind[op] == CAS else int(key.a[op])
+            if (key.kind[op] != READ and made in some) or (key.kind[op] == READ and int(key.a[op]) in some):
+                gone.add(op)
+            elif saw and int(key.a[op]) in some:
+                weakened.add(op)
+        return replace(_without(rest, gone), weakened=frozenset(weakened - gone))
+
+    return _drop_some(values, part, without, lambda smaller: _impossible(key, limit, smaller))
+
+
+def _drop_some(
+    items: list[int],
+    part: _Part,
+    without: Callable[[Sequence[int], _Part], _Part],
+    impossible: Callable[[_Part], bool],
+) -> _Part:
+    """Drop what items can be dropped, in large pieces first."""
+    size = max(1, len(items) // 2)
+    while items:
+        kept: list[int] = []
+        for start in range(0, len(items), size):
+            piece = items[start : start + size]
+            smaller = without(piece, part)
+            if impossible(smaller):
+                part = smaller
+            else:
+                kept += piece
+        items = kept
+        if size == 1:
+            break
+        size = max(1, size // 2)
+    return part
+
+
+def _without(part: _Part, gone: set[int]) -> _Part:
+    left = np.array([op for op in part.operations if int(op) not in gone], np.int64)
+    return replace(part, operations=left, carried=part.carried - gone)
+
+
+def _right_answers(key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
+    """What the culprit might have found there, of at most VALUES_MAX values."""
+    changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
+    changed.kind[culprit] = READ
+    right = []
+    for value in produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]:
+        changed.a[culprit] = value
+        code, _, _ = antichain.judge_key(changed, limit, np.array([NIL]), STEPS_MAX, BYTES_MAX)
+        if code == antichain.LINEARIZABLE:
+            right.append(as_value(value))
+    return tuple(right)
+
+
+def _rejudged(key: Key, limit: int, part: _Part) -> bool:
+    """Whether the independent search agrees; False if the window is too large to ask it.  Raises Disagreement."""
+    if len(part.operations) > SEARCHED_MAX:
+        return False
+    chosen, _ = _as_key(key, limit, part)
+    names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
+    operations = [
+        search.Operation(
+            names[int(kind)], as_value(int(a)), as_value(int(b)), int(call), int(ret) if ret != OPEN else None
+        )
+        for kind, a, b, call, ret in zip(*chosen, strict=True)
+        if ret != OPEN or kind in (WRITE, CAS)
+    ]
+    try:
+        if search.linearizable(operations, [as_value(value) for value in part.starts], _with_mismatch):
+            raise Disagreement("the antichain kernel and the independent search disagree about a window")
+    except search.SearchExhausted:
+        return False
+    return True
+
+
+def _with_mismatch(state: search.State, operation: search.Operation) -> object:
+    if operation.f == "mismatch":
+        return state if state != operation.value else search.REFUSED
+    return search.register(state, operation)

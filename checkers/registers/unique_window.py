@@ -1,0 +1,395 @@
+"""The smallest window of a register's history that no order explains.
+
+The kernel says that a key is wrong; people want to see four operations, not four thousand.  Operations may be dropped
+only where the rest would still have to be linearizable if the whole was:
+
+  * a read, for it changes nothing;
+  * a whole block (a write, its reads, and every cas that built on it);
+  * the end of a chain: a cas with all that observed it;
+  * the beginning of a chain, if the first cas that stays is weakened to a write: it asks less of the history;
+  * everything before a moment at which nothing was under way, if the states then reachable are put in its place.
+
+Dropping a write whose value stays read would *manufacture* a violation.  First the history is cut at the first answer
+that no order explains, which therefore stands in every window; then whatever may go goes, in large pieces first.  The
+result is put before the independent search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.base import independent_search as search
+from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
+
+Ops = npt.NDArray[np.int64]
+
+SEARCHED_MAX = 400
+"""Windows of more operations are not put before the independent search, and say so."""
+
+CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
+"""How many of the latest values are tried as the answer that would have been right: as many as ..."""
+
+CANDIDATE_OPERATIONS_MAX = 20_000_000
+"""... make the kernel look at so many operations."""
+
+
+class Disagreement(AssertionError):
+    """The kernel calls a window impossible and the independent search does not: nothing may be claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Operations by their number in the key, in order of call.
+
+    code: of the kernel.  limit: positions up to and including the answer no order explains.  culprit: the operation
+    that answer belongs to.  operations: what no order explains, starting in one of `states_before` (None is nil).
+    weakened: those of them that are a cas of which only the write is counted.  last_before: of the operations that
+    stood before the window and were replaced by the states they can lead to, the one that returned last; None if there
+    are none.
+    right: values it might rightly have found, latest first.  rejudged: the independent search agrees.
+    """
+
+    code: int
+    limit: int
+    culprit: int
+    operations: tuple[int, ...]
+    weakened: frozenset[int]
+    last_before: int | None
+    states_before: tuple[int | None, ...]
+    right: tuple[int | None, ...]
+    rejudged: bool
+
+
+def smallest_window(key: Key, positions: int) -> Window:
+    """The window of a key that the kernel found not linearizable.
+
+    Raises Disagreement if the independent search does find an order.
+    """
+    scratch = register.new_scratch(len(key.kind), positions)
+    limit = _first_impossible(key, positions, scratch)
+    code, left, right = (int(x) for x in register.judge_key(key, limit, scratch))
+    [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
+    weakened: frozenset[int] = frozenset()
+    if code == register.FROM_NOWHERE:
+        answers = _right_answers(key, limit, culprit, None)
+        kept = _back_to_nowhere(key, limit, culprit)
+        return _searched(key, code, limit, culprit, kept, weakened, None, answers or (None,), answers)
+    register.assign_blocks(key, limit, scratch)
+    answers = _right_answers(key, limit, culprit, scratch.block[: len(key.kind)])
+    if code == register.TAKEN_TWICE:
+        origin = int(scratch.source[left])
+        both = _with_proof(key, limit, left, scratch) | _with_proof(key, limit, right, scratch)
+        kept = np.array(sorted(both | ({origin} if origin >= 0 else set())))
+        weakened = frozenset({origin}) if origin >= 0 and key.kind[origin] == CAS else weakened
+    else:
+        kept, weakened = _tighten(key, limit, culprit, code, scratch)
+    return _cut_prefix(key, code, limit, culprit, kept, weakened, answers)
+
+
+def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
+    """The length of the shortest prefix that has no order.
+
+    The two blocks that the kernel named for the whole are mostly few operations, and show it too: a prefix in which
+    they alone have no order has none.  As a rule the prefix one shorter has one.
+    """
+
+    def impossible(limit: int) -> bool:
+        return bool(register.judge_key(key, limit, scratch)[0] >= register.FIRST_INVALID)
+
+    code, left, right = (int(x) for x in register.judge_key(key, positions, scratch))
+    if code != register.FROM_NOWHERE:
+        register.assign_blocks(key, positions, scratch)
+        block = scratch.block[: len(key.kind)]
+        named = [block[op] if op != register.INITIAL else len(key.kind) for op in (left, right)]
+        small, points = _by_themselves(key, np.flatnonzero(np.isin(block, named)))
+        if _none_fits(small, len(points)):
+            shown = _smallest(1, len(points), lambda p: _none_fits(small, p))
+            positions = int(points[shown - 1]) + 1
+            if not impossible(positions - 1):
+                return positions
+    return _smallest(1, positions, impossible)
+
+
+def _by_themselves(key: Key, kept: Ops) -> tuple[Key, Ops]:
+    """(a key of these operations alone whose positions are counted anew, the old position of each new one)."""
+    call, ret = key.call[kept], key.ret[kept]
+    points = np.unique(np.concatenate([call, ret[ret != OPEN]]))
+    ret = np.where(ret == OPEN, OPEN, np.searchsorted(points, ret)).astype(np.int32)
+    call = np.searchsorted(points, call).astype(np.int32)
+    return Key(key.kind[kept], key.a[kept], key.b[kept], call, ret), points
+
+
+def _none_fits(key: Key, limit: int) -> bool:
+    code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
+    return bool(code >= register.FIRST_INVALID)
+
+
+def producer_of(key: Key, value: int, limit: int) -> int:
+    """The operation invoked before `limit` that produces a value; -1 if there is none."""
+    produced = np.where(key.kind == CAS, key.b, key.a)
+    found = np.flatnonzero((key.kind != READ) & (produced == value) & (key.call < limit))
+    return int(found[0]) if len(found) else -1
+
+
+def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number for which a monotone condition holds; it holds for `high`."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bool:
+    """Whether the kernel finds no order for some operations alone."""
+    part = Key(key.kind[kept], key.a[kept], key.b[kept], key.call[kept], key.ret[kept])
+    for place in np.flatnonzero(np.isin(kept, list(weakened))):
+        part.kind[place] = WRITE
+        part.a[place] = part.b[place]
+    code, _, _ = register.judge_key(part, limit, register.new_scratch(len(kept), limit))
+    return code >= register.FIRST_INVALID
+
+
+def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
+    """The culprit, and the cas that would have had to happen for it, back to the value nobody made."""
+    kept = [culprit]
+    while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
+        kept.append(made_by)
+    return np.array(sorted(kept))
+
+
+def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set[int]:
+    """An operation and what proves that it happened: itself if it returned, else one that saw its value and did."""
+    proof = {op}
+    while key.ret[op] >= limit:
+        seen_by = np.flatnonzero((scratch.source[: len(key.kind)] == op) & scratch.happened[: len(key.kind)])
+        returned = seen_by[key.ret[seen_by] < limit]
+        op = int(returned[0] if len(returned) else seen_by[0])
+        proof.add(op)
+    return proof
+
+
+def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Scratch) -> tuple[Ops, frozenset[int]]:
+    """Of the one or two blocks that clash, what is needed for the clash."""
+    n = len(key.kind)
+    mine = int(scratch.block[culprit])
+    roots = [mine]
+    if code == register.BLOCKS_CROSS:
+        first, last = scratch.first_ret, scratch.last_call
+        is_root = np.append(scratch.block[:n] == np.arange(n), True)
+        is_root[mine] = False
+        crossing = np.flatnonzero(is_root & (first < last[mine]) & (last > first[mine]))
+        roots.append(int(crossing[np.argmax(first[crossing])]))
+    kept = np.flatnonzero(np.isin(scratch.block[:n], roots))
+    weakened: frozenset[int] = frozenset()
+    size = -1
+    while size != len(kept):
+        size = len(kept)
+        for root in roots:
+            kept, weakened = _shorten_chain(key, limit, kept, weakened, scratch, root)
+        kept = _drop_reads(key, limit, kept, weakened, culprit)
+    return kept, weakened
+
+
+def _shorten_chain(
+    key: Key, limit: int, kept: Ops, weakened: frozenset[int], scratch: register.Scratch, root: int
+) -> tuple[Ops, frozenset[int]]:
+    """Drop as much of the end, then of the beginning of one block's chain as possible."""
+    n = len(key.kind)
+    makers = kept[(key.kind[kept] != READ) & (scratch.block[kept] == root)]
+    taker_of = {int(scratch.source[op]): int(op) for op in makers if key.kind[op] == CAS}
+    chain = [int(op) for op in makers if op in weakened] or [root if root < n else register.INITIAL]
+    while chain[-1] in taker_of:
+        chain.append(taker_of[chain[-1]])
+    place_of = {op: place for place, op in enumerate(chain)}
+    place = np.array(
+        [
+            -1 if scratch.block[op] != root else place_of[int(op) if key.kind[op] != READ else int(scratch.source[op])]
+            for op in kept
+        ]
+    )
+
+    def without_end(length: int) -> Ops:
+        return kept[place < length]
+
+    def without_beginning(start: int) -> tuple[Ops, frozenset[int]]:
+        stays = kept[(place == -1) | (place >= start)]
+        return stays, (weakened | {chain[start]} if start else weakened) & frozenset(stays.tolist())
+
+    length = _smallest(1, len(chain), lambda x: _impossible(key, limit, without_end(x), weakened))
+    kept, place = without_end(length), place[place < length]
+    dropped_most = _smallest(0, length - 1, lambda x: _impossible(key, limit, *without_beginning(length - 1 - x)))
+    return without_beginning(length - 1 - dropped_most)
+
+
+def _drop_reads(key: Key, limit: int, kept: Ops, weakened: frozenset[int], culprit: int) -> Ops:
+    """Drop every read that is not needed: half of them at a time, then a quarter, down to one by one."""
+    reads = kept[(key.kind[kept] == READ) & (kept != culprit)]
+    size = max(1, len(reads) // 2)
+    while len(reads):
+        for start in range(0, len(reads), size):
+            without = np.setdiff1d(kept, reads[start : start + size])
+            if len(without) < len(kept) and _impossible(key, limit, without, weakened):
+                kept = without
+        reads = np.intersect1d(reads, kept)
+        if size == 1:
+            break
+        size = max(1, size // 2)
+    return kept
+
+
+def _cut_prefix(
+    key: Key,
+    code: int,
+    limit: int,
+    culprit: int,
+    kept: Ops,
+    weakened: frozenset[int],
+    answers: tuple[int | None, ...],
+) -> Window:
+    """Replace what stands before the window by the states it leads to, where nothing was under way in between.
+
+    What overwrote the value stays: without it nobody would see why the answer was wrong.
+    """
+    if len(kept) > SEARCHED_MAX:
+        return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)
+    makers = [op for op in kept if key.kind[op] != READ and op != culprit]
+    for cut in sorted((int(key.call[op]) for op in makers[1:]), reverse=True):
+        before, after = kept[key.call[kept] < cut], kept[key.call[kept] >= cut]
+        if (key.ret[before] > cut).any():
+            continue
+        states = search.reachable_states(_as_searched(key, limit, before, weakened))
+        if not search.linearizable(_as_searched(key, limit, after, weakened), states):
+            in_order = tuple(sorted(value for value in states if isinstance(value, int)))
+            nil = (None,) if None in states else ()
+            last = int(before[np.argmax(key.ret[before])])
+            return _searched(key, code, limit, culprit, after, weakened, last, nil + in_order, answers)
+    held, kept = _begins(key, limit, culprit, kept, weakened)
+    return _searched(key, code, limit, culprit, kept, weakened, None, held, answers)
+
+
+def _begins(
+    key: Key, limit: int, culprit: int, kept: Ops, weakened: frozenset[int]
+) -> tuple[tuple[int | None, ...], Ops]:
+    """What the key may have held before a window from whose front nothing was cut, and what of the window is needed
+    from there.
+
+    The proof starts from nil, because operations outside the window were dropped.  Values are unique, so it holds from
+    any other value as well, unless the window observes nil: then less of it may do.  If the search finds an order from
+    the true values all the same, nil stays.
+    """
+    states = _held_before(key, kept)
+
+    def impossible(some: Ops) -> bool:
+        try:
+            return not search.linearizable(_as_searched(key, limit, some, weakened), states)
+        except search.SearchExhausted:
+            return False
+
+    if not impossible(kept):
+        return (None,), kept
+    observes = (key.kind != WRITE) & (key.a == NIL)
+    if states != (None,) and observes[kept].any():
+        for op in [op for op in kept.tolist() if op != culprit]:
+            rest = kept[kept != op]
+            made = key.b[op] if key.kind[op] == CAS else key.a[op]
+            needed = key.kind[op] != READ and ((key.kind[rest] != WRITE) & (key.a[rest] == made)).any()
+            if not needed and impossible(rest):
+                kept = rest
+    return states, kept
+
+
+def _held_before(key: Key, kept: Ops) -> tuple[int | None, ...]:
+    """The values that operations outside the window may have left when its first operation was called, nil first."""
+    first = int(key.call[kept].min())
+    earlier = np.flatnonzero(((key.kind == WRITE) | (key.kind == CAS)) & (key.call < first))
+    earlier = earlier[~np.isin(earlier, kept)]
+    over = earlier[key.ret[earlier] < first]
+    last_call = int(key.call[over].max(initial=-1))
+    left = [op for op in earlier.tolist() if key.ret[op] > last_call]
+    values = {as_value(int(key.b[op] if key.kind[op] == CAS else key.a[op])) for op in left}
+    if not len(over):
+        values.add(None)
+    return ((None,) if None in values else ()) + tuple(sorted(v for v in values if v is not None))
+
+
+def _searched(
+    key: Key,
+    code: int,
+    limit: int,
+    culprit: int,
+    kept: Ops,
+    weakened: frozenset[int],
+    last_before: int | None,
+    states: tuple[int | None, ...],
+    answers: tuple[int | None, ...],
+) -> Window:
+    """The window, once the independent search has had its say."""
+    rejudged = False
+    if len(kept) <= SEARCHED_MAX:
+        try:
+            if search.linearizable(_as_searched(key, limit, kept, weakened), states):
+                raise Disagreement("the register kernel and the independent search disagree about a window")
+            rejudged = True
+        except search.SearchExhausted:
+            rejudged = False
+    numbers = tuple(int(op) for op in kept)
+    stays = weakened & frozenset(numbers)
+    return Window(code, limit, culprit, numbers, stays, last_before, states, answers, rejudged)
+
+
+def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.Operation]:
+    """Operations as the independent search reads them: positions serve as well as indices, the order is the same."""
+    operations = []
+    for op in map(int, kept):
+        ret = int(key.ret[op]) if key.ret[op] < limit else None
+        value, value2 = as_value(int(key.a[op])), as_value(int(key.b[op]))
+        call = int(key.call[op])
+        if key.kind[op] == READ:
+            operations.append(search.Operation("read", value, None, call, ret))
+        elif key.kind[op] == WRITE:
+            operations.append(search.Operation("write", value, None, call, ret))
+        elif op in weakened:
+            operations.append(search.Operation("write", value2, None, call, ret))
+        else:
+            operations.append(search.Operation("cas", value, value2, call, ret))
+    return operations
+
+
+def as_value(number: int) -> int | None:
+    """A value column's number as a value: nil is None."""
+    return None if number == NIL else number
+
+
+def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int32] | None) -> tuple[int | None, ...]:
+    """What the culprit might have found there, latest first.
+
+    block: of every operation, where known; then the blocks of the values that are tried rule most of them out.
+    """
+    tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
+    makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]
+    values = [int(key.b[op] if key.kind[op] == CAS else key.a[op]) for op in makers] + [NIL]
+    changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
+    changed.kind[culprit] = READ
+    scratch = register.new_scratch(len(key.kind), limit)
+    some = None
+    if block is not None and (block[makers] >= 0).all():
+        some = np.union1d(np.flatnonzero(np.isin(block, block[makers])), [culprit])
+    right = []
+    for value in values:
+        changed.a[culprit] = value
+        if some is not None:
+            small, points = _by_themselves(changed, some)
+            if _none_fits(small, int(np.searchsorted(points, limit))):
+                continue
+        if register.judge_key(changed, limit, scratch)[0] == register.LINEARIZABLE:
+            right.append(as_value(value))
+    return tuple(right)

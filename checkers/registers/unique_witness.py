@@ -1,0 +1,348 @@
+"""From a key that is wrong to a witness a person can check: what kind of violation, in which words, and why.
+
+Kinds, and what is claimed by them:
+
+    value from nowhere   an answer no write that may have happened could have produced
+    lost write           a read returned an older value although a newer one was acknowledged, no answer ever showed the
+                         newer one, and the older one prevailed: it kept being read (by the node that acknowledged the
+                         newer one, or to the end of the history), or the node that answered with it acknowledged the
+                         next write.  Then the acknowledgement was wrong, and not the read
+    stale read           a read returned a value that had certainly been overwritten before the read began
+    order cycle          any other: the answers cannot be put in one order (two cas that both took the same value, ...)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.base.verdict import Witness
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
+from checkers.registers.unique_window import Disagreement, Window, as_value, producer_of, smallest_window
+from checkers.sealing.history_rows import Row, read_rows, refused
+from checkers.sealing.key_buckets import Bucket
+
+__all__ = ["UNEXPLAINED", "Disagreement", "Story", "explain", "told_by"]
+
+UNEXPLAINED = ", which no order of the operations around it explains"
+
+
+def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
+    """The witness for key number k, and the index of the answer that no order explains.
+
+    operations: with values and rows.  Raises Disagreement where the independent search contradicts the kernel.
+    """
+    key = register.key_of(operations, k)
+    try:
+        window = smallest_window(key, int(operations.positions[k]))
+    except Disagreement as problem:
+        raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
+    return told_by(Story(bucket, operations, k, key, window))
+
+
+def told_by(story: Story) -> tuple[int, Witness]:
+    """The index of the answer that no order explains, and the witness in words and rows."""
+    window = story.window
+    kind = story.kind()
+    facts = {
+        "key": story.name,
+        "states_before": list(window.states_before),
+        "why": story.why(kind),
+        "expected": story.expected(),
+        "operations": story.listed(),
+        "letters": {str(story.invoke(op)["index"]): letter for op, letter in story.letters.items()},
+        "culprit": story.letters[window.culprit],
+        "rejudged": window.rejudged,
+    }
+    if kind == "lost write":
+        lost = story.answer(story.lost())
+        facts["guilty"] = {"node": lost["node"], "time_ns": lost["time_ns"]}
+        facts["as_stale_read"] = story.summary("stale read")
+    if window.weakened:
+        facts["note"] = "; ".join(
+            f"of the cas {story.letters[op]} only the write is counted: what it replaced lies outside the window"
+            for op in window.operations
+            if op in window.weakened
+        )
+    return story.answer(window.culprit)["index"], Witness(kind, story.summary(kind), story.events(), facts=facts)
+
+
+class Story:
+    """The rows behind a window, and the sentences made of them."""
+
+    def __init__(self, bucket: Bucket, operations: Operations, k: int, key: Key, window: Window) -> None:
+        self.bucket, self.operations, self.key, self.window = bucket, operations, key, window
+        self.name = bucket.keys[k]
+        self.first = int(operations.offsets[k])
+        self.letters = {op: _letter(place) for place, op in enumerate(window.operations)}
+        self._rows: dict[int, Row] = {}
+        self.last_before = window.last_before
+        shown = [*window.operations, *([] if self.last_before is None else [self.last_before])]
+        wanted = sorted({row for op in shown for row in self._places(op) if row >= 0})
+        self._rows = dict(zip(wanted, read_rows(bucket.history, wanted), strict=True))
+        self.overwriters = self.find_overwriters()
+
+    def _places(self, op: int) -> tuple[int, int]:
+        """Rows of invoke and completion.  A completion after the culprit's answer is shown too: it is a fact."""
+        return int(self.operations.invoked[self.first + op]), int(self.operations.completed[self.first + op])
+
+    def invoke(self, op: int) -> Row:
+        return self._rows[self._places(op)[0]]
+
+    def answer(self, op: int) -> Row:
+        return self._rows[self._places(op)[1]]
+
+    def acknowledged(self, op: int) -> bool:
+        return bool(self.key.ret[op] < self.window.limit)
+
+    def made(self, op: int) -> int | None:
+        return as_value(int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op]))
+
+    def events(self) -> tuple[Row, ...]:
+        rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
+        return tuple(self._rows[row] for row in sorted(rows))
+
+    def find_overwriters(self) -> list[int]:
+        """What of the window stands between the value the culprit saw and the culprit, in order of call."""
+        source, seen = int(self.key.a[self.window.culprit]), set()
+        while (made_by := producer_of(self.key, source, self.window.limit)) >= 0 and made_by not in seen:
+            seen.add(made_by)
+            source = int(self.key.a[made_by]) if self.key.kind[made_by] == CAS else NIL
+        makers = [op for op in self.window.operations if self.key.kind[op] != READ and op != self.window.culprit]
+        return [op for op in makers if op not in seen]
+
+    def kind(self) -> str:
+        if self.window.code == register.FROM_NOWHERE:
+            return "value from nowhere"
+        if self.key.kind[self.window.culprit] != READ or not self.overwriters:
+            return "order cycle"
+        return "lost write" if self._vanished() else "stale read"
+
+    def lost(self) -> int:
+        """Of the writes between the value the culprit saw and the culprit, the one that was acknowledged last."""
+        return max(self._acknowledged_before(), key=lambda op: int(self.key.ret[op]))
+
+    def _acknowledged_before(self) -> list[int]:
+        return [op for op in self.overwriters if self.key.ret[op] < self.key.call[self.window.culprit]]
+
+    def _vanished(self) -> bool:
+        """Whether an acknowledged value was never seen, and the older one prevailed in its place."""
+        key = self.key
+        makers = np.array([self.operations_value(op) for op in self.overwriters])
+        seen = np.isin(key.a, makers) & (key.kind != WRITE) & (key.ret != OPEN)
+        return bool(self._acknowledged_before() and not seen.any()) and (self._read_again() or self._reader_leads())
+
+    def _reader_leads(self) -> bool:
+        """Whether the node that answered with the older value acknowledged the next write, and not the one that had
+        acknowledged the newer value.  So it served what the system went on with, and was not deposed."""
+        key, culprit = self.key, self.window.culprit
+        later = ((key.kind == WRITE) | (key.kind == CAS)) & (key.call > key.ret[culprit]) & (key.ret != OPEN)
+        if not later.any():
+            return False
+        following = int(np.flatnonzero(later)[np.argmin(key.ret[later])])
+        rows = [self._places(op)[1] for op in (following, self.lost(), culprit)]
+        after, lost, reader = (row["node"] for row in (read_rows(self.bucket.history, [r], ["node"])[0] for r in rows))
+        return reader is not None and lost is not None and after == reader != lost
+
+    def _read_again(self) -> bool:
+        """Whether the older value was read again: by the node that acknowledged the newer one, or to the end."""
+        key, culprit, last = self.key, self.window.culprit, self.lost()
+        again = np.flatnonzero((key.kind == READ) & (key.a == key.a[culprit]) & (key.call > key.ret[last]))
+        if len(again) < 2:
+            return False
+        reads = np.flatnonzero(key.kind == READ)
+        to_the_end = bool(reads[np.argmax(key.ret[reads])] in again)
+        node = self.answer(last)["node"]
+        answers = read_rows(self.bucket.history, [self._places(int(op))[1] for op in again], ["node"])
+        return to_the_end or any(row["node"] == node for row in answers)
+
+    def operations_value(self, op: int) -> int:
+        return int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op])
+
+    def _lost_in_words(self) -> str:
+        """The summary of a lost write.  It blames the node that acknowledged what did not last."""
+        culprit, lost = self.window.culprit, self.answer(self.lost())
+        asked, answered = self.invoke(culprit), self.answer(culprit)
+        timed = asked["time_ns"] or lost["time_ns"]  # some histories of others have no times
+        later = f"{_span(asked['time_ns'] - lost['time_ns'])} later" if timed else "later"
+        return (
+            f"At {_at(lost)} {_who(lost)} acknowledged {self.made(self.lost())} for {self.name}, but no answer ever "
+            f"showed it: a read that began {later} got {_value(self.key.a[culprit])} from {_who(answered)}"
+        )
+
+    def summary(self, kind: str) -> str:
+        if kind == "lost write":
+            return self._lost_in_words()
+        culprit = self.window.culprit
+        asked, answered = self.invoke(culprit), self.answer(culprit)
+        who, what = _who(answered), _value(self.key.a[culprit])
+        if self.key.kind[culprit] == READ:
+            start = f"At {_at(answered)} {who} answered a read of {self.name} with {what}"
+        elif self.key.kind[culprit] == MISMATCH:
+            start = f"At {_at(answered)} {who} refused a cas of {self.name} as not holding {what}"
+        else:
+            start = f"At {_at(answered)} {who} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
+        if kind == "value from nowhere":
+            return f"{start}, {self._nobody(culprit)}"
+        newest = self._newest_before(culprit)
+        if newest is None:
+            return start + UNEXPLAINED
+        row = self.answer(newest)
+        timed = asked["time_ns"] or row["time_ns"]  # some histories of others have no times
+        before = f"{_span(asked['time_ns'] - row['time_ns'])} before" if timed else "before"
+        told = "seen" if self.key.kind[newest] == READ else "acknowledged"
+        value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
+        return f"{start} although {value} was {told} {before} it was asked"
+
+    def _newest_before(self, culprit: int) -> int | None:
+        """The operation of the window that returned last before the culprit began, of another value."""
+        before = [
+            op
+            for op in self.window.operations
+            if self.key.ret[op] < self.key.call[culprit] and self.operations_value(op) != self.key.a[culprit]
+        ]
+        makers = [op for op in before if self.key.kind[op] != READ]
+        return max(makers or before, key=lambda op: int(self.key.ret[op]), default=None)
+
+    def _nobody(self, culprit: int) -> str:
+        """Why a value comes from nowhere, as the end of a sentence."""
+        value = as_value(int(self.key.a[self.window.operations[-1]]))
+        value = as_value(int(self.key.a[culprit])) if len(self.window.operations) == 1 else value
+        asked = self._asked_for(value)
+        if asked is None:
+            later = producer_of(self.key, NIL if value is None else value, OPEN)
+            if later >= 0 and later not in self.letters:
+                return (
+                    f"which nobody had yet asked to write (index {self._late(later)['index']} did so only afterwards)"
+                )
+            return "a value nobody ever wrote to it" if len(self.letters) == 1 else f"though nobody ever wrote {value}"
+        return f"a value whose only write was refused (index {asked['index']}: {asked['error']})"
+
+    def _asked_for(self, value: int | None) -> Row | None:
+        """The completion of a failed write or cas of a value, if there is one."""
+        return refused(self.bucket.history, self.name, value, not self.bucket.mismatch_observed)
+
+    def _late(self, op: int) -> Row:
+        return read_rows(self.bucket.history, [self._places(op)[0]])[0]
+
+    def why(self, kind: str) -> list[str]:
+        """What happened in order, then why no order explains it; one sentence each."""
+        sentences = []
+        if self.last_before is not None:
+            sentences.append(self.before())
+        sentences += [f"{letter}: {self._told(op)}" for op, letter in self.letters.items()]
+        culprit = self.letters[self.window.culprit]
+        value = _value(self.key.a[self.window.culprit])
+        if kind == "value from nowhere":
+            sentences.append(f"{culprit} saw {value}, {self._nobody(self.window.culprit)}")
+        elif self.window.code == register.TAKEN_TWICE:
+            others = " and ".join(self.letters[op] for op in self.overwriters)
+            sentences.append(f"Each of {others} and {culprit} took {value} away, and it had been written only once")
+        else:
+            sentences += self.no_order(culprit, value)
+        if kind == "lost write":
+            lost = self.lost()
+            wrong = f"{_who(self.answer(lost))} was wrong to acknowledge it"
+            sentences.append(f"No answer ever showed {self.made(lost)}, so {wrong}")
+        count = "the one operation" if len(self.letters) == 1 else f"these {len(self.letters)} operations"
+        if self.window.rejudged:
+            sentences.append(f"An independent search tried every order of {count} and found none that fits")
+        return sentences
+
+    def before(self) -> str:
+        """What stood before the window, which was replaced by the states it leads to."""
+        held = " or ".join(_value_of(state) for state in self.window.states_before)
+        assert self.last_before is not None
+        return f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(self.last_before))}"
+
+    def no_order(self, culprit: str, value: str) -> list[str]:
+        """Why no order of the window explains the culprit's answer."""
+        newest = self._newest_before(self.window.culprit)
+        if newest is None:
+            return [f"However they are ordered, {culprit} cannot find {value}"]
+        letter = self.letters[newest]
+        sentences = [f"{letter} had returned before {culprit} was asked, so {letter} comes first"]
+        makers = [self.letters[op] for op in self.overwriters]
+        if makers:
+            sentences.append(f"After {' and '.join(makers)} nothing wrote {value} again, so {culprit} cannot find it")
+        return sentences
+
+    def _told(self, op: int) -> str:
+        """One operation in words."""
+        asked = self.invoke(op)
+        kind = self.key.kind[op]
+        what = {READ: "read", WRITE: f"write of {self.made(op)}"}.get(int(kind))
+        if what is None or asked["f"] == "cas":
+            what = f"cas from {_value_of(asked['value'])} to {_value_of(asked['value2'])}"
+        if not self.acknowledged(op):
+            completed = self._places(op)[1]
+            until = f" until {_at(self._rows[completed])}" if completed >= 0 else ""
+            return (
+                f"process {asked['process']} asked at {_at(asked)} for a {what}, which stayed without an answer{until}"
+            )
+        answered = self.answer(op)
+        result = f", with {_value(self.key.a[op])}" if asked["f"] == "read" else ""
+        result = ", as a mismatch" if kind == MISMATCH else result
+        times = f"asked at {_at(asked)} and answered at {_at(answered)}"
+        return f"the {what} of process {asked['process']} was {times} by {_who(answered)}{result}"
+
+    def expected(self) -> str:
+        """What would have been right."""
+        values = [_value_of(value) for value in self.window.right]
+        listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
+        if self.key.kind[self.window.culprit] == READ:
+            return f"an answer of {listed}" if listed else "no answer at all: none would have been right"
+        if self.key.kind[self.window.culprit] == MISMATCH:
+            return "that the cas did match"
+        return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
+
+    def listed(self) -> list[Row]:
+        """The window's operations for a picture: one entry each, in order of call."""
+        return [
+            {
+                "letter": letter,
+                "process": self.invoke(op)["process"],
+                "f": self.invoke(op)["f"],
+                "saw": as_value(int(self.key.a[op])) if self.key.kind[op] != WRITE else None,
+                "made": self.made(op) if self.key.kind[op] in (WRITE, CAS) else None,
+                "acknowledged": self.acknowledged(op),
+                "overwrites": op in self.overwriters,
+                "words": self._told(op),
+            }
+            for op, letter in self.letters.items()
+        ]
+
+
+def _letter(place: int) -> str:
+    """A to Z, then AA, AB, ..."""
+    letters = ""
+    place += 1
+    while place:
+        place, digit = divmod(place - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters
+
+
+def _who(row: Row) -> str:
+    return row["node"] or "the system"
+
+
+def _at(row: Row) -> str:
+    if not row["time_ns"] and row["index"]:
+        return f"index {row['index']}"  # some histories of others have no times
+    return f"{row['time_ns'] / 1e9:.3f} s"
+
+
+def _span(time_ns: int) -> str:
+    if time_ns < 10_000_000:
+        return f"{time_ns / 1e6:.2f} ms"
+    return f"{time_ns / 1e9:.2f} s"
+
+
+def _value_of(value: int | None) -> str:
+    return "nil" if value is None else str(value)
+
+
+def _value(number: int) -> str:
+    return _value_of(as_value(int(number)))

@@ -1,0 +1,303 @@
+"""Computes what became of a fault from its measurements, never from the recorded word.
+
+Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.  Every
+*requirement* of that promise must be proven again and again while it lasts.  Its opposite must be proven after the
+heal.  There are three sorts of requirement:
+
+    link    no beacon of the directed link arrives (cut), or at least one does (open)
+    state   the process of a node is in this state
+    value   a measured number lies within these limits
+
+A measurement proves a requirement, contradicts it, or leaves it unclear.  A cut link needs SENT_MIN beacons without an
+arrival; consecutive measurements of the same link add up.  One contradiction outweighs any number of proofs: the
+fault was not achieved, or it lapsed at that second.  A stretch of more than GAP_S_MAX without a proof leaves the fault
+indeterminate.
+
+A record is one entry of `faults.json` (see `nemesis.faults.FaultRecord`).  Other faults may be in force at the same
+time.  A measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
+while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.
+
+Records of older runs have no `measured`.  They are judged by their two proofs, after inject and after heal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+
+INSTALLED = "installed"
+SKIPPED = "skipped"
+INDETERMINATE = "indeterminate"
+NOT_ACHIEVED = "not achieved"
+
+SENT_MIN = 50
+"""Fewer beacons than this prove no silence."""
+GAP_S_MAX = 3.0
+"""The longest stretch of a hold without a proof.  Measurements are taken each second; a loaded machine is late."""
+WRONG_MAX = 12
+"""A total failure would otherwise list every pair of nodes."""
+
+_NS = 1e9
+_BEFORE_HEAL = ("inject", "hold", "before heal")
+_STATES_OF_OLD_KINDS = {"pause": "stopped", "kill": "dead"}
+"""Records without `measured` do not say which process state was ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Achievement:
+    """word: what became of the fault.  reason: why, unless installed.  lapsed_ns: when a fault that had been proven
+    was first contradicted, in ns since the test began; -1 if that did not happen."""
+
+    word: str
+    reason: str = ""
+    lapsed_ns: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that must be true.  what: "link", "state" or "value".  subject: "n1>n2", a node or the value's name.
+    ordered: "cut", "open", a process state, or (least, most)."""
+
+    what: str
+    subject: str
+    ordered: Any
+
+    def words(self) -> str:
+        if self.what == "value":
+            return f"{self.subject} ordered {self.ordered[0]:g} to {self.ordered[1]:g}"
+        return f"{self.subject} ordered {self.ordered}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one measurement says of one requirement.  contrary, unclear: in words; both empty if it is proven."""
+
+    contrary: str = ""
+    unclear: str = ""
+
+
+PROVEN = Reading()
+
+
+def achieved(record: Mapping[str, Any], *, demanded: bool = False) -> Achievement:
+    """What became of this fault.  A fault that was never carried out keeps its recorded word and reason.
+
+    demanded: the run is of a format that records measurements, so a record without them lost them.
+    """
+    recorded, reason = str(record.get("achieved") or INDETERMINATE), str(record.get("reason") or "")
+    if number(record.get("injected_ns"), -1) < 0:
+        word = recorded if recorded in (SKIPPED, NOT_ACHIEVED) else INDETERMINATE
+        return Achievement(word, reason or "it was not carried out, and no reason is recorded")
+    if "measured" not in record:
+        return Achievement(INDETERMINATE, "its measurements are missing") if demanded else _of_two_proofs(record)
+    held = _held(record)
+    if held.word != INSTALLED:
+        return held
+    if number(record.get("heal_ordered_ns"), -1) < 0:
+        return Achievement(INDETERMINATE, "it was still in force when the record ended")
+    return _healed(record)
+
+
+def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requirement, Reading]:
+    """What the measurements of these phases say of every requirement, taken together.
+
+    Requirements of the phase "heal" are those after the heal.  Used for the words of a proof; `achieved` is stricter.
+    """
+    wanted = tuple(phases)
+    taken = [m for m in _measurements(record) if m.get("phase") in wanted]
+    out: dict[Requirement, Reading] = {}
+    sent: dict[Requirement, int] = {}
+    for measurement in taken:
+        for requirement in requirements(record, measurement):
+            found = _finding(requirement, measurement, sent)
+            known = out.get(requirement, found)
+            once_open = known.contrary and (requirement.what, requirement.ordered) == ("link", "cut")
+            out[requirement] = known if once_open else found
+    return out
+
+
+def requirements(record: Mapping[str, Any], measurement: Mapping[str, Any]) -> Iterator[Requirement]:
+    """What this measurement must show: the fault's own order (or, after the heal, its opposite), and that every link
+    is open which no fault cuts.  Links that other faults cut are judged with those faults."""
+    ordered = mapping(record.get("ordered"))
+    healed = measurement.get("phase") == "heal"
+    now = mapping(ordered.get("healed" if healed else "held"))
+    own = _pairs(record.get("cut"))
+    cut: set[tuple[str, str]] = set() if healed else own
+    excused = _pairs(measurement.get("also_cut")) | _pairs(measurement.get("unsettled"))
+    if own:
+        for pair in permutations(_nodes(record), 2):
+            if pair in cut:
+                yield Requirement("link", f"{pair[0]}>{pair[1]}", "cut")
+            elif pair not in excused:
+                yield Requirement("link", f"{pair[0]}>{pair[1]}", "open")
+    for node, state in sorted(mapping(now.get("states")).items()):
+        yield Requirement("state", str(node), str(state))
+    for name, limits in sorted(mapping(now.get("values")).items()):
+        least, most = (*sequence(limits), None, None)[:2]
+        yield Requirement("value", str(name), (least, most))
+
+
+def shortened(words: Sequence[str]) -> tuple[str, ...]:
+    """At most WRONG_MAX of them, and how many more there are."""
+    if len(words) <= WRONG_MAX:
+        return tuple(words)
+    return (*words[:WRONG_MAX], f"and {len(words) - WRONG_MAX} more")
+
+
+def _held(record: Mapping[str, Any]) -> Achievement:
+    """Whether every requirement was proven from inject to heal without a gap."""
+    began_ns = number(record.get("injected_ns"), -1)
+    taken = [m for m in _measurements(record) if m.get("phase") in _BEFORE_HEAL]
+    if not taken:
+        return Achievement(INDETERMINATE, "it was not measured after inject")
+    proven_ns: dict[Requirement, int] = {}
+    unclear: dict[Requirement, str] = {}
+    sent: dict[Requirement, int] = {}
+    gaps: list[str] = []
+    lasting = _lasting(record)
+    for measurement in taken:
+        to_ns = number(measurement.get("to_ns"), -1)
+        contrary = []
+        for requirement in requirements(record, measurement):
+            found = _finding(requirement, measurement, sent)
+            if found.contrary:
+                contrary.append(found.contrary)
+            elif found.unclear:
+                unclear[requirement] = found.unclear
+            else:
+                before_ns = proven_ns.get(requirement, began_ns)
+                if requirement in lasting and _too_long(before_ns, to_ns):
+                    gaps.append(f"{requirement.words()}: not proven for {(to_ns - before_ns) / _NS:.1f} s")
+                proven_ns[requirement] = to_ns
+        if contrary:
+            return _contradicted(contrary, to_ns, began_ns, lapsed=measurement.get("phase") != "inject")
+    end_ns = number(record.get("heal_ordered_ns"), -1)
+    end_ns = end_ns if end_ns >= 0 else max(number(m.get("to_ns"), -1) for m in taken)
+    if number(record.get("heal_ordered_ns"), -1) >= 0 and taken[-1].get("phase") != "before heal":
+        return Achievement(INDETERMINATE, "it was not measured before heal")
+    if not proven_ns and not unclear:
+        return Achievement(INDETERMINATE, "the record names nothing that could have been measured")
+    for requirement, words in unclear.items():
+        if requirement not in proven_ns:
+            gaps.append(words)
+    for requirement, at_ns in proven_ns.items():
+        if requirement in lasting and _too_long(at_ns, end_ns):
+            gaps.append(f"{requirement.words()}: not proven in the last {(end_ns - at_ns) / _NS:.1f} s before heal")
+    if gaps:
+        return Achievement(INDETERMINATE, f"while it held: {'; '.join(shortened(gaps))}")
+    missing = [d for d in lasting if d not in proven_ns and d not in unclear]
+    if missing:
+        return Achievement(INDETERMINATE, f"never measured: {'; '.join(shortened([d.words() for d in missing]))}")
+    return Achievement(INSTALLED)
+
+
+def _contradicted(contrary: Sequence[str], at_ns: int, began_ns: int, *, lapsed: bool) -> Achievement:
+    words = "; ".join(shortened(contrary))
+    if not lapsed:
+        return Achievement(NOT_ACHIEVED, f"after inject: {words}")
+    return Achievement(NOT_ACHIEVED, f"it lapsed within {(at_ns - began_ns) / _NS:.1f} s: {words}", at_ns)
+
+
+def _lasting(record: Mapping[str, Any]) -> set[Requirement]:
+    """The fault's own requirements, which hold at every moment even while other faults come and go."""
+    own = {Requirement("link", f"{a}>{b}", "cut") for a, b in _pairs(record.get("cut"))}
+    return own | {d for d in requirements(record, {"phase": "hold"}) if d.what != "link"}
+
+
+def _healed(record: Mapping[str, Any]) -> Achievement:
+    """Whether the last measurements after the heal show that nothing of the fault is left."""
+    found = readings(record, ("heal",))
+    if not found:
+        return Achievement(INDETERMINATE, "it was not measured after heal")
+    if contrary := [f.contrary for f in found.values() if f.contrary]:
+        return Achievement(NOT_ACHIEVED, f"after heal: {'; '.join(shortened(contrary))}")
+    if unclear := [f.unclear for f in found.values() if f.unclear]:
+        return Achievement(INDETERMINATE, f"after heal: {'; '.join(shortened(unclear))}")
+    return Achievement(INSTALLED)
+
+
+def _finding(requirement: Requirement, measurement: Mapping[str, Any], sent: dict[Requirement, int]) -> Reading:
+    """sent: beacons sent without an arrival in the measurements before this one; kept up to date here."""
+    if requirement.what == "link":
+        return _link(requirement, sequence(mapping(measurement.get("links")).get(requirement.subject)), sent)
+    if requirement.what == "state":
+        seen = mapping(measurement.get("states")).get(requirement.subject)
+        if seen is None:
+            return Reading(unclear=f"{requirement.words()}: its agent did not report the state")
+        return PROVEN if seen == requirement.ordered else Reading(contrary=f"{requirement.words()}: it is {seen}")
+    value = mapping(measurement.get("values")).get(requirement.subject)
+    least, most = requirement.ordered
+    if not all(isinstance(x, int | float) for x in (value, least, most)):
+        return Reading(unclear=f"{requirement.subject}: it was not measured")
+    return PROVEN if least <= value <= most else Reading(contrary=f"{requirement.words()}: it is {value:g}")
+
+
+def _link(requirement: Requirement, counts: Sequence[Any], sent: dict[Requirement, int]) -> Reading:
+    if len(counts) != 2:
+        return Reading(unclear=f"{requirement.words()}: no beacons were reported")
+    this, received = number(counts[0], 0), number(counts[1], 0)
+    silent = sent.get(requirement, 0) + this
+    if received > 0:
+        sent[requirement] = 0
+        if requirement.ordered == "open":
+            return PROVEN
+        return Reading(contrary=f"{requirement.words()}: {received} of {this} beacons arrived")
+    if silent < SENT_MIN:
+        sent[requirement] = silent
+        return Reading(unclear=f"{requirement.words()}: only {silent} beacons were sent and none arrived")
+    if requirement.ordered == "open":
+        sent[requirement] = silent
+        return Reading(contrary=f"{requirement.words()}: none of {silent} beacons arrived")
+    sent[requirement] = 0
+    return PROVEN
+
+
+def _too_long(from_ns: int, to_ns: int) -> bool:
+    return to_ns - from_ns > GAP_S_MAX * _NS
+
+
+def _measurements(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """In the order in which they ended."""
+    taken = [m for m in sequence(record.get("measured")) if isinstance(m, Mapping)]
+    return sorted(taken, key=lambda m: number(m.get("to_ns"), -1))
+
+
+def _pairs(links: Any) -> set[tuple[str, str]]:
+    return {(str(p[0]), str(p[1])) for p in map(sequence, sequence(links)) if len(p) == 2}
+
+
+def _nodes(record: Mapping[str, Any]) -> list[str]:
+    """Every node that the fault or a measurement names; a link between two of them was measurable."""
+    ends = {end for pair in _pairs(record.get("cut")) for end in pair}
+    for measurement in sequence(record.get("measured")):
+        for name in mapping(mapping(measurement).get("links")):
+            ends |= {end for end in str(name).split(">") if end}
+    return sorted(ends)
+
+
+def _of_two_proofs(record: Mapping[str, Any]) -> Achievement:
+    """An older record: measured once after inject and once after heal."""
+    kind = str(mapping(record.get("card")).get("kind"))
+    held = dict.fromkeys(map(str, sequence(record.get("nodes"))), _STATES_OF_OLD_KINDS.get(kind, ""))
+    upgraded = {
+        **record,
+        "ordered": {"held": {"states": held}, "healed": {"states": dict.fromkeys(held, "running")}},
+        "measured": [
+            {"phase": phase, "to_ns": place, **mapping(record.get(proof))}
+            for place, (phase, proof) in enumerate((("inject", "inject_proof"), ("heal", "heal_proof")))
+            if record.get(proof)
+        ],
+    }
+    for phases, when in ((("inject",), "after inject"), (("heal",), "after heal")):
+        found = readings(upgraded, phases)
+        if contrary := [f.contrary for f in found.values() if f.contrary]:
+            return Achievement(NOT_ACHIEVED, f"{when}: {'; '.join(shortened(contrary))}")
+        if not found or (unclear := [f.unclear for f in found.values() if f.unclear]):
+            reason = "; ".join(shortened(unclear)) if found else "it was not measured"
+            return Achievement(INDETERMINATE, f"{when}: {reason}")
+    return Achievement(INSTALLED)

@@ -1,0 +1,101 @@
+"""Who led when, as far as clocks of one machine can tell: for figures, never for a violation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.json_file import mapping
+from checkers.base.run_evidence import numbers, read_trace, words
+from checkers.base.stored_run import StoredRun, node_files
+
+Leader = tuple[int, str, int]
+"""(time in ns since the test began, node, epoch)."""
+
+_NONE = -1
+
+
+def leaders(run: StoredRun) -> list[Leader]:
+    """Every leader that the harness saw or that said so itself, in order of time."""
+    seen = {(e["node"], e["epoch"]): e["time_ns"] for e in run.outcome.get("leaders") or ()}
+    for path in node_files(run.trace).values():
+        for said in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
+            if said["role"] == "leader":
+                name = (said["node"], said["epoch"])
+                seen[name] = min(said["time_ns"], seen.get(name, said["time_ns"]))
+    return sorted((time_ns, node, epoch) for (node, epoch), time_ns in seen.items())
+
+
+def under_faults(
+    installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str]
+) -> tuple[int, int]:
+    """(faults that took the leader of the moment from its majority, those of them under which another was elected)."""
+    calling = won = 0
+    for fault in installed:
+        begin = fault["injected_ns"]
+        end = fault["healed_ns"] if fault["healed_ns"] >= 0 else np.iinfo(np.int64).max
+        before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
+        leader = fault.get("leader") or (max(before)[1] if before else None)
+        if leader is None or _has_majority(leader, fault, servers):
+            continue
+        calling += 1
+        known = max((epoch for epoch, _ in before), default=_NONE)
+        won += any(begin <= time_ns < end and epoch > known for time_ns, _, epoch in led)
+    return calling, won
+
+
+def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
+    """Whether the leader goes on, and hears and is heard by a majority of the servers (itself included)."""
+    ended = _ended(fault)
+    if leader in ended:
+        return False
+    cut = {(source, destination) for source, destination in fault["cut"]}
+    others = [s for s in servers if s != leader and s not in ended]
+    reached = sum((leader, s) not in cut and (s, leader) not in cut for s in others)
+    return 2 * (reached + 1) > len(servers)
+
+
+def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
+    """The nodes whose process was ordered not to run.  Records of older runs do not say it: all their nodes."""
+    states = mapping(mapping(mapping(fault.get("ordered")).get("held")).get("states"))
+    if "ordered" not in fault:
+        return frozenset(fault["nodes"])
+    return frozenset(node for node, state in states.items() if state != "running")
+
+
+def answered_by_deposed(traces: Iterable[str], events: pa.Table, is_ok: Bools) -> Bools | None:
+    """Ok completions by a node that then took itself for the leader, after a leader of a higher epoch had appeared
+    elsewhere; None where there are no traces.
+
+    events: columns time_ns and node, in index order.
+    """
+    roles = {}
+    for path in traces:
+        said = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
+        if len(said):
+            leads = pc.fill_null(pc.equal(said["role"], "leader"), False).to_numpy()
+            epochs = np.where(leads, numbers(said, "epoch"), _NONE)
+            roles[str(said["node"][0].as_py())] = (numbers(said, "time_ns"), epochs)
+    if not roles:
+        return None
+    times = numbers(events, "time_ns")
+    highest = np.full(len(times), _NONE, np.int64)
+    for changed, epochs in roles.values():
+        highest = np.maximum(highest, _at(times, changed, np.maximum.accumulate(epochs)))
+    nodes = np.array(words(events, "node"), object)
+    deposed = np.zeros(len(times), np.bool_)
+    for node, (changed, epochs) in roles.items():
+        own = _at(times, changed, epochs)
+        deposed |= is_ok & (nodes == node) & (own != _NONE) & (own < highest)
+    return deposed
+
+
+def _at(times: Int64, changed: Int64, values: Int64) -> Int64:
+    """The value in force at each time; _NONE before the first."""
+    place = np.searchsorted(changed, times, side="right") - 1
+    return np.where(place >= 0, values[np.maximum(place, 0)], _NONE)

@@ -1,0 +1,111 @@
+"""How much is enough: least numbers that grow with what was asked of a run.
+
+A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, however valid every answer is.  So
+what counts as enough follows from the demands (rate, time limit, keys, client nodes) and from the faults that were
+installed.  All shares are low on purpose: they are to catch a run that did nearly nothing, not a slow one.
+
+A write can be demanded of a fault only if the system had a chance to acknowledge one: for long enough, some server
+reached a majority in both directions, and some client node reached that server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from checkers.base.demands import Demands
+
+SHARE_OF_RATE = 0.8
+"""Of the scheduled rate, outside faults.  With less the harness or the system was the bottleneck, not the faults."""
+
+CALM_S_LEAST = 3.0
+"""A rate over less time than this is shown and not demanded: it says more of chance than of the run."""
+
+SHARE_OF_OPERATIONS = 0.1
+"""Of the scheduled operations, faults included, that must be ok."""
+
+SHARE_OF_KEYS = 0.5
+"""Of all keys that must have seen enough writes; a workload may prefer some keys."""
+
+SHARE_OF_KEY_WRITES = 0.02
+"""Of the operations that a key gets on average, so many writes must be acknowledged."""
+
+SHARE_OF_WRITES_IN_FAULTS = 0.005
+"""Of the operations scheduled during faults that let the system work, so many writes must be acknowledged."""
+
+SHARE_OF_FAULTS = 1 / 3
+"""Of the faults that let the system work, under so many a write must be acknowledged."""
+
+LONG_NS = 6_000_000_000
+"""A shorter fault may end before a new leader is elected: fetch timeouts take 2 s, and a split vote 1-2 s more."""
+
+AFTERMATH_NS = 3_000_000_000
+"""Stalled connections and operations that still wait for their timeout belong to the fault that was just healed."""
+
+
+def operations_scheduled(demands: Demands) -> float:
+    """Those of the main phase that can be ok at all; 0 where no rate was asked for."""
+    return demands.rate_hz * demands.time_limit_s * demands.ok_share
+
+
+def ok_operations_least(demands: Demands) -> int:
+    return max(1, ceil(SHARE_OF_OPERATIONS * operations_scheduled(demands)))
+
+
+def key_writes_least(demands: Demands) -> int:
+    """Acknowledged writes of one key."""
+    keys = max(1, len(demands.keys))
+    return max(1, int(SHARE_OF_KEY_WRITES * operations_scheduled(demands) / keys))
+
+
+def keys_least(demands: Demands) -> int:
+    """Keys with so many writes."""
+    return ceil(SHARE_OF_KEYS * len(demands.keys))
+
+
+def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns: int) -> bool:
+    """Whether a write could be acknowledged under a fault that lasted length_ns.
+
+    faults: it and all others that were in force at some time meanwhile (entries of faults.json).
+    """
+    if length_ns < LONG_NS:
+        return False
+    cut = {tuple(link) for fault in faults for link in fault.get("cut") or ()}
+    struck = {node for fault in faults for node in fault.get("nodes") or ()}
+    alive = [server for server in demands.servers if server not in struck]
+    clients = [client for client in demands.client_nodes if client not in struck]
+
+    def joined(a: str, b: str) -> bool:
+        return (a, b) not in cut and (b, a) not in cut
+
+    return any(
+        2 * sum(other == server or joined(server, other) for other in alive) > len(demands.servers)
+        and any(joined(client, server) for client in clients)
+        for server in alive
+    )
+
+
+def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
+    """Acknowledged writes under all faults that let the system work: so many faults, which lasted so long in all."""
+    return max(1, faults, ceil(SHARE_OF_WRITES_IN_FAULTS * demands.rate_hz * demands.ok_share * seconds))
+
+
+def calm(main: tuple[int, int], faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """What is left of the main phase, in ns, without faults and their aftermath."""
+    left, at = [], main[0]
+    struck = sorted(
+        (
+            int(fault["injected_ns"]) - int(float(fault.get("apply_ms") or 0) * 1e6),
+            int(fault["healed_ns"]) if int(fault.get("healed_ns", -1)) >= 0 else main[1],
+        )
+        for fault in faults
+        if int(fault["injected_ns"]) >= 0
+    )
+    for begin, end in struck:
+        if begin > at:
+            left.append((at, min(begin, main[1])))
+        at = max(at, end + AFTERMATH_NS)
+    if at < main[1]:
+        left.append((at, main[1]))
+    return left

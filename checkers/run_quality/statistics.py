@@ -1,0 +1,252 @@
+"""Statistics: how often each operation was invoked and how it ended, how long it took, with and without faults.
+
+This is no property of the system, but of the test.  Where a function was invoked and never once succeeded, nothing can
+be concluded about it, so the verdict is *unknown*.  Time is the clock of the harness, of one machine.
+
+The history is judged in parts of consecutive rows, so its length does not matter.  An operation may begin in one part
+and end in a later one.  So a part returns what it left open, and the completions whose invoke it does not hold, and
+`combine` joins them.  Latencies are counted by value, in microseconds with 17 significant bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int8, Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.history import MalformedHistory, Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.kernels.jit import kernel
+from checkers.sealing.history_rows import parts_of_history
+from checkers.sealing.seal import dense_processes, dictionary_codes
+
+QUANTILES = (0.5, 0.95, 0.99, 1.0)
+SIZE_BYTES_PER_EVENT = 80
+_SIGNIFICANT_BITS = 17
+_WHEN = ("without faults", "under faults")
+
+Spans = list[tuple[int, int]]
+Latencies = Counter[int]
+"""Operations by how long they took, in microseconds."""
+
+
+@dataclass(slots=True)
+class FunctionCount:
+    """One function: how many operations were invoked, how many ended in each way, and how long the ok ones took,
+    without faults and under faults."""
+
+    asked: int = 0
+    ended: Counter[int] = field(default_factory=Counter)
+    latencies: tuple[Latencies, Latencies] = field(default_factory=lambda: (Counter(), Counter()))
+
+    def add(self, other: FunctionCount) -> None:
+        self.asked += other.asked
+        self.ended.update(other.ended)
+        for mine, theirs in zip(self.latencies, other.latencies, strict=True):
+            mine.update(theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class PartCount:
+    """functions: by name, of the operations that were invoked here.  left_open: process -> (function, time of invoke).
+    orphans: (process, type, time) of completions whose invoke stands in an earlier part, in order.
+    first_ns, last_ns: of client events; first_ns is -1 where there are none.  over_budget: why nothing was counted."""
+
+    functions: Mapping[str, FunctionCount]
+    left_open: Mapping[int, tuple[str, int]]
+    orphans: tuple[tuple[int, int, int], ...]
+    first_ns: int = -1
+    last_ns: int = -1
+    over_budget: str = ""
+
+
+def split(files: StoredRun) -> Sequence[Part]:
+    """Runs of row groups, with the spans of time in which a fault was in place."""
+    if not files.history.exists():
+        raise MalformedHistory(f"{files.root}: the history is not sealed, there is no {files.history.name}")
+    return parts_of_history(files.history, {"faults": _fault_spans(files)})
+
+
+def judge(part: Part, budget: Budget) -> PartCount:
+    groups = list(range(part.params["first"], part.params["end"]))
+    with pq.ParquetFile(part.paths[0]) as file:
+        needed_bytes = sum(file.metadata.row_group(g).num_rows for g in groups) * SIZE_BYTES_PER_EVENT
+        if needed_bytes > budget.size_bytes:
+            words = f"a part of the history needs {needed_bytes} bytes, the budget is {budget.size_bytes}"
+            return PartCount({}, {}, (), over_budget=words)
+        table = file.read_row_groups(groups, ["time_ns", "process", "type", "f"], use_threads=False)
+    process = np.asarray(table.column("process").combine_chunks())
+    clients = np.flatnonzero(process >= 0)
+    if not len(clients):
+        return PartCount({}, {}, ())
+    codes, names = dictionary_codes(table.column("f"))
+    codes, process = codes[clients], process[clients]
+    time_ns = np.asarray(table.column("time_ns").combine_chunks())[clients]
+    type_ = np.asarray(table.column("type").combine_chunks())[clients]
+    invoked, ended_at, orphans = _pair(*dense_processes(process), type_)
+    asked_ns, ended_ns = time_ns[invoked], np.where(ended_at < 0, -1, time_ns[ended_at])
+    ended_as = np.where(ended_at < 0, int(Type.INVOKE), type_[ended_at]).astype(np.int8)
+    faults = np.array(part.params["faults"], np.int64).reshape(-1, 2)
+    faulty = _overlaps(asked_ns, np.where(ended_ns < 0, asked_ns, ended_ns), faults)
+    asked_for = codes[invoked]
+    functions = {
+        names[f]: _count(asked_for == f, asked_ns, ended_ns, ended_as, faulty) for f in np.unique(asked_for).tolist()
+    }
+    rows = invoked[ended_at < 0].tolist()
+    left_open = {int(process[row]): (names[codes[row]], int(time_ns[row])) for row in rows}
+    strays = tuple((int(process[row]), int(type_[row]), int(time_ns[row])) for row in orphans.tolist())
+    return PartCount(functions, left_open, strays, int(time_ns.min()), int(time_ns.max()))
+
+
+def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
+    if over := next((finding.over_budget for finding in findings if finding.over_budget), ""):
+        return Verdict(Validity.UNKNOWN, {}, over)
+    spans = _fault_spans(files)
+    functions = _joined(findings, spans)
+    if not functions:
+        return Verdict(Validity.NOT_APPLICABLE, reason="no client invoked anything")
+    first = min(finding.first_ns for finding in findings if finding.first_ns >= 0)
+    last = max(finding.last_ns for finding in findings)
+    in_faults_ns = sum(max(0, min(end, last) - max(start, first)) for start, end in _merged(spans))
+    looked_at: dict[str, int | float | str] = {"operations": sum(f.asked for f in functions.values())}
+    details: dict[str, Any] = {"functions": {}}
+    for name, f in sorted(functions.items()):
+        ended = {"ok": f.ended[Type.OK], "fail": f.ended[Type.FAIL], "info": f.ended[Type.INFO]}
+        counts = {"asked": f.asked, **ended, "open": f.asked - sum(ended.values())}
+        latency = {when: _quantiles(took) for when, took in zip(_WHEN, f.latencies, strict=True) if took}
+        details["functions"][name] = {**counts, "latency_ms": latency}
+    for ending in ("ok", "fail", "info", "open"):
+        looked_at[ending] = sum(f[ending] for f in details["functions"].values())
+    looked_at["seconds"] = round((last - first) / 1e9, 3)
+    looked_at["seconds_under_faults"] = round(in_faults_ns / 1e9, 3)
+    if last > first:
+        looked_at["ok_per_second"] = round(int(looked_at["ok"]) / ((last - first) / 1e9), 2)
+    never = [name for name, f in sorted(functions.items()) if not f.ended[Type.OK]]
+    if never:
+        reason = f"no {' and no '.join(never)} ever succeeded, so the run says nothing about it"
+        return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
+    return Verdict(Validity.VALID, looked_at, details=details)
+
+
+def _joined(findings: Sequence[PartCount], spans: Spans) -> dict[str, FunctionCount]:
+    """The counts of all parts; operations that end in a later part than they began are completed here."""
+    functions: dict[str, FunctionCount] = {}
+    pending: dict[int, tuple[str, int]] = {}
+    faults = np.array(spans, np.int64).reshape(-1, 2)
+    for finding in findings:
+        for process, type_, time_ns in finding.orphans:
+            if process not in pending:
+                raise MalformedHistory(f"process {process} completes an operation that it never invoked")
+            name, asked_ns = pending.pop(process)
+            mine = functions[name]
+            mine.ended[type_] += 1
+            if type_ == Type.OK:
+                faulty = _overlaps(np.array([asked_ns]), np.array([time_ns]), faults)
+                mine.latencies[int(faulty[0])].update(_latencies(np.array([time_ns - asked_ns])))
+        for name, count in finding.functions.items():
+            functions.setdefault(name, FunctionCount()).add(count)
+        pending.update(finding.left_open)
+    return functions
+
+
+def _fault_spans(files: StoredRun) -> Spans:
+    """When faults were in place, in ns; one that never healed lasts for ever.  No file means no faults."""
+    spans = []
+    for record in files.faults:
+        start, end = record.get("injected_ns", -1), record.get("healed_ns", -1)
+        if start >= 0:
+            spans.append((start, end if end >= 0 else 2**63 - 1))
+    return sorted(spans)
+
+
+def _merged(spans: Spans) -> Spans:
+    """Spans without overlaps, in order."""
+    merged: Spans = []
+    for start, end in sorted(map(tuple, spans)):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+@kernel
+def _pair(process: npt.NDArray[np.int32], processes: int, type_: Int8) -> tuple[Int64, Int64, Int64]:
+    """Rows of invokes; of each, the row of its completion, -1 if there is none here; completions without an invoke."""
+    count = 0
+    for row in range(type_.shape[0]):
+        count += type_[row] == 0
+    invoked = np.empty(count, np.int64)
+    ended_at = np.full(count, -1, np.int64)
+    orphans = np.empty(type_.shape[0] - count, np.int64)
+    operation_of = np.full(processes, -1, np.int64)
+    at = stray = 0
+    for row in range(type_.shape[0]):
+        p = process[row]
+        if type_[row] == 0:
+            invoked[at] = row
+            operation_of[p] = at
+            at += 1
+        elif operation_of[p] < 0:
+            orphans[stray] = row
+            stray += 1
+        else:
+            ended_at[operation_of[p]] = row
+            operation_of[p] = -1
+    return invoked, ended_at, orphans[:stray].copy()
+
+
+def _overlaps(start: Int64, end: Int64, spans: Int64) -> npt.NDArray[np.bool_]:
+    """Whether each interval touches one of the spans."""
+    touched = np.zeros(len(start), np.bool_)
+    for span_start, span_end in spans:
+        touched |= (start <= span_end) & (end >= span_start)
+    return touched
+
+
+def _count(mine: Bools, asked_ns: Int64, ended_ns: Int64, ended_as: Int8, faulty: Bools) -> FunctionCount:
+    ended = {int(t): int(((ended_as == t) & mine).sum()) for t in (Type.OK, Type.FAIL, Type.INFO)}
+    ok = mine & (ended_as == Type.OK)
+    calm, under = (_latencies((ended_ns - asked_ns)[ok & chosen]) for chosen in (~faulty, faulty))
+    return FunctionCount(int(mine.sum()), Counter(ended), (calm, under))
+
+
+def _latencies(took_ns: Int64) -> Latencies:
+    took_us = np.rint(took_ns / 1e3).astype(np.int64)
+    shift = np.maximum(0, np.frexp(took_us.astype(np.float64))[1] - _SIGNIFICANT_BITS)
+    values, counts = np.unique((took_us >> shift) << shift, return_counts=True)
+    return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def _quantiles(took: Latencies) -> dict[str, float]:
+    """In milliseconds, with how many there are; between two values by linear interpolation."""
+    values = np.array(sorted(took), np.float64)
+    upto = np.cumsum([took[int(value)] for value in values])
+    found: dict[str, float] = {"count": int(upto[-1])}
+    for q in QUANTILES:
+        place = q * (upto[-1] - 1)
+        low, high = (values[np.searchsorted(upto, at, side="right")] for at in (np.floor(place), np.ceil(place)))
+        found[_quantile_name(q)] = round(float(low + (high - low) * (place % 1)) / 1e3, 3)
+    return found
+
+
+def _quantile_name(q: float) -> str:
+    return "max" if q == 1.0 else f"p{q * 100:g}"
+
+
+STATISTICS = Checker(
+    name="statistics",
+    title="Statistics",
+    question="How often did each operation succeed, and how long did it take?",
+    split=split,
+    judge=judge,
+    combine=combine,
+)

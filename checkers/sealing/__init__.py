@@ -1,0 +1,1 @@
+"""From the stream a run leaves behind to the files that checkers read."""

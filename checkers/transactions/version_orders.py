@@ -1,0 +1,72 @@
+"""Version orders of registers by time, under the very model that the history has to have.
+
+Reads alone show little of the order of a register's versions.  The model asked for shows more: if it counts the order
+of processes, or real time, then versions met one after another have that order (`versions_in_time.py` says which, and
+why).  What follows is certain *for that model only*: a cycle built on such an order violates it and every stronger
+model, and says nothing about weaker ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.transactions.columns import Transactions
+from checkers.kernels.transactions.dependencies import WW
+from checkers.kernels.transactions.rw_register import Orders, Registers
+from checkers.kernels.transactions.versions_in_time import (
+    ALL_AFTER_ALL,
+    WRITES_AFTER_ALL,
+    WRITES_AFTER_WRITES,
+    Meetings,
+    meetings_of,
+    versions_in_time,
+)
+from checkers.transactions.anomalies import PLAIN, PROCESS, parts_of
+
+_RULES = {"read-uncommitted": WRITES_AFTER_WRITES, "read-committed": WRITES_AFTER_ALL}
+
+
+def orders_under(
+    consistency: str, txns: Transactions, base: Int64, registers: Registers, orders: Orders
+) -> Orders | None:
+    """`orders` and what time adds to them under a consistency model; None where the model counts no time."""
+    model, variant = parts_of(consistency)
+    if variant == PLAIN:
+        return None
+    meetings = meetings_of(txns, base, registers)
+    order, first = _grouped(meetings, txns.process[meetings.txn] if variant == PROCESS else None)
+    earlier, later = versions_in_time(meetings, order, first, _RULES.get(model, ALL_AFTER_ALL))
+    by, then = registers.writer[earlier], registers.writer[later]
+    others = by != then
+    by, then, earlier = by[others], then[others], earlier[others]
+    count = np.int64(len(txns.status))
+    before = _missing(earlier * count + by, orders.before_version.astype(np.int64) * count + orders.before)
+    after = _missing(earlier * count + then, orders.after_version.astype(np.int64) * count + orders.after)
+    return Orders(
+        _joined(orders.before, before % count),
+        _joined(orders.before_version, before // count),
+        np.concatenate([orders.before_kind, np.full(len(before), WW, np.int8)]),
+        _joined(orders.after, after % count),
+        _joined(orders.after_version, after // count),
+    )
+
+
+def _grouped(meetings: Meetings, process: Int32 | None) -> tuple[Int64, Int64]:
+    """(the meetings by key, and by process if given; where each group begins)."""
+    keys = meetings.key if process is None else np.stack([process, meetings.key])
+    order = np.argsort(keys, kind="stable") if process is None else np.lexsort(keys)
+    changes: Bools = np.zeros(max(0, len(order) - 1), np.bool_)
+    for column in (meetings.key, process):
+        if column is not None:
+            changes |= column[order][1:] != column[order][:-1]
+    first = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(order)]]) if len(order) else np.zeros(1, np.int64)
+    return order.astype(np.int64), first.astype(np.int64)
+
+
+def _missing(found: Int64, known: Int64) -> Int64:
+    return np.setdiff1d(found, known)
+
+
+def _joined(known: Int32, added: Int64) -> Int32:
+    return np.concatenate([known, added.astype(np.int32)])

@@ -1,0 +1,252 @@
+"""Loading every kernel by judging histories of a few rows: the first time on a machine this compiles them.
+
+Each history holds a violation, so that setting a machine up also proves that its kernels find one.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Checker
+from checkers.base.columns import COPIES, HISTORY, LOG, TRACE, events_to_table
+from checkers.base.demands import Demands
+from checkers.base.history import Event, Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.by_hand.judge_events import judge_events
+from checkers.catalog import CATALOG, select
+from checkers.judging.pipeline import Verdicts, judge_run
+from checkers.kafka_log.judge import judge_kafka_log
+from checkers.kernels.kafka_files.config_records import find_configs, gather
+from checkers.kernels.kafka_files.prefix_hash import chain
+from checkers.kernels.kafka_files.record_batch import scan
+from checkers.models.objects.registers import CAS_REGISTER
+from checkers.online.keys import OnlineKeys
+from checkers.online.logs import LIVE, Entries, OnlineLogs
+from checkers.online.traces import OnlineTraces
+from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
+from checkers.sealing.seal import seal
+from checkers.transactions.judge import judge_transactions, judge_transcript
+from checkers.transactions.table import read_file
+
+_STALE_READ = [
+    Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
+    Event(1, 1, 0, Type.OK, "write", "k", 1, node="n1"),
+    Event(2, 2, 0, Type.INVOKE, "cas", "k", 1, 2),
+    Event(3, 3, 0, Type.OK, "cas", "k", 1, 2, node="n1"),
+    Event(4, 4, 1, Type.INVOKE, "read", "k"),
+    Event(5, 5, 1, Type.OK, "read", "k", 1, node="n1"),
+    Event(6, 6, 1, Type.INVOKE, "write", "k", 3),
+]
+
+_VALUE_WRITTEN_TWICE = [
+    Event(0, 0, 0, Type.INVOKE, "write", "k", 1),
+    Event(1, 1, 0, Type.OK, "write", "k", 1, node="n1"),
+    Event(2, 2, 0, Type.INVOKE, "write", "k", 1),
+    Event(3, 3, 0, Type.OK, "write", "k", 1, node="n1"),
+    Event(4, 4, 0, Type.INVOKE, "read", "k"),
+    Event(5, 5, 0, Type.OK, "read", "k", None, node="n1"),
+]
+
+_READ_OF_EACH = ("ax1 ry1", "ay1 rx1")
+_LISTS_AT_ONCE: tuple[tuple[str, ...], ...] = (
+    ("ax1 ay1", "ax2 ay2", "rx12 ry21"),
+    ("ax1 ax2", "rx1", "rx12"),
+    ("!ax1", "ax2", "rx12"),
+    _READ_OF_EACH,
+    tuple(text for p, q in zip("abcdefghij", "klmnopqrst", strict=True) for text in (f"a{p}1 r{q}1", f"a{q}1 r{p}1")),
+    ("rx ay1", "ry ax1", "rx1 ry1"),
+)
+_LISTS_IN_TURN: tuple[tuple[str, ...], ...] = (("ax1", "ax2", "rx21"), ("ax1", "rx", "rx1"))
+_REGISTERS_AT_ONCE: tuple[tuple[str, ...], ...] = (("!wx1", "=x1"), ("wx1 wy1", "=x1 =y"), ("wx1 =y1", "wy1 =x1"))
+_REGISTERS_IN_TURN: tuple[tuple[str, ...], ...] = (("wx1", "=x", "=x1"), ("wx1", "wx2", "=x2 wy1", "=x1 =y1"))
+
+_NODES = ("n1", "n2")
+_DEMANDS = Demands(servers=_NODES, nodes=True, logs=True, traces=True, elections=True, faults=True)
+
+
+def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
+    """Judge the few rows; the verdicts (a stale read among them) are the caller's to look at.
+
+    checkers: who judges; None: those of a run of registers, for which a user waits.
+    """
+    chosen = select({"history", "logs", "traces", "nodes"}, ("linearizability",)) if checkers is None else checkers
+    load_reading_kernels()
+    with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
+        files = StoredRun(Path(name), _DEMANDS)
+        with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
+            stream.write_table(events_to_table(_STALE_READ))
+        seal(files.root)
+        for folder in (files.log, files.trace):
+            folder.mkdir(parents=True)
+        for node in _NODES:
+            pq.write_table(pa.Table.from_pylist(_log_rows(node), LOG), files.log / f"{node}.parquet")
+            pq.write_table(pa.Table.from_pylist(_trace_rows(node), TRACE), files.trace / f"{node}.parquet")
+        pq.write_table(pa.Table.from_pylist([_copy_row(node) for node in _NODES], COPIES), files.copies_table)
+        load_online_kernels()
+        return judge_run(files, list(chosen))
+
+
+def load_online_kernels() -> None:
+    """What judges a run while it goes on: loaded before it begins, for loading holds up everything else."""
+    OnlineKeys().take(events_to_table(_STALE_READ))
+    OnlineTraces().take([pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES])
+    logs = OnlineLogs()
+    for node in _NODES:
+        table = pa.Table.from_pylist(_log_rows(node), LOG)
+        logs.take(Entries(node, LIVE, *(table[name].to_numpy() for name in ("offset", "epoch", "checksum"))))
+
+
+def load_reading_kernels() -> None:
+    """Those that read logs from their bytes."""
+    nothing = np.empty(0, np.uint8)
+    batches = scan(nothing, 0, 0)[0]
+    chain(0, batches.base, batches.epoch, batches.crc)
+    configs, _ = find_configs(nothing, batches, 0, np.frombuffer(b"config", np.uint8))
+    gather(nothing, configs.name_at, configs.name_size)
+
+
+class WrongVerdict(RuntimeError):
+    """A planted violation was not found: this installation cannot be trusted."""
+
+
+def compile_group(name: str) -> float:
+    """Compile the kernels of one of GROUPS, or load them; how many seconds it took.  Raises WrongVerdict."""
+    began = time.monotonic()
+    for number, verdict in enumerate(GROUPS[name]()):
+        if verdict.validity is not Validity.INVALID:
+            raise WrongVerdict(f"{name}: history {number} holds a violation and was judged {verdict.validity}")
+    return time.monotonic() - began
+
+
+def _runs() -> Iterator[Verdict]:
+    yield load_kernels()["linearizability"]
+
+
+def _other_runs() -> Iterator[Verdict]:
+    yield load_kernels(list(CATALOG.values()))["linearizability"]
+
+
+def _searches_of_registers() -> Iterator[Verdict]:
+    for failed_cas in (DID_NOT_HAPPEN, OBSERVED):
+        yield judge_events(_VALUE_WRITTEN_TWICE, "cas-register", failed_cas=failed_cas)
+
+
+def _searches_of_objects() -> Iterator[Verdict]:
+    yield judge_events(_VALUE_WRITTEN_TWICE, CAS_REGISTER)
+
+
+def _transactions() -> Iterator[Verdict]:
+    for texts in _LISTS_AT_ONCE:
+        yield judge_transactions(_at_once(texts), "list-append")
+    for texts in _LISTS_IN_TURN:
+        yield judge_transactions(_in_turn(texts), "list-append")
+    for texts in _REGISTERS_AT_ONCE:
+        yield judge_transactions(_at_once(texts), "rw-register")
+    for texts in _REGISTERS_IN_TURN:
+        yield judge_transactions(_in_turn(texts), "rw-register")
+    for number in ("1", "2000000000"):
+        yield _from_a_file(
+            [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]
+        )
+    yield judge_kafka_log(_poll_of_each_other())
+
+
+def _from_a_file(events: Sequence[Event]) -> Verdict:
+    """Transactions over lists as they are read of a run; small values are taken as they are, large ones numbered."""
+    with tempfile.TemporaryDirectory(prefix="krucible-warm-") as folder:
+        path = f"{folder}/history.parquet"
+        pq.write_table(events_to_table(events), path)
+        return judge_transcript(read_file(path, "list-append"))
+
+
+GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {
+    "checkers of runs": _runs,
+    "searches of registers": _searches_of_registers,
+    "checkers of other workloads": _other_runs,
+    "transactions": _transactions,
+    "searches of other objects": _searches_of_objects,
+}
+"""Kernels that are compiled together, by name; those of the first group are what a run needs."""
+
+
+def _at_once(texts: Sequence[str]) -> list[Event]:
+    """Transactions of as many processes, all at the same time (see `_history`)."""
+    return _history(
+        texts, [(p, Type.INVOKE) for p in range(len(texts))] + [_end(p, text) for p, text in enumerate(texts)]
+    )
+
+
+def _in_turn(texts: Sequence[str]) -> list[Event]:
+    """Transactions of as many processes, one after another."""
+    return _history(texts, [event for p, text in enumerate(texts) for event in ((p, Type.INVOKE), _end(p, text))])
+
+
+def _end(process: int, text: str) -> tuple[int, Type]:
+    return process, Type.FAIL if text[0] == "!" else Type.OK
+
+
+def _history(texts: Sequence[str], order: Sequence[tuple[int, Type]]) -> list[Event]:
+    """Transactions like `ax1 rx1` (append 1 to x, read [1]) and `wx1 =x1` (the same of a register); `!`: it failed."""
+    told = [json.dumps([_operation(word) for word in text.lstrip("!").split()]) for text in texts]
+    return [Event(n, n, process, type_, "txn", payload=told[process]) for n, (process, type_) in enumerate(order)]
+
+
+def _poll_of_each_other() -> list[Event]:
+    """Two transactions on one partition of Kafka; each polled what the other sent."""
+    told = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
+    asked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
+    order = ((0, Type.INVOKE, asked), (1, Type.INVOKE, asked), (0, Type.OK, told), (1, Type.OK, told))
+    return [Event(n, n, p, type_, "txn", payload=json.dumps(words[p])) for n, (p, type_, words) in enumerate(order)]
+
+
+def _operation(word: str) -> list[Any]:
+    f, key, digits = word[0], word[1], [int(digit) for digit in word[2:]]
+    match f:
+        case "r":
+            return ["r", key, digits]
+        case "=":
+            return ["r", key, digits[0] if digits else None]
+    return ["append" if f == "a" else "w", key, digits[0]]
+
+
+def _log_rows(node: str) -> list[dict[str, Any]]:
+    """Three records: the leader's own and two writes."""
+    written = ((None, None), ("k", 1), ("k", 2))
+    return [
+        {"copy": 1, "node": node, "offset": offset, "epoch": 1, "checksum": offset, "batch_offset": offset}
+        | {"batch_hash": offset + 1, "key": key, "value": value}
+        for offset, (key, value) in enumerate(written)
+    ]
+
+
+def _trace_rows(node: str) -> list[dict[str, Any]]:
+    """One election, and three records appended, flushed, committed and applied."""
+    leads = node == _NODES[0]
+    told: list[dict[str, Any]] = [
+        {"event": "start", "epoch": 0, "offset": 0, "hash": 0},
+        {"event": "vote", "epoch": 1, "peer": _NODES[0]},
+        {"event": "role", "epoch": 1, "peer": _NODES[0], "role": "leader" if leads else "follower", "offset": 0},
+    ]
+    for event in ("append", "flush", "high-watermark", "applied"):
+        told += [{"event": event, "epoch": 1, "offset": end, "hash": end} for end in (1, 2, 3)]
+    return [{"node": node, "incarnation": 0, "seq": seq, "time_ns": seq} | row for seq, row in enumerate(told)]
+
+
+def _copy_row(node: str) -> dict[str, Any]:
+    return {"copy": 1, "node": node, "when": "final", "state": "stopped", "log_end": 3, "torn_bytes": 0} | {
+        "quorum_epoch": 1,
+        "voted_for": _NODES[0],
+        "trace_seq": 14,
+        "error": None,
+    }

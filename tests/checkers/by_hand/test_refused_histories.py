@@ -1,0 +1,196 @@
+"""Histories that contradict themselves are refused with the line, in every format: nothing is dropped silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from histories import write_stream
+
+from checkers.base.checker import Budget
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+from checkers.formats.recognise import read_any
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "a write acknowledged as another": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :write, :value 3}
+           {:process 0, :type :ok,     :f :write, :value 4}""",
+        "2: process 0: write of 3 was acknowledged as 4",
+    ),
+    "a cas acknowledged as another": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :cas, :value [1 2]}
+           {:process 0, :type :ok,     :f :cas, :value [1 3]}""",
+        "2: process 0: cas of [1, 2] was acknowledged as [1, 3]",
+    ),
+    "a cas of nil": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :cas, :value nil}
+           {:process 0, :type :ok,     :f :cas, :value nil}""",
+        "1: a cas needs [expected new], not nil",
+    ),
+    "a true register": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :write, :value true}
+           {:process 0, :type :ok,     :f :write, :value true}""",
+        "1: true is not a number",
+    ),
+    "a read without a key": (
+        "cas-register",
+        """{:process 0, :type :invoke, :f :write, :key "x", :value 1}
+           {:process 0, :type :ok,     :f :write, :key "x", :value 1}
+           {:process 0, :type :invoke, :f :read, :value nil}
+           {:process 0, :type :ok,     :f :read, :value 9}""",
+        "3: a read without a key",
+    ),
+    "an element without a key": (
+        "set",
+        """{:process 0, :type :invoke, :f :add, :key "x", :value 1}
+           {:process 0, :type :ok,     :f :add, :key "x", :value 1}
+           {:process 0, :type :invoke, :f :read, :value nil}
+           {:process 0, :type :ok,     :f :read, :value []}""",
+        "3: a read without a key",
+    ),
+    "another element": (
+        "set",
+        """{:process 0, :type :invoke, :f :add, :value 1}
+           {:process 0, :type :ok,     :f :add, :value 2}""",
+        "2: process 0: add of 1 was acknowledged as 2",
+    ),
+    "an element that is true": (
+        "set",
+        """{:process 0, :type :invoke, :f :add, :value 1}
+           {:process 0, :type :ok,     :f :add, :value true}""",
+        "2: process 0: add of 1 was acknowledged as",
+    ),
+    "another value in the log": (
+        "append-log",
+        """{:process 0, :type :invoke, :f :append, :value 5}
+           {:process 0, :type :ok,     :f :append, :value [6 0]}""",
+        "2: process 0: append of 5 was acknowledged as [6, 0]",
+    ),
+    "another append in a transaction": (
+        "list-append",
+        """{:process 0, :type :invoke, :value [[:append "x" 1] [:r "x" nil]]}
+           {:process 0, :type :ok,     :value [[:append "x" 2] [:r "x" [1]]]}""",
+        "2: micro-operation 1 was invoked as",
+    ),
+    "a transaction that lost a part": (
+        "rw-register",
+        """{:process 0, :type :invoke, :value [[:w "x" 1] [:r "y" nil]]}
+           {:process 0, :type :ok,     :value [[:w "x" 1]]}""",
+        "2: 2 micro-operations were invoked and 1 completed",
+    ),
+}
+
+
+def judged(path: Path, model: str) -> FileVerdict:
+    task = task_of(path, Ask(model), Budget())
+    return judge(task.part, task.budget)
+
+
+def as_edn(folder: Path, text: str) -> Path:
+    path = folder / "history.edn"
+    path.write_text("\n".join(line.strip() for line in text.splitlines()) + "\n")
+    return path
+
+
+def as_parquet(folder: Path, text: str) -> Path:
+    events = read_any(as_edn(folder, text))
+    pq.write_table(events_to_table(events), folder / "history.parquet")
+    return folder / "history.parquet"
+
+
+def as_stream(folder: Path, text: str) -> Path:
+    return write_stream(folder / "run", read_any(as_edn(folder, text))) / "history.arrows"
+
+
+@pytest.mark.parametrize("written", [as_edn, as_parquet, as_stream])
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_contradiction_is_refused_with_its_place(
+    case: str, written: Callable[[Path, str], Path], tmp_path: Path
+) -> None:
+    model, text, words = REFUSED[case]
+    found = judged(written(tmp_path, text), model)
+    assert found.verdict.validity is Validity.UNKNOWN
+    place, _, what = words.partition(": ")
+    if place.isdigit():
+        place = f"line {place}" if written is as_edn else f"row {int(place) - 1}"
+    assert found.verdict.reason.startswith(f"{place}: {what}"), found
+    assert bool(found.error) == (case != "a true register"), "the model may be the wrong one"
+
+
+def test_a_scalar_cas_is_malformed_and_a_cas_to_nil_is_not(tmp_path: Path) -> None:
+    def history(value: str) -> str:
+        return f"""{{:process 0, :type :invoke, :f :cas, :value {value}}}
+                   {{:process 0, :type :info, :f :cas, :value :timed-out}}
+                   {{:process 1, :type :invoke, :f :read, :value nil}}
+                   {{:process 1, :type :ok, :f :read, :value nil}}"""
+
+    scalar = judged(as_edn(tmp_path, history("5")), "cas-register")
+    assert scalar.error == "line 1: a cas needs [expected new], not 5"
+    assert judged(as_edn(tmp_path, history("[5 nil]")), "cas-register").verdict.validity is Validity.VALID
+
+
+def test_true_is_not_one(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :add, :value 1}
+              {:process 0, :type :ok,     :f :add, :value 1}
+              {:process 0, :type :invoke, :f :read, :value nil}
+              {:process 0, :type :ok,     :f :read, :value [true]}"""
+    found = judged(as_edn(tmp_path, text), "set")
+    assert found.verdict.validity is Validity.INVALID
+    assert found.verdict.witnesses[0].kind == "value from nowhere"
+    assert "true" in found.verdict.witnesses[0].summary
+
+
+def test_an_operation_of_a_client_cannot_hide_as_set_up(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :create, :value 9}
+              {:process 0, :type :ok,     :f :create, :value 9}"""
+    assert judged(as_edn(tmp_path, text), "cas-register").error.startswith("line 1: create is the name of set-up's")
+    written = as_edn(
+        tmp_path,
+        """{:process 0, :type :invoke, :f :write, :key "x", :value 1}
+           {:process 0, :type :ok,     :f :write, :key "x", :value 1}
+           {:process 0, :type :invoke, :f :read, :key "x", :value nil}
+           {:process 0, :type :ok,     :f :read, :key "x", :value 9}""",
+    )
+    events = read_any(written)
+    hidden = [changed(e, f="create") if e.f == "read" else e for e in events]
+    assert judged(parquet_of(tmp_path, hidden), "cas-register").error.startswith("row 2: create of key x")
+
+
+def test_an_operation_of_a_client_cannot_hide_as_a_fault(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :write, :value 1}
+              {:process 0, :type :ok,     :f :write, :value 1}
+              {:process 1, :type :invoke, :f :read, :value nil}
+              {:process 1, :type :ok,     :f :read, :value 1}
+              {:process 2, :type :invoke, :f :read, :value nil}
+              {:process 2, :type :ok,     :f :read, :value 9}"""
+    numbered = as_edn(tmp_path, text.replace(":process 2", ":process -1"))
+    assert judged(numbered, "cas-register").error.startswith("line 5: process -1")
+    events = read_any(as_edn(tmp_path, text))
+    hidden = [changed(e, process=-1) if e.process == 2 else e for e in events]
+    assert judged(parquet_of(tmp_path, hidden), "cas-register").error.startswith("row 4: read is invoked by clients")
+
+
+def test_an_answer_without_a_value_contradicts_nothing(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :write, :value 1}
+              {:process 0, :type :ok,     :f :write, :value nil}
+              {:process 0, :type :invoke, :f :read, :value nil}
+              {:process 0, :type :ok,     :f :read, :value 1}"""
+    assert judged(as_edn(tmp_path, text), "cas-register").verdict.validity is Validity.VALID
+
+
+def changed(event: Event, **columns: object) -> Event:
+    return Event(**{name: columns.get(name, getattr(event, name)) for name in Event.__slots__})  # type: ignore[arg-type]
+
+
+def parquet_of(folder: Path, events: Sequence[Event]) -> Path:
+    pq.write_table(events_to_table(events), folder / "hidden.parquet")
+    return folder / "hidden.parquet"

@@ -1,0 +1,141 @@
+"""Splitting, judging and combining: what goes wrong in a part is unknown, and never hides or stops anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import Script, write_stream
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.judging.pipeline import judge_run, results_json, write_results
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.run_quality.statistics import STATISTICS
+from checkers.sealing.seal import seal
+
+FILES = StoredRun(Path("nowhere"))
+
+
+def checker(
+    judge: Callable[[Part, Budget], Any],
+    parts: int = 3,
+    combine: Callable[[StoredRun, Sequence[Any]], Verdict] | None = None,
+    split: Callable[[StoredRun], Sequence[Part]] | None = None,
+) -> Checker:
+    """A checker of numbered parts that is valid where every part says so."""
+
+    def all_hold(files: StoredRun, findings: Sequence[Any]) -> Verdict:
+        if all(findings):
+            return Verdict(Validity.VALID, {"parts": len(findings)})
+        return Verdict(Validity.INVALID, {"parts": len(findings)}, witnesses=(Witness("wrong", "a part is wrong"),))
+
+    def numbered(files: StoredRun) -> list[Part]:
+        return [Part((f"part-{n}",), {"n": n}) for n in range(parts)]
+
+    return Checker("toy", "Toy", "Is it?", split or numbered, judge, combine or all_hold)
+
+
+def verdict_on(toy: Checker) -> Verdict:
+    return judge_run(FILES, [toy])["toy"]
+
+
+def broken_at(n: int, how: Exception) -> Callable[[Part, Budget], bool]:
+    def judge(part: Part, budget: Budget) -> bool:
+        if part.params["n"] == n:
+            raise how
+        return True
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (MemoryError(), "part-1: out of memory"),
+        (ValueError("bad\nlong trace"), "part-1: ValueError: bad"),
+        (FileNotFoundError(2, "No such file", "x.parquet"), "part-1: x.parquet is missing"),
+        (KeyError(), "part-1: KeyError"),
+    ],
+)
+def test_a_part_that_breaks_makes_the_verdict_unknown_with_its_reason(how: Exception, words: str) -> None:
+    verdict = verdict_on(checker(broken_at(1, how)))
+    assert verdict.validity is Validity.UNKNOWN
+    assert verdict.reason == f"1 of 3 parts could not be judged: {words}"
+    assert verdict.looked_at == {"parts": 2}
+
+
+def test_a_violation_is_not_hidden_by_a_part_that_breaks() -> None:
+    def judge(part: Part, budget: Budget) -> bool:
+        if part.params["n"] == 0:
+            raise MemoryError
+        return part.params["n"] != 2
+
+    verdict = verdict_on(checker(judge))
+    assert verdict.validity is Validity.INVALID
+    assert "out of memory" in verdict.reason
+
+
+def test_nothing_is_combined_when_no_part_could_be_judged() -> None:
+    def must_not_be_asked(files: StoredRun, findings: Sequence[Any]) -> Verdict:
+        raise AssertionError("asked without findings")
+
+    verdict = verdict_on(checker(broken_at(0, MemoryError()), parts=1, combine=must_not_be_asked))
+    assert verdict.reason == "1 of 1 parts could not be judged: part-0: out of memory"
+
+
+def test_missing_input_is_unknown_wherever_it_is_missed() -> None:
+    def no_file(*_: object) -> Any:
+        raise FileNotFoundError(2, "No such file", "tables/copies.parquet")
+
+    for toy in (checker(lambda p, b: True, split=no_file), checker(lambda p, b: True, combine=no_file)):
+        verdict = verdict_on(toy)
+        assert verdict.validity is Validity.UNKNOWN
+        assert verdict.reason == "tables/copies.parquet is missing"
+
+
+def test_an_unsealed_run_is_unknown(tmp_path: Path) -> None:
+    verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS])
+    assert {v.validity for v in verdicts.values()} == {Validity.UNKNOWN}
+    assert all("not sealed" in v.reason for v in verdicts.values())
+
+
+def test_a_bucket_beyond_the_budget_of_bytes_is_unknown_and_not_opened(tmp_path: Path) -> None:
+    seal(write_stream(tmp_path, Script().invoke(0, "write", 1).ok(0).events))
+    for bucket in (tmp_path / "buckets").glob("*.parquet"):
+        data = bytearray(bucket.read_bytes())
+        data[4:40] = b"x" * 36  # rows destroyed, footer whole: whoever opens them notices
+        bucket.write_bytes(data)
+    verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], budget=Budget(size_bytes=10))
+    assert verdicts["linearizability"].validity is Validity.UNKNOWN
+    assert "budget is 10" in verdicts["linearizability"].reason
+    assert verdicts["statistics"].validity is Validity.UNKNOWN
+
+
+def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> None:
+    seal(write_stream(tmp_path, Script().invoke(0, "read").ok(0, 3).events))
+    said: list[str] = []
+    verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], progress=said.append)
+    results = write_results(tmp_path, verdicts)
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    assert (results["verdict"], results["exit_code"]) == ("invalid", 1)
+    assert "Linearizability" in results["summary"]
+    assert list(results["checkers"]) == ["linearizability", "statistics"]
+    entry = results["checkers"]["linearizability"]
+    assert entry["title"] == "Linearizability"
+    assert entry["question"].endswith("?")
+    assert entry["seconds"] > 0
+    assert set(entry["witness"][0]) == {"kind", "summary", "events", "rows", "facts"}
+    assert said[-1] == "judged 2 of 2 parts"
+
+
+def test_a_run_nobody_could_look_at_is_no_pass() -> None:
+    nothing = Verdict(Validity.NOT_APPLICABLE, reason="there is nothing")
+    assert results_json({"toy": nothing})["verdict"] == "unknown"
+    assert results_json({})["exit_code"] == 2
+    held = Verdict(Validity.VALID, {"parts": 1})
+    assert results_json({"toy": nothing, "other": held})["verdict"] == "valid"

@@ -1,0 +1,84 @@
+"""Machine code is never older than the sources it was made from, and travels with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkers.kernels import jit
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder `checkers/kernels` of little sources; the one named `user` imports some of the others."""
+    monkeypatch.setattr(jit, "_ROOT", tmp_path)
+    kernels = tmp_path / "checkers" / "kernels"
+    kernels.mkdir(parents=True)
+    for name in ("numbers", "masks", "lazily", "bits", "other"):
+        (kernels / f"{name}.py").write_text("ONE = 1\n")
+    (kernels / "numbers.py").write_text("from checkers.kernels.bits import ONE\n")
+    (kernels / "user.py").write_text(
+        "from checkers.kernels import (\n    masks as m,\n    nothing_of_this_name,\n)\n"
+        "from checkers.kernels.numbers import ONE\n"
+        "def f():\n    import checkers.kernels.lazily\n"
+    )
+    return kernels
+
+
+@pytest.mark.parametrize("imported", ["user", "numbers", "masks", "lazily", "bits"])
+def test_a_change_in_anything_a_kernel_imports_makes_its_machine_code_anew(tree: Path, imported: str) -> None:
+    before = jit.machine_code_folder(tree / "user.py")
+    with (tree / f"{imported}.py").open("a") as file:
+        file.write("TWO = 2\n")
+    assert jit.machine_code_folder(tree / "user.py") != before
+
+
+def test_a_change_elsewhere_does_not(tree: Path) -> None:
+    before = jit.machine_code_folder(tree / "user.py")
+    (tree / "other.py").write_text("ONE = 2\n")
+    assert jit.machine_code_folder(tree / "user.py") == before
+
+
+COMPILE_ONE = """
+from numba.core import event
+from checkers.kernels.bits import ones
+import numpy as np
+from checkers.kernels import operations
+with event.install_recorder("numba:compile") as compiled:
+    operations.counted(np.arange(3))
+print(operations.__file__, sum(e.is_start for _, e in compiled.buffer))
+"""
+
+
+def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache(tmp_path: Path) -> None:
+    """As on a node of a cluster: sources and machine code side by side, under a path that never compiled anything."""
+    here, there = tmp_path / "here", tmp_path / "there" / "deeper"
+    for room in ("base", "kernels"):
+        (here / "checkers" / room).mkdir(parents=True)
+    for name in ("__init__.py", "base/__init__.py", "base/cache_folder.py", "kernels/__init__.py", "kernels/jit.py"):
+        shutil.copy(ROOT / "checkers" / name, here / "checkers" / name)
+    (here / "checkers" / "kernels" / "bits.py").write_text("def ones(): return 1\n")
+    (here / "checkers" / "kernels" / "operations.py").write_text(
+        "from checkers.kernels.jit import kernel\n@kernel\ndef counted(a):\n    return len(a)\n"
+    )
+
+    def run(root: Path, cache: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(root), "XDG_CACHE_HOME": str(tmp_path / cache)}
+        command = [sys.executable, "-c", COMPILE_ONE]
+        return subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert run(here, "cache").endswith("operations.py 1")
+    assert run(here, "cache").endswith("operations.py 0")
+    shutil.copytree(here, there)
+    shutil.move(tmp_path / "cache" / "krucible" / "kernels", there / jit.BESIDE_SOURCES)
+    assert run(there, "empty") == f"{there}/checkers/kernels/operations.py 0"
+    assert not (tmp_path / "empty" / "krucible" / "kernels").exists()

@@ -1,0 +1,104 @@
+"""Banks and long forks against brute force: every set of transfers, every order of writes."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations, permutations
+from random import Random
+from typing import Any
+
+import pytest
+from simulated_objects import event, one_process
+
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_events import judge_events
+
+ACCOUNTS = ("a", "b", "c")
+
+
+def test_a_bank_never_accuses_reads_that_some_transfers_explain_and_finds_money_made() -> None:
+    rng, seen = Random(1), {True: 0, False: 0}
+    for _ in range(600):
+        start = {name: rng.randint(0, 4) for name in ACCOUNTS}
+        transfers = [(*rng.sample(ACCOUNTS, 2), rng.randint(1, 3)) for _ in range(rng.randint(0, 4))]
+        reads = [after(start, [t for t in transfers if rng.random() < 0.5]) for _ in range(rng.randint(1, 4))]
+        if rng.random() < 0.5:
+            spoiled = rng.choice(reads)
+            spoiled[rng.choice(ACCOUNTS)] += rng.choice([-1, 0, 1])
+        steps: list[tuple[str, Any, Any]] = [("transfer", list(t), list(t)) for t in transfers]
+        steps += [("read", None, shown) for shown in reads]
+        rng.shuffle(steps)
+        verdict = judge_events(one_process(*steps), "bank-overdraft")
+        explained = all(any(after(start, some) == shown for some in subsets(transfers)) for shown in reads)
+        if explained:
+            assert verdict.validity is Validity.VALID, steps
+        if len({sum(shown.values()) for shown in reads}) > 1:
+            assert verdict.validity is Validity.INVALID, steps
+        strict = judge_events(one_process(*steps), "bank").validity
+        if verdict.validity is Validity.VALID:
+            negative = any(balance < 0 for shown in reads for balance in shown.values())
+            assert strict is (Validity.INVALID if negative else Validity.VALID)
+        seen[verdict.validity is Validity.VALID] += 1
+    assert min(seen.values()) > 60, seen
+
+
+def after(start: dict[str, int], transfers: Any) -> dict[str, int]:
+    balances = dict(start)
+    for source, target, amount in transfers:
+        balances[source] -= amount
+        balances[target] += amount
+    return balances
+
+
+def subsets(items: list[Any]) -> Any:
+    return chain.from_iterable(combinations(items, n) for n in range(len(items) + 1))
+
+
+def test_one_wrong_read_does_not_accuse_the_others() -> None:
+    reads = [("read", None, [1, 2]), *[("read", None, [5, 5])] * 3]
+    verdict = judge_events(one_process(*reads), "bank")
+    assert "a read showed a total of 3; 3 of 4 reads show 10" in verdict.witnesses[0].summary
+    assert verdict.looked_at["violations"] == 1
+
+
+def test_a_bank_that_nobody_read_is_unknown() -> None:
+    verdict = judge_events(one_process(("transfer", ["a", "b", 1], ["a", "b", 1])), "bank")
+    assert verdict.validity is Validity.UNKNOWN
+
+
+@pytest.mark.parametrize("keys", [2, 3])
+def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_reads(keys: int) -> None:
+    rng, seen = Random(keys), {True: 0, False: 0}
+    names = "xyz"[:keys]
+    for _ in range(400):
+        shown = [frozenset(k for k in names if rng.random() < 0.5) for _ in range(rng.randint(1, 4))]
+        events = forked(rng, names, shown)
+        orders = [[frozenset(order[:n]) for n in range(keys + 1)] for order in permutations(names)]
+        explained = any(all(one in prefixes for one in shown) for prefixes in orders)
+        verdict = judge_events(events, "long-fork")
+        assert verdict.validity is (Validity.VALID if explained else Validity.INVALID), shown
+        if not explained:
+            assert verdict.witnesses[0].kind == "long fork"
+            assert verdict.witnesses[0].facts["rejudged"]
+        seen[explained] += 1
+    assert min(seen.values()) > 40, seen
+
+
+def forked(rng: Random, names: str, shown: list[frozenset[str]]) -> list[Event]:
+    """All writes and reads under way at once, so that real time orders none of them."""
+    asked = [([["w", k, 1]], [["w", k, 1]]) for k in names]
+    asked += [([["r", k, None] for k in names], [["r", k, 1 if k in some else None] for k in names]) for some in shown]
+    rng.shuffle(asked)
+    events = [event(0, p, Type.INVOKE, "txn", before) for p, (before, _) in enumerate(asked)]
+    events += [event(0, p, Type.OK, "txn", answer) for p, (_, answer) in enumerate(asked)]
+    return [
+        Event(n, n * 1000, e.process, e.type, e.f, None, payload=e.payload, node="n1") for n, e in enumerate(events)
+    ]
+
+
+def test_a_key_written_twice_shows_no_order() -> None:
+    steps = [("txn", [["w", "x", n]], [["w", "x", n]]) for n in (1, 2)]
+    steps.append(("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", None]]))
+    verdict = judge_events(one_process(*steps), "long-fork")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "written more than once" in verdict.reason

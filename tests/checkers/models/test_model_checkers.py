@@ -1,0 +1,182 @@
+"""The door for models: each judges a sealed run as a checker of the catalog, right and spoiled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import write_stream
+from simulated_objects import one_process, renumbered
+
+from checkers.base.checker import Budget
+from checkers.base.history import Event, Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.by_hand.judge_events import judge_events
+from checkers.catalog import BY_MODEL, select
+from checkers.judging.pipeline import judge_run
+from checkers.models import checker as model_checker
+from checkers.models.known import KNOWN
+from checkers.sealing.seal import seal
+
+Steps = Sequence[tuple[str, Any, Any]]
+"""(f, input, answer), one after another."""
+
+RIGHT_AND_SPOILED: dict[str, tuple[Steps, Steps, str]] = {
+    "kv": (
+        [("put", "a", "a"), ("append", "b", "b"), ("get", None, "ab")],
+        [("put", "a", "a"), ("append", "b", "b"), ("get", None, "a")],
+        "no order",
+    ),
+    "queue": (
+        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 1), ("drain", None, [2])],
+        [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2), ("drain", None, [])],
+        "acknowledged element lost",
+    ),
+    "set": (
+        [("add", 1, 1), ("add", 2, 2), ("read", None, [1, 2])],
+        [("add", 1, 1), ("add", 2, 2), ("read", None, [2])],
+        "acknowledged element lost",
+    ),
+    "counter": (
+        [("add", 3, 3), ("dec", 1, 1), ("read", None, 2)],
+        [("add", 3, 3), ("dec", 1, 1), ("read", None, 3)],
+        "impossible sum",
+    ),
+    "mutex": (
+        [("acquire", None, None), ("release", None, None), ("acquire", None, None)],
+        [("acquire", None, None), ("acquire", None, None)],
+        "no order",
+    ),
+    "fenced-lock": (
+        [("acquire", None, 7), ("write", 7, 7), ("acquire", None, 8), ("write", 8, 8), ("release", None, None)],
+        [("acquire", None, 7), ("acquire", None, 8), ("write", 8, 8), ("write", 7, 7)],
+        "stale token accepted",
+    ),
+    "bank": (
+        [("read", None, [5, 5]), ("transfer", ["0", "1", 3], ["0", "1", 3]), ("read", None, [2, 8])],
+        [("read", None, [5, 5]), ("transfer", ["0", "1", 3], ["0", "1", 3]), ("read", None, [2, 5])],
+        "wrong total",
+    ),
+    "bank-overdraft": (
+        [("read", None, {"a": 5, "b": 5}), ("read", None, {"a": -2, "b": 12})],
+        [("read", None, {"a": 5, "b": 5}), ("read", None, {"a": 10})],
+        "other accounts",
+    ),
+    "long-fork": (
+        [
+            ("txn", [["w", "x", 1]], [["w", "x", 1]]),
+            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", None]]),
+            ("txn", [["w", "y", 1]], [["w", "y", 1]]),
+            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", 1]]),
+        ],
+        [
+            ("txn", [["w", "x", 1]], [["w", "x", 1]]),
+            ("txn", [["w", "y", 1]], [["w", "y", 1]]),
+            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", 1], ["r", "y", None]]),
+            ("txn", [["r", "x", None], ["r", "y", None]], [["r", "x", None], ["r", "y", 1]]),
+        ],
+        "long fork",
+    ),
+    "append-log": (
+        [("append", 5, [5, 0]), ("append", 6, [6, 1]), ("read", None, [5, 6])],
+        [("append", 5, [5, 0]), ("append", 6, [6, 1]), ("read", None, [6])],
+        "two values at one offset",
+    ),
+    "unique-ids": (
+        [("generate", None, 1), ("generate", None, 2)],
+        [("generate", None, 1), ("generate", None, 1)],
+        "duplicate",
+    ),
+}
+
+
+def on_two_keys(name: str, steps: Steps, others: Steps) -> list[Event]:
+    """The first steps on key a, the others on key b, and a fault in between.  Only the others on an object that is the
+    whole history."""
+    if KNOWN[name].whole:
+        return one_process(*others)
+    a = [Event(**{**as_dict(e), "key": "a"}) for e in one_process(*steps)]
+    b = [Event(**{**as_dict(e), "key": "b", "process": 1}) for e in one_process(*others)]
+    return renumbered([*a, Event(0, 0, -1, Type.INFO, "partition"), *b])
+
+
+def as_dict(event: Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in Event.__slots__}
+
+
+def judged(folder: Path, events: Sequence[Event], name: str) -> Verdict:
+    write_stream(folder, list(events))
+    seal(folder)
+    chosen = [c for c in select({"history"}, {name}) if "model" in c.needs]
+    assert [c.name for c in chosen] == [name]
+    return judge_run(StoredRun(folder), chosen)[name]
+
+
+def test_every_model_has_its_example_here() -> None:
+    assert set(RIGHT_AND_SPOILED) == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", RIGHT_AND_SPOILED)
+def test_a_run_is_judged_right_and_spoiled(name: str, tmp_path: Path) -> None:
+    right, spoiled, kind = RIGHT_AND_SPOILED[name]
+    clean = judged(tmp_path / "right", on_two_keys(name, right, right), name)
+    assert clean.validity is Validity.VALID, clean.reason
+    copies = 1 if KNOWN[name].whole else 2
+    assert clean.looked_at["keys"] == copies
+    assert clean.looked_at["operations"] == copies * len(right)
+    events = on_two_keys(name, right, spoiled)
+    wrong = judged(tmp_path / "spoiled", events, name)
+    assert wrong.validity is Validity.INVALID
+    assert [w.kind for w in wrong.witnesses] == [kind]
+    assert wrong.looked_at["violations"] == 1
+    assert wrong.witnesses[0].facts["key"] == (None if KNOWN[name].whole else "b")
+    assert wrong.to_json() == judge_events(events, name).to_json(), "a run and a file have the same verdict"
+
+
+@pytest.mark.parametrize("name", RIGHT_AND_SPOILED)
+def test_a_run_in_which_nothing_was_answered_is_unknown(name: str, tmp_path: Path) -> None:
+    asked = [e for e in one_process(*RIGHT_AND_SPOILED[name][0]) if e.type is Type.INVOKE][:1]
+    verdict = judged(tmp_path, asked, name)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "answer" in verdict.reason
+
+
+def test_parts_share_the_keys_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_checker, "EVENTS_PER_PART", 10)
+    right, spoiled, _ = RIGHT_AND_SPOILED["set"]
+    events: list[Event] = []
+    for n in range(12):
+        some = one_process(*(spoiled if n == 7 else right))
+        events += [Event(**{**as_dict(e), "key": f"k{n}", "process": n}) for e in some]
+    events = renumbered(events)
+    write_stream(tmp_path, events)
+    seal(tmp_path)
+    checker = BY_MODEL["set"]
+    parts = checker.split(StoredRun(tmp_path))
+    assert len(parts) > 3
+    findings = [checker.judge(part, Budget()) for part in pickle.loads(pickle.dumps(parts))]
+    assert sum(f.objects for f in findings) == 12
+    assert checker.combine(StoredRun(tmp_path), findings).to_json() == judge_events(events, "set").to_json()
+
+
+def test_a_part_beyond_its_bytes_is_unknown(tmp_path: Path) -> None:
+    write_stream(tmp_path, one_process(*RIGHT_AND_SPOILED["set"][0]))
+    seal(tmp_path)
+    checker = BY_MODEL["set"]
+    [part] = checker.split(StoredRun(tmp_path))
+    verdict = checker.combine(StoredRun(tmp_path), [checker.judge(part, Budget(size_bytes=100))])
+    assert verdict.validity is Validity.UNKNOWN
+    assert "budget of 100 bytes" in verdict.reason
+
+
+def test_a_set_counts_what_the_last_read_lacks(tmp_path: Path) -> None:
+    steps = [*(("add", n, n) for n in range(5)), ("read", None, [0, 3])]
+    verdict = judged(tmp_path, one_process(*steps), "set")
+    assert "of 5 acknowledged elements, 3 are missing from the last read" in verdict.witnesses[0].summary
+    assert verdict.looked_at["missing_from_last_read"] == 3
+    json.dumps(verdict.to_json())

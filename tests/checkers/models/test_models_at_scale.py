@@ -1,0 +1,167 @@
+"""Objects by construction: histories of a million operations that are right, and with one wrong answer among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+from simulated_objects import Simulated, event, history
+from test_small_models import SIMULATED, Locks, mutex_do
+
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_events import judge_events
+from checkers.models.model import Operation, operations_of
+
+Spoil = Callable[[Random, list[Event]], tuple[list[Event], int]]
+"""(the history with one wrong answer, the index of that answer)."""
+
+
+def numbers() -> Callable[[], int]:
+    """A number that was not given before."""
+    given: Iterator[int] = iter(range(10**9))
+    return lambda: next(given)
+
+
+def asking(*choices: tuple[str, Any]) -> Callable[[Random, int], tuple[str, Any]]:
+    """One of the choices; inputs that are functions are called."""
+
+    def ask(rng: Random, _: int) -> tuple[str, Any]:
+        f, value = rng.choice(choices)
+        return f, value() if callable(value) else value
+
+    return ask
+
+
+def no_lie(rng: Random, f: str, was: Any) -> Any:
+    raise AssertionError("nothing is changed while the history is made")
+
+
+def spoil(
+    f: str, fits: Callable[[Operation], bool], changed: Callable[[Random, list[Operation], Operation], Any]
+) -> Spoil:
+    """Give one late answer of an f another value."""
+
+    def spoiled(rng: Random, events: list[Event]) -> tuple[list[Event], int]:
+        operations = operations_of(events)
+        late = [o for o in operations[len(operations) // 2 :] if o.f == f and o.returned and fits(o)]
+        chosen = rng.choice(late)
+        assert chosen.ret is not None
+        was = events[chosen.ret]
+        told = event(was.index, was.process, was.type, f, changed(rng, operations, chosen))
+        return [*events[: was.index], replace(told, key=was.key), *events[was.index + 1 :]], was.index
+
+    return spoiled
+
+
+def acknowledged_before(operations: list[Operation], read: Operation, f: str) -> list[Any]:
+    return [o.input for o in operations if o.f == f and o.ret is not None and o.ret < read.call]
+
+
+def without_one(rng: Random, operations: list[Operation], read: Operation) -> list[Any]:
+    """The answer of a read without an element whose add had been acknowledged before."""
+    gone = rng.choice(acknowledged_before([o for o in operations if o.key == read.key], read, "add"))
+    return [x for x in read.output if x != gone]  # type: ignore[union-attr]
+
+
+def held_by_another(rng: Random, events: list[Event]) -> tuple[list[Event], int]:
+    """Somebody else acquires the lock, and is answered, between an acquire's answer and the release."""
+    taken = [at for at, e in enumerate(events[: len(events) * 3 // 4]) if e.f == "acquire" and e.type is Type.OK]
+    at = rng.choice(taken[len(taken) // 2 :]) + 1
+    stranger = [event(0, 10**6, kind, "acquire", None) for kind in (Type.INVOKE, Type.OK)]
+    key = events[at - 1].key
+    with_it = [*events[:at], *(replace(e, key=key) for e in stranger), *events[at:]]
+    return [replace(e, index=index) for index, e in enumerate(with_it)], at + 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """make: the object; per_key: operations of one of it; spoil: makes one answer certainly wrong."""
+
+    make: Callable[[], Simulated]
+    per_key: int
+    spoil: Spoil
+
+
+CASES = {
+    "set": Case(
+        lambda: Simulated(
+            (), asking(*[("add", numbers())] * 9, ("read", None)),
+            lambda state, f, value: (state, list(state)) if f == "read" else ((*state, value), value), no_lie,
+        ),
+        500,
+        spoil("read", lambda o: len(o.output or ()) > 5, without_one),
+    ),
+    "append-log": Case(
+        lambda: Simulated(
+            (), asking(*[("append", numbers())] * 9, ("read", None)), SIMULATED["append-log"][0].do, no_lie
+        ),
+        500,
+        spoil("append", lambda o: o.output[1] > 5, lambda rng, all_, o: [o.input, rng.randrange(o.output[1] - 5)]),
+    ),
+    "queue": Case(
+        lambda: Simulated(
+            (), asking(("enqueue", numbers()), ("dequeue", None)), SIMULATED["queue"][0].do, no_lie
+        ),
+        10**6,
+        spoil("dequeue", lambda o: o.output is not None, lambda rng, all_, o: o.output + 40),
+    ),
+    "counter": Case(
+        lambda: Simulated(
+            0, asking(("add", 1), ("add", 2), ("dec", 1), ("read", None)), SIMULATED["counter"][0].do, no_lie
+        ),
+        1000,
+        spoil("read", lambda o: True, lambda rng, all_, o: o.output + 20),
+    ),
+    "unique-ids": Case(
+        lambda: Simulated(0, asking(("generate", None)), lambda state, f, value: (state + 1, state), no_lie),
+        10**6,
+        spoil("generate", lambda o: True, lambda rng, all_, o: all_[rng.randrange(len(all_) // 3)].output),
+    ),
+    "mutex": Case(lambda: Simulated("free", Locks(), mutex_do, no_lie), 10**6, held_by_another),
+    "kv": Case(
+        lambda: Simulated(
+            "", asking(("get", None), ("put", "x"), ("put", "y"), ("append", "z")), SIMULATED["kv"][0].do, no_lie
+        ),
+        1000,
+        spoil("get", lambda o: True, lambda rng, all_, o: "never put"),
+    ),
+}  # fmt: skip
+
+
+def made(name: str, operations: int, rng: Random) -> list[Event]:
+    """Keys one after another, each with processes of its own."""
+    case, events = CASES[name], list[Event]()
+    per_key = min(case.per_key, operations)
+    for key in range(operations // per_key):
+        for e in history(case.make(), rng, per_key, 4, 0, 0):
+            at = len(events)
+            events.append(replace(e, index=at, time_ns=at * 1000, process=10 * key + e.process, key=f"k{key}"))
+    return events
+
+
+def held(name: str, operations: int, seed: int) -> None:
+    rng = Random(seed)
+    events = made(name, operations, rng)
+    verdict = judge_events(events, name)
+    assert verdict.validity is Validity.VALID, (verdict.reason, [w.summary for w in verdict.witnesses])
+    wrong, at = CASES[name].spoil(rng, events)
+    verdict = judge_events(wrong, name)
+    assert verdict.validity is Validity.INVALID, verdict.reason
+    assert at in {row["index"] for witness in verdict.witnesses for row in witness.events}
+    assert {witness.facts["rejudged"] for witness in verdict.witnesses} == {True}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_thousands_of_operations(name: str) -> None:
+    held(name, 20_000, seed=1)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CASES)
+def test_a_million_operations(name: str, night: Random) -> None:
+    held(name, 1_000_000, night.randrange(2**31))

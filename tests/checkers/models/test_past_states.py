@@ -1,0 +1,137 @@
+"""The past of a small object, replaced by the states it can have led to: never making a violation, and short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, cast
+
+import pytest
+from simulated_objects import Simulated, event, history, one_process
+
+from checkers.base import independent_search as search
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Witness
+from checkers.by_hand.judge_events import judge_events
+from checkers.models.model import Model, operations_of
+from checkers.models.objects.counter import COUNTER
+from checkers.models.objects.queue import QUEUE
+from checkers.models.objects.registers import CAS_REGISTER
+from checkers.models.past_states import Rest, shortest_rest, states_at_calls
+
+
+def queue_do(state: tuple, f: str, value: Any) -> tuple[tuple, Any]:
+    if f == "enqueue":
+        return (*state, value), value
+    return (state[1:], state[0]) if state else (state, None)
+
+
+def register_do(state: Any, f: str, value: Any) -> tuple[Any, Any]:
+    return (state, state) if f == "read" else (value, value)
+
+
+OBJECTS: dict[str, tuple[Model, Simulated]] = {
+    "queue": (
+        QUEUE,
+        Simulated(
+            (),
+            lambda rng, _: rng.choice([("enqueue", rng.randrange(4)), ("dequeue", None)]),
+            queue_do,
+            lambda rng, f, was: rng.choice([0, 1, None]) if f == "dequeue" else was,
+        ),
+    ),
+    "counter": (
+        COUNTER,
+        Simulated(
+            0,
+            lambda rng, _: rng.choice([("add", rng.choice([1, 2, -1])), ("read", None)]),
+            lambda state, f, value: (state, state) if f == "read" else (state + value, value),
+            lambda rng, f, was: was + rng.choice([-1, 1]) if f == "read" else was,
+        ),
+    ),
+    "register": (
+        CAS_REGISTER,
+        Simulated(
+            None,
+            lambda rng, _: rng.choice([("read", None), ("write", rng.randrange(3))]),
+            register_do,
+            lambda rng, f, was: rng.choice([0, 1, 2, None]) if f == "read" else was,
+        ),
+    ),
+}
+
+
+def has_order(model: Model, rest: Rest) -> bool:
+    return search.linearizable(
+        cast(Sequence[search.Operation], rest.operations), rest.states, cast(search.Model, model.step)
+    )
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
+    model, simulated = OBJECTS[name]
+    rng = Random(name)
+    seen = {True: 0, False: 0}
+    shorter = 0
+    for _ in range(250):
+        events = history(
+            simulated, rng, rng.randint(3, 14), rng.randint(1, 4), rng.choice([0, 0.2]), rng.choice([0, 1])
+        )
+        operations = [o for o in operations_of(events) if o.returned or o.f not in model.observers]
+        whole = Rest((model.init(),), tuple(operations))
+        right = has_order(model, whole)
+        asked: list[Rest] = []
+
+        def impossible(rest: Rest, asked: list[Rest] = asked) -> bool:
+            asked.append(rest)
+            return not has_order(model, rest)
+
+        rest = shortest_rest(model, operations, 10**9, impossible)
+        if right:
+            assert rest == whole
+            assert all(has_order(model, each) for each in asked)
+        else:
+            assert not has_order(model, rest)
+            shorter += len(rest.operations) < len(operations)
+        seen[right] += 1
+    assert min(seen.values()) > 20, seen
+    assert shorter > seen[False] / 2
+
+
+def test_states_at_a_call_are_those_some_order_has_come_to() -> None:
+    two_at_once = [event(0, 0, Type.INVOKE, "write", 1), event(1, 1, Type.INVOKE, "write", 2)]
+    two_at_once += [event(2, 0, Type.OK, "write", 1), event(3, 1, Type.OK, "write", 2)]
+    two_at_once += [event(4, 0, Type.INVOKE, "read", None), event(5, 0, Type.OK, "read", 2)]
+    moments = states_at_calls(CAS_REGISTER, operations_of(two_at_once))
+    assert moments[0] == (0, frozenset({None}))
+    assert moments[-1] == (4, frozenset({1, 2}))
+
+
+def behind(first: Event, events: Sequence[Event]) -> list[Event]:
+    return [first, *(replace(e, index=e.index + 1) for e in events)]
+
+
+def witness_of(events: Sequence[Event], model: str | Model) -> Witness:
+    [witness] = judge_events(events, model).witnesses
+    assert witness.facts["rejudged"] is True
+    return witness
+
+
+def test_an_operation_never_answered_does_not_keep_the_whole_past_in_the_witness() -> None:
+    right = [("enqueue", n, n) if even else ("dequeue", None, n) for n in [*range(59), 0] for even in (True, False)]
+    wrong = [("enqueue", 90, 90), ("enqueue", 91, 91), ("dequeue", None, 91), ("dequeue", None, 90)]
+    witness = witness_of(behind(event(0, 77, Type.INVOKE, "enqueue", 555), one_process(*right, *wrong)), "queue")
+    assert [e["f"] for e in witness.events] == ["enqueue", "dequeue", "dequeue"]
+    assert "(90, 91)" in witness.facts["states_before"]
+    assert "A: enqueue(555), never answered" in witness.facts["why"]
+    assert witness.facts["expected"] == "an answer of 555 or 90"
+
+
+def test_what_was_under_way_and_answered_later_is_told_as_such() -> None:
+    events = behind(event(0, 7, Type.INVOKE, "write", 5), one_process(("write", 1, 1), ("read", None, 1)))
+    more = [event(5, 0, Type.INVOKE, "read", None), event(6, 7, Type.OK, "write", 5), event(7, 0, Type.OK, "read", 9)]
+    witness = witness_of(events + more, CAS_REGISTER)
+    assert witness.facts["states_before"] == ["1", "5"] or witness.facts["states_before"] == ["1"]
+    assert "A: write of 5, under way before this window and perhaps done" in witness.facts["why"]
+    assert witness.facts["expected"] == "an answer of 1 or 5"

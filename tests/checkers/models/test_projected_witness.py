@@ -1,0 +1,201 @@
+"""Witnesses of sets, logs, queues, counters, locks and ids: an object seen through the few values at stake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from simulated_objects import Simulated, history, one_process, renumbered, searched
+from test_small_models import SIMULATED, Locks, mixed_up, mutex_do
+
+from checkers.base import independent_search as search
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity, Witness
+from checkers.by_hand.judge_events import judge_events
+from checkers.models.model import Operation, operations_of
+from checkers.models.objects import append_log, queue, sets
+
+
+def drained(state: tuple, f: str, value: Any) -> tuple[tuple, Any]:
+    if f == "drain":
+        return (), list(state)
+    if f == "enqueue":
+        return (*state, value), value
+    return (state[1:], state[0]) if state else (state, None)
+
+
+def log_with_some_offsets(rng: Random) -> Simulated:
+    """Two values only, and most appends do not name their offset."""
+    return Simulated(
+        (),
+        lambda rng, _: rng.choice([("append", rng.randrange(2)), ("read", None)]),
+        lambda state, f, value: (
+            (state, list(state))
+            if f == "read"
+            else ((*state, value), [value, len(state)] if rng.random() < 0.3 else value)
+        ),
+        SIMULATED["append-log"][0].lie,
+    )
+
+
+DRAINED = Simulated(
+    (),
+    lambda rng, _: rng.choice([("enqueue", rng.randrange(3)), ("dequeue", None), ("drain", None)]),
+    drained,
+    lambda rng, f, was: {"dequeue": rng.randrange(4), "drain": [rng.randrange(3)]}.get(f, was),
+)
+IDS = Simulated(
+    0,
+    lambda rng, _: ("generate", None),
+    lambda state, f, value: (state + 1, state),
+    lambda rng, f, was: rng.randrange(6),
+)
+SOURCES = {name: what for name, (what, _) in SIMULATED.items() if name in ("set", "append-log", "counter")}
+SOURCES |= {"queue": DRAINED, "unique-ids": IDS, "mutex": Simulated("free", Locks(), mutex_do, lambda rng, f, was: was)}
+
+
+def wrong_histories(name: str, wanted: int) -> list[tuple[list[Event], tuple[Witness, ...]]]:
+    rng, found = Random(name), []
+    while len(found) < wanted:
+        what = SOURCES[name]
+        if name == "mutex":
+            what = Simulated("free", Locks(), mutex_do, lambda rng, f, was: was)
+        events = history(what, rng, rng.randint(2, 12), 3, 0.0 if name == "mutex" else 0.1, 2)
+        events = mixed_up(events, rng, 2) if name == "mutex" else events
+        verdict = judge_events(events, name)
+        if verdict.validity is Validity.INVALID:
+            found.append((events, verdict.witnesses))
+    return found
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_witness_says_what_was_before_why_nothing_else_fits_and_what_would(name: str) -> None:
+    kinds: Counter[str] = Counter()
+    for events, witnesses in wrong_histories(name, 100):
+        for witness in witnesses:
+            facts = witness.facts
+            kinds[witness.kind] += 1
+            assert facts["states_before"] and facts["why"] and facts["expected"]
+            assert facts["rejudged"] is True
+            assert [e for e in events if e.index in {row["index"] for row in witness.events}], "rows of the history"
+            letters = facts["letters"]
+            assert facts["culprit"] in letters.values()
+            answered = {str(o.call) for o in operations_of(events) if o.returned} & set(letters)
+            placed = {str(step["call"]) for step in facts["order"]["steps"]}
+            assert answered - placed, "the longest legal order leaves an answer without its place"
+    assert len(kinds) > (name in ("set", "append-log", "queue", "counter")), kinds
+
+
+def of_set(operations: list[Operation], rng: Random) -> tuple[Any, list[Operation]]:
+    at_stake = rng.sample(range(6), rng.randint(1, 2))
+    return sets.seen_through(at_stake), [o for o in operations if o.f == "read" or o.input in at_stake]
+
+
+def of_log(operations: list[Operation], rng: Random) -> tuple[Any, list[Operation]]:
+    appended = [o.input for o in operations if o.f == "append"]
+    at_stake = rng.sample(appended, min(len(appended), rng.randint(0, 2)))
+    return append_log.seen_through(at_stake), [o for o in operations if o.f == "read" or o.input in at_stake]
+
+
+def of_queue(operations: list[Operation], rng: Random) -> tuple[Any, list[Operation]]:
+    values = rng.sample(range(3), rng.randint(1, 2))
+    involved = [
+        o for o in operations if o.input in values or {*values} & {*queue.taken_by(o)} or o.output in (None, ())
+    ]
+    return queue.seen_through(values), [o for o in involved if o.f != "enqueue" or o.input in values]
+
+
+@pytest.mark.parametrize(
+    ("what", "through"),
+    [
+        (SIMULATED["set"][0], of_set),
+        (SIMULATED["append-log"][0], of_log),
+        (log_with_some_offsets(Random(9)), of_log),
+        (DRAINED, of_queue),
+    ],
+    ids=["set", "append-log", "append-log with some offsets", "queue"],
+)
+def test_what_is_right_of_the_whole_is_right_of_any_part(what: Simulated, through: Any) -> None:
+    """Answered dequeues only: one that was not may have taken anything."""
+    rng = Random(7)
+    for _ in range(400):
+        events = history(what, rng, rng.randint(2, 12), rng.randint(1, 4), rng.choice([0, 0.15]), 0)
+        operations = [o for o in operations_of(events) if o.returned or o.f in ("add", "append", "enqueue")]
+        if any(o.f == "dequeue" and not o.returned for o in operations_of(events)):
+            continue
+        smaller, part = through(operations, rng)
+        assert search.linearizable(part, [smaller.init()], smaller.step), events
+
+
+def test_a_log_whose_values_repeat_without_their_offsets_is_decided_by_search() -> None:
+    rng, seen = Random(3), Counter[bool]()
+    for _ in range(1500):
+        what = log_with_some_offsets(rng)
+        events = history(what, rng, rng.randint(2, 9), rng.randint(1, 4), rng.choice([0, 0.15]), rng.choice([0, 1]))
+        if not any(e.type is Type.OK for e in events):
+            continue  # nothing was answered: unknown
+        init, step, observers = SIMULATED["append-log"][1]
+        expected = searched(events, init, step, observers)
+        verdict = judge_events(events, "append-log")
+        assert verdict.validity is (Validity.VALID if expected else Validity.INVALID), (verdict.reason, events)
+        seen[expected] += 1
+    assert min(seen.values()) > 50
+
+
+def only(events: list[Event], model: str) -> Witness:
+    [witness] = judge_events(events, model).witnesses
+    return witness
+
+
+def test_a_lost_element_is_told_with_its_add_and_nothing_else() -> None:
+    added = [("add", n, n) for n in range(50)]
+    witness = only(one_process(*added, ("read", None, [n for n in range(50) if n != 7])), "set")
+    assert [row["index"] for row in witness.events] == [14, 15, 100, 101]
+    assert witness.facts["states_before"] == ["{}"]
+    assert witness.facts["order"]["steps"] == [{"call": 14, "holds": "{7}"}]
+    assert witness.facts["why"] == [
+        "The add of 7 was acknowledged (index 15) before the read was asked (index 100), "
+        "so it comes first in every order",
+        "What is in a set that only grows stays there",
+        "Only 7 matters here; what else the set holds is left out",
+        "An independent search tried every order of these 2 operations and found none that fits",
+    ]
+
+
+def test_two_values_at_one_offset_are_told_with_both_readers() -> None:
+    events = one_process(("append", "a", ["a", 0]), ("read", None, ["a", "b"]), ("append", "b", "b"))
+    events += one_process(("append", "c", "c"), ("read", None, ["a", "c"]))
+    witness = only(renumbered(events), "append-log")
+    assert witness.kind == "two values at one offset"
+    assert [row["index"] for row in witness.events] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert witness.facts["states_before"] == ["[]"]
+
+
+def test_a_queue_says_how_often_the_value_was_there() -> None:
+    many = [("enqueue", n % 3, n % 3) for n in range(30)]
+    witness = only(one_process(*many, *[("dequeue", None, n % 3) for n in range(30)], ("dequeue", None, 1)), "queue")
+    assert witness.kind == "duplicate"
+    assert "taken 11 times, and put there 10 times" in witness.summary
+    assert witness.facts["states_before"] == ["[]"]
+    assert witness.facts["order"]["steps"][9]["holds"] == "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"
+
+
+def test_the_past_of_a_value_taken_very_often_is_replaced_by_how_often_it_is_there() -> None:
+    often = [("enqueue", 1, 1), ("dequeue", None, 1)] * 500
+    witness = only(one_process(*often, ("dequeue", None, 1)), "queue")
+    assert len(witness.events) == 2
+    assert witness.facts["states_before"] == ["[]"]
+    assert witness.facts["rejudged"] is True
+
+
+def test_a_counter_of_many_open_adds_tells_the_least_and_the_greatest_sum() -> None:
+    def asked(count: int) -> list[Event]:
+        events = [Event(n, n, n + 1, Type.INVOKE, "add", None, 1) for n in range(count)]
+        return [*events, *one_process(("read", None, -1))]
+
+    few, many = (only(renumbered(asked(count)), "counter") for count in (3, 80))
+    assert few.facts["states_before"] == ["0", "1", "2", "3"]
+    assert many.facts["states_before"] == ["0 to 80"]
+    assert few.facts["rejudged"] and many.facts["rejudged"]

@@ -1,0 +1,127 @@
+"""Online checks of keys: at every moment they say what the kernel says of all events so far, and forget the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from histories import Script, as_operations, by_construction, tiny
+
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event, Type
+from checkers.kernels.registers import unique_values as register
+from checkers.online.keys import Alarm, OnlineKeys
+
+
+def batches(rng: Random, events: Sequence[Event], most: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of successive batches of 1 to `most` events."""
+    begin = 0
+    while begin < len(events):
+        end = min(len(events), begin + rng.randint(1, most))
+        yield begin, end
+        begin = end
+
+
+def wrong_keys(events: Sequence[Event]) -> set[str]:
+    """Keys of a history that the kernel finds wrong, all events at once."""
+    names = sorted({e.key for e in events if e.key is not None})
+    code, _, _, _ = register.judge_keys(as_operations(events), 10**12)
+    return {names[k] for k in np.flatnonzero(code >= register.FIRST_INVALID)}
+
+
+def same_at_every_moment(rng: Random, events: Sequence[Event], most: int) -> set[str]:
+    """Feed batch by batch; after each, the keys alarmed so far are those found wrong in the whole prefix."""
+    online, alarmed = OnlineKeys(), set()
+    for begin, end in batches(rng, events, most):
+        alarmed |= {alarm.key for alarm in online.take(events_to_table(events[begin:end]))}
+        assert alarmed == wrong_keys(events[:end]), f"after event {end} of {events}"
+    return alarmed
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_after_every_batch_of_a_tiny_history_online_says_what_the_whole_prefix_says(most: int) -> None:
+    found = 0
+    for seed in range(500):
+        rng = Random(f"{most}/{seed}")
+        found += len(same_at_every_moment(rng, tiny(rng, rng.randint(2, 14), rng.randint(1, 5)), most))
+    assert 50 < found < 450
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(40))
+def test_after_every_batch_of_many_tiny_histories(part: int, night: Random) -> None:
+    for _ in range(1000):
+        rng = Random(night.getrandbits(64))
+        same_at_every_moment(rng, tiny(rng, rng.randint(2, 30), rng.randint(1, 6)), rng.randint(1, 12))
+
+
+@pytest.mark.parametrize(("crash", "cas"), [(0.0, 0.0), (0.01, 0.0), (0.05, 0.3)])
+def test_a_correct_history_never_raises_an_alarm_and_is_forgotten_as_it_goes(crash: float, cas: float) -> None:
+    rng = Random(f"{crash}/{cas}")
+    events = list(by_construction(rng, 6000, keys=4, cas=cas, crash=crash))
+    online, most = OnlineKeys(), 0
+    given_up = 0
+    for begin, end in batches(rng, events, 300):
+        assert online.take(events_to_table(events[begin:end])) == []
+        given_up += sum(e.type is Type.INFO for e in events[begin:end])
+        most = max(most, online.kept - 2 * given_up)
+    assert online.judged == sum(e.type is not Type.INVOKE for e in events)
+    assert cas > 0.2 or most < 150
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_answer_falsified_in_a_long_history_is_found_in_its_own_batch(seed: int) -> None:
+    """Even a value that was overwritten thousands of events ago, and forgotten, comes back as a violation."""
+    rng = Random(seed)
+    events = list(by_construction(rng, 3000, keys=3, cas=0.0, crash=0.004))
+    written = [e for e in events if e.type is Type.OK and e.f == "write"]
+    reads = [e for e in events if e.type is Type.OK and e.f == "read" and e.index > 1500]
+    victim = rng.choice(reads)
+    stale = rng.choice([w.value for w in written if w.key == victim.key and w.index < 900])
+    events[victim.index] = replace(victim, value=stale)
+    assert wrong_keys(events) == {victim.key}
+    assert same_moment(rng, events, victim) == victim.key
+
+
+def same_moment(rng: Random, events: Sequence[Event], victim: Event) -> str:
+    online = OnlineKeys()
+    for begin, end in batches(rng, events, 200):
+        for alarm in online.take(events_to_table(events[begin:end])):
+            assert begin <= victim.index < end
+            return alarm.key
+    raise AssertionError("nobody noticed")
+
+
+def test_a_write_given_up_and_set_aside_counts_again_once_somebody_sees_it() -> None:
+    script = Script().invoke(0, "write", 1).info(0)
+    for value in range(2, 30):
+        script.invoke(1, "write", value).ok(1).invoke(2, "read").ok(2, value)
+    script.invoke(2, "read").ok(2, 1).invoke(2, "read").ok(2, 29)
+    online = OnlineKeys()
+    for begin in range(0, len(script.events) - 2, 4):
+        assert online.take(events_to_table(script.events[begin : min(begin + 4, len(script.events) - 2)])) == []
+    assert online.take(events_to_table(script.events[-2:])) == [Alarm("k", "not linearizable")]
+
+
+def test_a_key_whose_values_repeat_is_judged_whole_as_it_grows() -> None:
+    script = Script()
+    for value in (1, 2, 1, 2):
+        script.invoke(0, "write", value).ok(0)
+    online = OnlineKeys()
+    assert online.take(events_to_table(script.events[:4])) == []
+    assert online.take(events_to_table(script.events[4:])) == [Alarm("k", "values repeat")]
+    assert online.kept == 0
+
+
+def test_a_closed_key_and_one_that_is_no_register_are_left_to_the_sealed_run() -> None:
+    stale = Script("bad").invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, None).events
+    online = OnlineKeys()
+    assert online.take(events_to_table(stale[:4])) == [Alarm("bad", "not linearizable")]
+    online.close("bad")
+    assert online.take(events_to_table(stale[4:])) == []
+    queue = Script("q").invoke(0, "enqueue", 1).ok(0).events
+    assert online.take(events_to_table(queue)) == []
+    assert (online.keys, online.cannot_tell, online.kept) == (2, 2, 0)

@@ -1,0 +1,113 @@
+"""Marks joined over traces, and logs read as batches: against what each definition says, row by row."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.base.checker import Budget
+from checkers.base.columns import LOG, TRACE
+from checkers.base.run_evidence import BeyondBudget, coded, codes, log_rows, read_entries, read_trace, trace_row
+from checkers.raft.high_watermarks import read_log, said_marks
+
+marks = st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 3))
+EVENTS = ["high-watermark", "flush", "role"]
+
+
+def trace(path: Path, said: list[tuple[int, int | None, int]], events: list[str] | None = None, group: int = 3) -> str:
+    """(offset, hash, epoch) of each row."""
+    rows = [
+        {"node": path.stem, "incarnation": 0, "seq": seq, "time_ns": 0, "epoch": epoch, "offset": offset}
+        | {"event": (events or ["high-watermark"])[seq % len(events or [0])], "hash": hashed}
+        for seq, (offset, hashed, epoch) in enumerate(said)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, TRACE), path, row_group_size=group)
+    return str(path)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.lists(marks, max_size=8), min_size=1, max_size=3))
+def test_one_mark_per_offset_and_hash_in_its_lowest_epoch(nodes: list[list[tuple[int, int | None, int]]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        paths = [trace(Path(name) / f"n{i}.parquet", said) for i, said in enumerate(nodes)]
+        said = said_marks(paths, Budget())
+        expected: dict[tuple[int, int | None], int] = {}
+        for offset, hashed, epoch in (mark for node in nodes for mark in node):
+            if offset > 0:
+                expected[offset, hashed] = min(epoch, expected.get((offset, hashed), epoch))
+        found = {}
+        for i in range(len(said)):
+            hashed = int(said.marks.hash[i]) if said.marks.known[i] else None
+            found[int(said.marks.offset[i]), hashed] = int(said.marks.epoch[i])
+            row = said.row(i)
+            assert (row["offset"], row["hash"], row["epoch"]) == (said.marks.offset[i], hashed, said.marks.epoch[i])
+        assert found == expected and len(found) == len(said)
+        assert said.marks.offset.tolist() == sorted(said.marks.offset.tolist())
+
+
+def test_a_trace_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "n1.parquet"
+    assert len(said_marks([trace(path, [(1, 1, 1)])], Budget())) == 1
+    assert len(said_marks([trace(path, [(1, 1, 1), (2, 2, 1)])], Budget())) == 2
+
+
+def test_marks_beyond_the_budget(tmp_path: Path) -> None:
+    paths = [trace(tmp_path / f"n{i}.parquet", [(o, o, 1) for o in range(1, 9)]) for i in (1, 2)]
+    with pytest.raises(BeyondBudget, match="16 marks"):
+        said_marks(paths, Budget(size_bytes=1000))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(1, 4), max_size=6), st.integers(1, 5), st.integers(0, 1))
+def test_a_log_is_its_batches_however_its_row_groups_part_them(sizes: list[int], group: int, first_copy: int) -> None:
+    """sizes: entries of each batch; two copies, the second one batch shorter, in row groups that may hold of both."""
+    with tempfile.TemporaryDirectory() as name:
+        path = str(Path(name) / "n1.parquet")
+        rows = []
+        for copy, some in ((first_copy, sizes), (first_copy + 1, sizes[:-1])):
+            offset = 0
+            for number, size in enumerate(some):
+                base = offset
+                for _ in range(size):
+                    row = {"copy": copy, "node": "n1", "offset": offset, "epoch": number, "checksum": 0}
+                    rows.append(row | {"batch_offset": base, "batch_hash": number * 7, "key": "k", "value": offset})
+                    offset += 1
+        pq.write_table(pa.Table.from_pylist(rows, LOG), path, row_group_size=group)
+        for copy, some in ((first_copy, sizes), (first_copy + 1, sizes[:-1])):
+            log = read_log(path, copy, Budget())
+            ends = [sum(some[: i + 1]) for i in range(len(some))]
+            assert log.ends.tolist() == ends and log.hashes.tolist() == [i * 7 for i in range(len(some))]
+            assert (log.end, log.last_epoch, log.start) == (sum(some), len(some) - 1, 0)
+            for first in range(sum(some) + 1):
+                expected = list(range(first, sum(some)))
+                assert read_entries(path, copy, first, ("value",))["value"].to_pylist() == expected
+                assert [r["offset"] for r in log_rows(path, copy, expected[:2])] == expected[:2]
+        if sizes:
+            with pytest.raises(BeyondBudget):
+                read_log(path, first_copy, Budget(size_bytes=1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 9), st.sets(st.sampled_from(EVENTS)), st.integers(1, 4))
+def test_a_trace_is_filtered_row_group_by_row_group(size: int, wanted: set[str], group: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = trace(Path(name) / "n1.parquet", [(i, i, 1) for i in range(size)], EVENTS, group)
+        expected = [i for i in range(size) if EVENTS[i % 3] in wanted]
+        rows = read_trace(path, wanted)
+        assert rows["seq"].to_pylist() == expected and rows.schema.names == TRACE.names
+        narrow = read_trace(path, wanted, ("hash",))
+        assert narrow["hash"].to_pylist() == expected and set(narrow.schema.names) == {"hash", "seq", "event"}
+        numbers_of = {event: i for i, event in enumerate(EVENTS)}
+        assert coded(narrow, "event", numbers_of).tolist() == [i % 3 for i in expected]
+        numbers, names = codes(narrow, "event")
+        assert [names[i] for i in numbers] == [EVENTS[i % 3] for i in expected]
+        for seq in expected:
+            assert trace_row(path, seq) == {"table": "trace"} | rows.to_pylist()[expected.index(seq)]
+        with pytest.raises(LookupError):
+            trace_row(path, 99)

@@ -1,0 +1,185 @@
+"""The history against the log: each of its rules, broken on purpose; and what must not be held against a log."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from toy_quorum import Evidence, Quorum, Row
+
+from checkers.base.verdict import Validity, Verdict
+
+NAME = "history-against-log"
+FAIL, INFO = 2, 3
+
+
+@pytest.fixture
+def quorum() -> Quorum:
+    """Two keys, four acknowledged writes, and one whose outcome is unknown but which is in the log."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    for i in range(4):
+        quorum.write(f"k{i % 2}")
+    quorum.write("k0", replicate=False)
+    quorum.refuse("k1")
+    quorum.replicate()
+    return quorum
+
+
+def judged(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, NAME)[NAME]
+
+
+def entry(evidence: Evidence, node: str, value: int) -> Row:
+    return next(r for r in evidence.logs[node] if r["value"] == value)
+
+
+def swap(evidence: Evidence, node: str, one: int, two: int) -> None:
+    a, b = entry(evidence, node, one), entry(evidence, node, two)
+    for column in ("key", "value"):
+        a[column], b[column] = b[column], a[column]
+
+
+def test_an_unknown_write_may_stand_in_the_log_once_or_not_at_all(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    assert [e["type"] for e in evidence.history if e["value"] == 5] == [0, INFO]
+    assert judged(evidence, tmp_path / "once").validity is Validity.VALID
+    for node in evidence.logs:
+        entry(evidence, node, 5)["key"] = None
+    assert judged(evidence, tmp_path / "never").validity is Validity.VALID
+
+
+def test_an_acknowledged_write_that_is_overwritten_later_is_still_missed(quorum: Quorum, tmp_path: Path) -> None:
+    """No register can show this: the key was written again."""
+    evidence = quorum.evidence()
+    entry(evidence, "n3", 1)["key"] = None
+    verdict = judged(evidence, tmp_path)
+    assert [w.kind for w in verdict.witnesses] == ["acknowledged write missing from a log"]
+    witness = verdict.witnesses[0]
+    assert witness.facts["nodes"] == ["n3"] and witness.facts["value"] == 1
+    assert [(e["type"], e["value"]) for e in witness.events] == [(0, 1), (1, 1)]
+
+
+def test_a_failed_write_in_a_log(quorum: Quorum, tmp_path: Path) -> None:
+    """An ok write flipped to fail: it certainly did not happen, yet every log has it."""
+    evidence = quorum.evidence()
+    ok = next(e for e in evidence.history if e["type"] == 1 and e["value"] == 2)
+    ok["type"] = FAIL
+    verdict = judged(evidence, tmp_path)
+    witness = verdict.witnesses[0]
+    assert witness.kind == "failed write in a log"
+    assert {e["index"] for e in witness.events} >= {ok["index"]}
+    assert witness.rows[0]["table"] == "log" and witness.rows[0]["value"] == 2
+
+
+def test_a_failed_write_in_a_tail_that_was_truncated_later(tmp_path: Path) -> None:
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    quorum.cut({"n1"})
+    quorum.write()
+    quorum.elect("n2", {"n2", "n3", "n4", "n5"})
+    quorum.replicate()
+    quorum.heal()
+    evidence = quorum.evidence()
+    assert judged(evidence, tmp_path / "as it was").validity is Validity.VALID
+    next(e for e in evidence.history if e["type"] == INFO)["type"] = FAIL
+    witness = judged(evidence, tmp_path / "failed").witnesses[0]
+    assert witness.kind == "failed write in a log" and witness.facts["copies"] == [0]
+
+
+@pytest.mark.parametrize("value", [2, 5], ids=["ok", "info"])
+def test_a_write_in_a_log_twice(quorum: Quorum, tmp_path: Path, value: int) -> None:
+    evidence = quorum.evidence()
+    first = entry(evidence, "n2", value)
+    evidence.logs["n2"][0] |= {"key": first["key"], "value": value}
+    witness = judged(evidence, tmp_path).witnesses[0]
+    assert witness.kind == "write in a log twice" and witness.facts["offsets"] == [0, first["offset"]]
+
+
+@pytest.mark.parametrize("values", [(1, 2), (1, 3)], ids=["of two keys", "of one key"])
+def test_the_order_of_the_log_respects_real_time(quorum: Quorum, tmp_path: Path, values: tuple[int, int]) -> None:
+    evidence = quorum.evidence()
+    swap(evidence, "n4", *values)
+    witness = judged(evidence, tmp_path).witnesses[0]
+    assert witness.kind == "log order against real time"
+    assert "had completed before" in witness.summary
+    completed = {e["value"]: e["index"] for e in witness.events if e["type"] == 1}
+    invoked = {e["value"]: e["index"] for e in witness.events if e["type"] == 0}
+    earlier, later = (r["value"] for r in witness.rows)
+    assert completed[later] < invoked[earlier]
+
+
+def test_overlapping_writes_may_stand_in_either_order(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    calls = {e["value"]: e for e in evidence.history if e["type"] == 0}
+    answers = {e["value"]: e for e in evidence.history if e["type"] == 1}
+    calls[2]["index"], answers[1]["index"] = answers[1]["index"], calls[2]["index"]
+    evidence.history.sort(key=lambda e: e["index"])
+    swap(evidence, "n1", 1, 2)
+    assert judged(evidence, tmp_path).validity is Validity.VALID
+
+
+def test_an_unknown_write_never_completed_so_nothing_can_come_after_it(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    next(e for e in evidence.history if e["value"] == 1 and e["type"] == 1)["type"] = INFO
+    swap(evidence, "n4", 1, 4)
+    swap(evidence, "n4", 4, 2)
+    swap(evidence, "n4", 2, 3)
+    swap(evidence, "n4", 3, 4)
+    values = [r["value"] for r in evidence.logs["n4"] if r["value"]]
+    assert values.index(1) > values.index(2)
+    verdict = judged(evidence, tmp_path)
+    assert all(w.facts["value"] != 1 for w in verdict.witnesses), values
+
+
+def test_values_written_twice_make_it_unknown(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    for e in evidence.history:
+        if e["key"] == "k0" and e["value"] == 3:
+            e["value"] = 1
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "share" in verdict.reason
+
+
+def test_no_log_that_has_caught_up_is_unknown(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    for c in evidence.copies:
+        c["when"] = "before heal 1"
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "caught up" in verdict.reason
+
+
+def test_a_mark_said_after_a_log_was_copied_is_not_demanded_of_it(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    rows = evidence.traces["n1"]
+    rows.append(dict(rows[-1]) | {"event": "high-watermark", "offset": 99, "hash": 1, "seq": rows[-1]["seq"] + 1})
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID and verdict.looked_at["logs caught up at the end"] == 5
+
+
+def with_end_mark(evidence: Evidence) -> Evidence:
+    """The last row that the harness writes; its counts are not this checker's business."""
+    last = evidence.history[-1]
+    mark = dict.fromkeys(last) | {"index": last["index"] + 1, "time_ns": last["time_ns"], "node": ""}
+    evidence.history = [*evidence.history, mark | {"process": -1, "type": 1, "f": "end"}]
+    return evidence
+
+
+def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Path) -> None:
+    """A write in every log that was never invoked, and a value removed; in a whole history and in a shortened one."""
+    clean = quorum.evidence()
+    assert judged(with_end_mark(deepcopy(clean)), tmp_path / "clean").validity is Validity.VALID
+    for number, (key, value) in enumerate((("k0", 999), ("k7", 2), ("k1", None))):
+        evidence = deepcopy(clean)
+        for rows in evidence.logs.values():
+            next(r for r in rows if r["offset"] == 0).update(key=key, value=value)
+        verdict = judged(evidence, tmp_path / f"short {number}")
+        assert verdict.validity is Validity.UNKNOWN
+        assert "no write in the history explains 1 entries" in verdict.reason
+        verdict = judged(with_end_mark(evidence), tmp_path / f"whole {number}")
+        assert verdict.validity is Validity.INVALID
+        assert {w.kind for w in verdict.witnesses} == {"entry that no client wrote"}
+        assert (verdict.witnesses[0].facts["key"], verdict.witnesses[0].facts["value"]) == (key, value)
+        assert verdict.witnesses[0].facts["offset"] == 0

@@ -1,0 +1,247 @@
+"""Kernels against what their definitions say, word by word, on tiny random inputs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_quorum import Evidence, Quorum
+
+from checkers.base.demands import Demands
+from checkers.base.verdict import Validity
+from checkers.kernels.raft.rows import (
+    ABSENT,
+    APPEND,
+    FLUSH,
+    MARK,
+    NOWHERE,
+    START,
+    TRUNCATE,
+    Log,
+    Marks,
+    align,
+    beyond,
+    compare,
+    compare_all,
+    disagreements,
+    falls,
+    holds,
+    irregular,
+    keeps,
+    must_hold,
+    out_of_order,
+    slice_of,
+)
+from checkers.raft import log_matching as raft_logs
+
+Entries = dict[int, tuple[int, int]]
+entries = st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=8)
+columns = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
+
+
+def aligned(log: Entries) -> tuple[np.ndarray, np.ndarray]:
+    offsets = sorted(log)
+    return align(
+        0,
+        8,
+        np.array(offsets, np.int64),
+        np.array([log[o][0] for o in offsets], np.int32),
+        np.array([log[o][1] for o in offsets], np.int64),
+    )
+
+
+def mismatch(a: Entries, b: Entries) -> bool:
+    """Log matching, as stated: equal epochs at one offset, and a difference at or below it."""
+    common = a.keys() & b.keys()
+    return any(a[o][0] == b[o][0] and any(a[p] != b[p] for p in common if p <= o) for o in common)
+
+
+@settings(deadline=None)
+@given(entries, entries)
+def test_two_logs_match_iff_the_last_equal_epoch_lies_before_the_first_difference(a: Entries, b: Entries) -> None:
+    first, last = compare(*aligned(a), *aligned(b))
+    common = a.keys() & b.keys()
+    assert first == min((o for o in common if a[o] != b[o]), default=NOWHERE)
+    assert last == max((o for o in common if a[o][0] == b[o][0]), default=NOWHERE)
+    assert (first != NOWHERE and last >= first) == mismatch(a, b)
+
+
+def test_an_absent_entry_never_equals_an_absent_entry() -> None:
+    assert compare(*aligned({0: (0, 0)}), *aligned({1: (0, 0)})) == (NOWHERE, NOWHERE)
+    assert ABSENT not in (0, 1)
+
+
+def test_a_difference_beyond_one_block_is_found() -> None:
+    size = 3 * 4096 + 5
+    epochs, checksums = np.zeros(size, np.int32), np.arange(size, dtype=np.int64)
+    other = checksums.copy()
+    other[2 * 4096 + 7] += 1
+    assert compare(epochs, checksums, epochs, other) == (2 * 4096 + 7, size - 1)
+
+
+@settings(deadline=None)
+@given(st.lists(entries.filter(bool), max_size=5))
+def test_slices_compared_by_class_are_compared_as_if_one_by_one(logs: list[Entries]) -> None:
+    """Whatever their extents and their holes: classes are the distinct logs, and pairs say what each pair would."""
+    slices = []
+    for log in logs:
+        offsets = np.array(sorted(log), np.int64)
+        epochs, checksums = (np.array([log[o][i] for o in sorted(log)], d) for i, d in ((0, np.int32), (1, np.int64)))
+        slices.append(slice_of(offsets, epochs, checksums, bool(np.all(np.diff(offsets) == 1))))
+    class_of, compared = compare_all(slices)
+    for i, a in enumerate(logs):
+        for j, b in enumerate(logs):
+            assert (class_of[i] == class_of[j]) == (a == b)
+            common = a.keys() & b.keys()
+            first = min((o for o in common if a[o] != b[o]), default=NOWHERE)
+            last = max((o for o in common if a[o][0] == b[o][0]), default=NOWHERE)
+            assert compared[max(class_of[i], class_of[j]), min(class_of[i], class_of[j])] == (first, last)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=9))
+def test_holes_and_falls_of_one_log(rows: list[tuple[int, int]]) -> None:
+    offsets, epochs = (np.array([r[i] for r in rows], d) for i, d in ((0, np.int64), (1, np.int32)))
+    holes = [i for i in range(1, len(rows)) if offsets[i] != offsets[i - 1] + 1]
+    falls = [i for i in range(1, len(rows)) if epochs[i] < epochs[i - 1]]
+    assert irregular(offsets, epochs) == (min(holes, default=NOWHERE), min(falls, default=NOWHERE))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=7), min_size=2, max_size=4)
+)
+def test_the_checker_agrees_with_brute_force_over_small_ranges(logs: list[list[tuple[int, int]]]) -> None:
+    """Any logs at all, also ones that no Raft could make; ranges of three offsets, so that verdicts must be joined."""
+    import tempfile
+
+    evidence = Evidence([], {}, {}, [], [], {}, {}, Demands(logs=True))
+    for i, log in enumerate(logs, 1):
+        log = sorted(log)  # epochs never fall
+        logs[i - 1] = log
+        evidence.logs[f"n{i}"] = [
+            {"copy": 0, "node": f"n{i}", "offset": o, "epoch": e, "checksum": c, "batch_offset": o, "batch_hash": 0}
+            for o, (e, c) in enumerate(log)
+        ]
+        evidence.copies.append(Quorum(size=1).evidence().copies[0] | {"node": f"n{i}"})
+    expected = any(mismatch(dict(enumerate(a)), dict(enumerate(b))) for a, b in combinations(logs, 2))
+    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
+        patched.setattr(raft_logs, "RANGE", 3)
+        patched.setattr(raft_logs, "RANGES_PER_PART", 2)
+        verdict = evidence.judge(Path(folder), "log-matching")["log-matching"]
+    assert verdict.validity is (Validity.INVALID if expected else Validity.VALID), verdict
+    for witness in verdict.witnesses:
+        a, b = (dict(enumerate(logs[int(n[1:]) - 1])) for n in witness.facts["nodes"])
+        d, e = witness.facts["offset"], witness.facts["equal_epoch_at"]
+        assert a[d] != b[d] and a[e][0] == b[e][0] and d <= e and all(a[o] == b[o] for o in range(d))
+
+
+@settings(deadline=None)
+@given(columns)
+def test_disagreements_are_one_pair_per_key_with_two_values(rows: list[tuple[int, int]]) -> None:
+    keys, values = (np.array([r[i] for r in rows], np.int64) for i in (0, 1))
+    first, other = disagreements(keys, values)
+    found = {int(keys[a]): (int(values[a]), int(values[b])) for a, b in zip(first, other, strict=True)}
+    expected = {k for k, _ in rows if len({v for key, v in rows if key == k}) > 1}
+    assert set(found) == expected and len(first) == len(expected)
+    assert all(one != two for one, two in found.values())
+    assert all(keys[a] == keys[b] and a < b for a, b in zip(first, other, strict=True))
+
+
+@settings(deadline=None)
+@given(columns)
+def test_falls_are_found_once_per_group(rows: list[tuple[int, int]]) -> None:
+    rows = sorted(rows, key=lambda r: r[0])
+    groups, values = (np.array([r[i] for r in rows], np.int64) for i in (0, 1))
+    fell, highest = falls(values, groups)
+    expected = {g for g in groups.tolist() if any(np.diff(values[groups == g]) < 0)}
+    assert {int(groups[i]) for i in fell} == expected and len(fell) == len(expected)
+    assert all(values[a] < values[b] and b < a and groups[a] == groups[b] for a, b in zip(fell, highest, strict=True))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 1)), max_size=10))
+def test_beyond_is_above_every_earlier_mark(rows: list[tuple[int, bool, int]]) -> None:
+    rows = sorted(rows, key=lambda r: r[2])
+    offsets, groups = (np.array([r[i] for r in rows], np.int64) for i in (0, 2))
+    is_mark = np.array([r[1] for r in rows], np.bool_)
+    expected = []
+    for group in (0, 1):
+        for i in np.flatnonzero((groups == group) & ~is_mark):
+            marks = offsets[:i][is_mark[:i] & (groups[:i] == group)]
+            if offsets[i] > max(marks, default=0):
+                expected.append(int(i))
+                break
+    assert beyond(offsets, is_mark, groups).tolist() == expected
+
+
+@settings(deadline=None)
+@given(st.permutations(range(12)), st.sets(st.integers(0, 5)))
+def test_log_order_against_real_time(ends: list[int], unknown: set[int]) -> None:
+    """Six operations with random intervals over twelve indexes, in the order of the log."""
+    invoked = np.array([min(ends[2 * i], ends[2 * i + 1]) for i in range(6)], np.int64)
+    completed = np.array([99 if i in unknown else max(ends[2 * i], ends[2 * i + 1]) for i in range(6)], np.int64)
+    wrong = {(a, b) for a in range(6) for b in range(a + 1, 6) if completed[b] < invoked[a]}
+    found = out_of_order(invoked, completed)
+    assert (found in wrong) if wrong else found is None
+
+
+def log(ends: list[int], hashes: list[int], last_epoch: int) -> Log:
+    return Log(np.array(ends, np.int64), np.array(hashes, np.int64), ends[-1] if ends else 0, last_epoch)
+
+
+def mark(offset: int, value: int | None, epoch: int) -> Marks:
+    return Marks(np.array([offset]), np.array([value or 0]), np.array([value is not None]), np.array([epoch]))
+
+
+@pytest.mark.parametrize(
+    ("held", "lacks", "the_log", "the_mark"),
+    [
+        (True, False, log([2, 5], [7, 8], 1), mark(5, 8, 1)),
+        (False, True, log([2, 5], [7, 8], 1), mark(5, 9, 1)),
+        (False, True, log([2, 5], [7, 8], 1), mark(3, 9, 1)),  # no batch ends where the committed one did
+        (False, True, log([2, 5], [7, 8], 1), mark(6, 8, 1)),
+        (False, False, log([2, 5], [7, 8], 1), mark(3, None, 1)),  # inside a batch: nothing is known
+        (False, True, log([2, 5], [7, 8], 1), mark(6, None, 1)),
+        (False, True, log([], [], -1), mark(1, 3, 1)),
+    ],
+)
+def test_what_a_log_holds(held: bool, lacks: bool, the_log: Log, the_mark: Marks) -> None:
+    assert [bool(x[0]) for x in holds(the_log, the_mark)] == [held, lacks]
+
+
+@pytest.mark.parametrize(
+    ("must", "end", "last_epoch"),
+    [
+        (True, 3, 2),  # an entry of a later epoch, though shorter
+        (True, 5, 1),  # of the same epoch, and as long
+        (False, 4, 1),  # of the same epoch, behind
+        (False, 9, 0),  # a longer tail of an older epoch
+        (False, 0, ABSENT),
+    ],
+)
+def test_who_must_hold_a_mark_at_5_of_epoch_1(must: bool, end: int, last_epoch: int) -> None:
+    assert bool(must_hold(log([end] if end else [], [1] if end else [], last_epoch), mark(5, 3, 1))[0]) is must
+
+
+@pytest.mark.parametrize(
+    ("trace", "removed"),
+    [
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (TRUNCATE, 5)], None),
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (TRUNCATE, 4)], 3),
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 4), (START, 5)], None),
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 4)], 3),
+        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 4)], None),  # not flushed: rightly lost
+        ([(APPEND, 5), (FLUSH, 4), (MARK, 5), (START, 3)], 3),  # but what was flushed was not
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 3), (TRUNCATE, 3), (START, 3)], None),
+        ([(APPEND, 5), (FLUSH, 5), (MARK, 5), (START, 5), (TRUNCATE, 4)], 4),  # a mark outlives the process
+    ],
+)
+def test_what_a_node_must_keep(trace: list[tuple[int, int]], removed: int | None) -> None:
+    events, offsets = (np.array([r[i] for r in trace], np.int64) for i in (0, 1))
+    _, found, _ = keeps(events, offsets, events == MARK)
+    assert np.flatnonzero(found != NOWHERE).tolist() == ([] if removed is None else [removed])

@@ -1,0 +1,187 @@
+"""High watermarks held by a majority: who durably held what, by epoch; and marks that too few held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_quorum import Evidence, Quorum, Row, minority_commit
+
+from checkers.base.verdict import Validity, Verdict
+from checkers.kernels.raft.rows import APPEND, FLUSH, OTHER, START, TRUNCATE
+from checkers.raft.held_by_majority import Reach, reach_of
+
+NAME = "high-watermark-majority"
+EPOCHS = 5
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["append", "flush", "truncate", "crash", "epoch"]), st.integers(0, 3), st.booleans()),
+    max_size=14,
+)
+
+
+def lived(drawn: list[tuple[str, int, bool]], told: bool) -> tuple[Reach, set[tuple[int, int]], set[tuple[int, int]]]:
+    """One node's life, entry by entry.  Returns (what its trace says, every (epoch, durable end) it was at, those of
+    them at which the last entry was of the node's epoch).  Where not `told`, an append that a crash follows is not
+    traced: the kill came between the disk and the row."""
+    log: list[int] = []
+    own, durable = 0, 0
+    rows: list[tuple[int, int, int]] = [(START, 0, 0)]
+    at, at_own = {(0, 0)}, set()
+
+    def look() -> None:
+        at.add((own, durable))
+        if log and log[-1] == own:
+            at_own.add((own, durable))
+
+    for number, (what, size, flag) in enumerate(drawn):
+        if what == "append" and size:
+            epoch = own if flag or not log else log[-1]
+            log += [epoch] * size
+            follows = drawn[number + 1][0] if number + 1 < len(drawn) else ""
+            if told or follows != "crash":
+                rows.append((APPEND, len(log), epoch))
+        elif what == "flush":
+            durable = len(log)
+            rows.append((FLUSH, durable, own))
+        elif what == "truncate":
+            del log[max(0, len(log) - size) :]
+            durable = min(durable, len(log))
+            rows.append((TRUNCATE, len(log), own))
+        elif what == "crash":
+            if flag:
+                del log[durable:]
+            durable = len(log)
+            rows.append((START, durable, own))
+        elif what == "epoch" and own + 1 < EPOCHS:
+            own += 1
+            rows.append((OTHER, -1, own))
+        look()
+    events, offsets, epochs = (np.array([r[i] for r in rows], np.int64) for i in range(3))
+    return reach_of(events, offsets, epochs), at, at_own
+
+
+@settings(deadline=None, max_examples=300)
+@given(steps)
+def test_what_a_trace_says_is_what_the_node_held(drawn: list[tuple[str, int, bool]]) -> None:
+    reach, at, at_own = lived(drawn, told=True)
+    for epoch in range(EPOCHS):
+        for end in range(1, 30):
+            held = any(e <= epoch and durable >= end for e, durable in at)
+            held_own = any(e == epoch and durable >= end for e, durable in at_own)
+            assert reach.may_have_held(end, epoch, beyond_start=False) == held
+            assert reach.may_have_held(end, epoch, beyond_start=True) == held_own
+
+
+@settings(deadline=None, max_examples=300)
+@given(steps)
+def test_what_no_row_told_of_counts_as_held(drawn: list[tuple[str, int, bool]]) -> None:
+    reach, at, at_own = lived(drawn, told=False)
+    for epoch, end in at:
+        assert end == 0 or reach.may_have_held(end, epoch, beyond_start=False)
+    for epoch, end in at_own:
+        assert end == 0 or reach.may_have_held(end, epoch, beyond_start=True)
+
+
+def test_a_trace_that_begins_in_the_middle_may_have_held_everything_before() -> None:
+    began = reach_of(np.array([START, FLUSH]), np.array([7, 7]), np.array([3, 3]))
+    assert began.may_have_held(7, 2, beyond_start=True) and not began.may_have_held(8, 3, beyond_start=True)
+    cut = reach_of(np.array([FLUSH]), np.array([7]), np.array([3]))
+    assert cut.may_have_held(99, 3, beyond_start=True) and not cut.may_have_held(99, 4, beyond_start=True)
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    """n1 leads five nodes, and three of them hold its last mark."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    quorum.write(followers={"n2", "n3"})
+    return quorum.evidence()
+
+
+def judged(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, NAME)[NAME]
+
+
+def flushes(evidence: Evidence, node: str) -> list[Row]:
+    return [r for r in evidence.traces[node] if r["event"] == "flush"]
+
+
+def test_three_of_five_are_a_majority_and_two_are_not(evidence: Evidence, tmp_path: Path) -> None:
+    assert judged(evidence, tmp_path / "three").validity is Validity.VALID
+    flushes(evidence, "n3")[-1]["offset"] -= 1
+    verdict = judged(evidence, tmp_path / "two")
+    witness = verdict.witnesses[0]
+    assert witness.kind == "high watermark without a majority"
+    assert witness.facts["may_have_held"] == ["n1", "n2"] and witness.facts["committed_below"] == 3
+    assert {"n3", "n4", "n5"} <= set(witness.facts["nodes"])
+    assert witness.rows[0]["event"] == "high-watermark" and witness.rows[0]["offset"] == 3
+
+
+def test_an_entry_that_was_never_flushed_counts_for_nobody(evidence: Evidence, tmp_path: Path) -> None:
+    """What a follower does that acknowledges before it has flushed: no power need fail for this to be seen."""
+    for node in ("n2", "n3"):
+        evidence.traces[node].remove(flushes(evidence, node)[-1])
+    assert judged(evidence, tmp_path).validity is Validity.INVALID
+
+
+@pytest.mark.parametrize("how", ["no trace", "the mark came after the last copy", "recovered by a restart"])
+def test_what_is_not_known_counts_as_held(evidence: Evidence, tmp_path: Path, how: str) -> None:
+    lagging = flushes(evidence, "n3")[-1]
+    lagging["offset"] -= 1
+    if how == "no trace":
+        del evidence.traces["n4"]
+        verdict = judged(evidence, tmp_path)
+        assert verdict.validity is Validity.UNKNOWN and "n4 delivered no traces" in verdict.reason
+        return
+    if how == "recovered by a restart":
+        lagging |= {"event": "start", "offset": 3, "incarnation": 1}
+    else:
+        for copy in evidence.copies:
+            marks = [r["seq"] for r in evidence.traces[copy["node"]] if r["offset"] == 3 and r["hash"] is not None]
+            copy["trace_seq"] = min(marks, default=copy["trace_seq"] + 1) - 1
+    assert judged(evidence, tmp_path).validity is Validity.VALID
+
+
+def test_a_longer_tail_of_an_older_epoch_does_not_hold_a_mark(tmp_path: Path) -> None:
+    """n1 is cut off with a long tail; n2 leads with n3 alone and calls committed what lies below the end of n1's log
+    and of n4's, who had that tail too: by length alone they would be four."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    for _ in range(9):
+        quorum.write(followers={"n4"})
+    quorum.nodes["n4"].trace[:] = [r for r in quorum.nodes["n4"].trace if r["event"] != "high-watermark"]
+    quorum.elect("n2", {"n2", "n3", "n5"})
+    mark = quorum.commit_alone({"n3"})
+    assert mark < len(quorum.nodes["n4"].log)
+    witness = judged(quorum.evidence(), tmp_path).witnesses[0]
+    assert witness.facts["epoch"] == 2 and witness.facts["may_have_held"] == ["n2", "n3"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_commit_by_a_minority_is_found(seed: int, tmp_path: Path) -> None:
+    found_by_both(seed, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(30))
+def test_every_commit_by_a_minority_is_found(part: int, night: Random, tmp_path: Path) -> None:
+    first = night.randrange(2**31)
+    for seed in range(first, first + 100):
+        found_by_both(seed, tmp_path / str(seed))
+
+
+def found_by_both(seed: int, folder: Path) -> None:
+    """By what nodes flushed, and by the log of whoever is elected next."""
+    quorum, epoch, mark = minority_commit(seed)
+    verdicts = quorum.evidence().judge(folder, NAME, "leader-completeness", "committed-never-lost")
+    assert {v.validity for v in verdicts.values()} == {Validity.INVALID}
+    witnesses = [w.facts for w in verdicts[NAME].witnesses]
+    assert [(w["epoch"], w["committed_below"]) for w in witnesses] == [(epoch, mark)] * len(witnesses)
+    assert verdicts["leader-completeness"].witnesses[0].facts["committed_below"] == mark

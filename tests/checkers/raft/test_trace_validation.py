@@ -1,0 +1,232 @@
+"""Trace validation: clean traces are explained whole, and a row that changes what a trace claims is noticed."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
+
+from checkers.base.verdict import Validity
+from checkers.raft.quorum_model import TraceRow
+from checkers.raft.trace_replay import Replayed, replay
+
+DATA = Path(__file__).parents[2] / "data"
+Traces = dict[str, list[TraceRow]]
+
+
+def traces_of(quorum: Quorum) -> Traces:
+    return {
+        name: [TraceRow._make(row[field] for field in TraceRow._fields) for row in node.trace]
+        for name, node in quorum.nodes.items()
+    }
+
+
+def recorded(name: str) -> Traces:
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / f"{name}.tar.xz").read_bytes()))) as archive:
+        members = [m for m in archive.getmembers() if m.name.endswith(".jsonl") and Path(m.name).parent.name == "trace"]
+        files = {Path(m.name).stem: archive.extractfile(m) for m in members}
+        lines = {node: file.read().splitlines() for node, file in files.items() if file is not None}
+    return {node: [_row(json.loads(line)) for line in some] for node, some in sorted(lines.items())}
+
+
+def _row(line: dict) -> TraceRow:
+    return TraceRow(*(line.get({"incarnation": "inc"}.get(field, field)) for field in TraceRow._fields))
+
+
+def replayed(traces: Traces) -> Replayed:
+    return replay({node: iter(rows) for node, rows in traces.items()}, dict.fromkeys(traces, 1 << 40))
+
+
+def is_explained(traces: Traces) -> bool:
+    found = replayed(traces)
+    return not found.stops and not found.unknown and found.model.lost() is None
+
+
+def numbered(rows: list[TraceRow]) -> list[TraceRow]:
+    return [row._replace(seq=seq) for seq, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_run_that_is_correct_by_construction_is_explained(seed: int) -> None:
+    traces = traces_of(random_run(seed, steps=2 * seed))
+    found = replayed(traces)
+    assert (found.stops, found.unknown, found.model.lost()) == ((), (), None)
+    assert found.rows == sum(map(len, traces.values()))
+
+
+@pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill", "kraft-stale-read"])
+def test_a_recorded_run_of_a_sound_quorum_is_explained(name: str) -> None:
+    """Stale reads leave no mark in a trace."""
+    found = replayed(recorded(name))
+    assert (found.stops, found.unknown, found.model.lost()) == ((), (), None)
+    assert found.rows > 500
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("kraft-minority-commit", "that a majority held everything below"),
+        ("kraft-divergence-by-offset", "append to another log than the leader's"),
+        ("kraft-lone-vote", "that a majority voted for it in epoch 1"),
+    ],
+)
+def test_a_recorded_run_with_a_planted_bug_is_not(name: str, kind: str) -> None:
+    [stop] = replayed(recorded(name)).stops
+    assert kind in str(stop.answer)
+
+
+def test_the_order_in_which_nodes_are_replayed_changes_nothing() -> None:
+    """Without a violation and with one."""
+    for traces in (traces_of(random_run(5)), recorded("kraft-minority-commit")):
+        answers = set()
+        for seed in range(6):
+            nodes = list(traces)
+            Random(seed).shuffle(nodes)
+            found = replayed({node: traces[node] for node in nodes})
+            answers.add((bool(found.stops), found.rows if not found.stops else 0, found.model.lost()))
+        assert len(answers) == 1
+
+
+def test_a_mark_of_a_minority_and_a_leader_that_is_behind(tmp_path: Path) -> None:
+    quorum, epoch, _ = minority_commit(3)
+    verdict = quorum.evidence().judge(tmp_path / "mark", "trace-validation")["trace-validation"]
+    assert (verdict.validity, verdict.witnesses[0].facts["epoch"]) == (Validity.INVALID, epoch)
+    quorum, epoch = unfair_leader(4)
+    verdict = quorum.evidence().judge(tmp_path / "vote", "trace-validation")["trace-validation"]
+    assert verdict.validity is Validity.INVALID
+    assert {w.kind for w in verdict.witnesses} == {"vote for a log that is behind"}
+    assert verdict.witnesses[0].facts["epoch"] == epoch
+
+
+def test_a_mark_at_the_start_of_its_epoch_is_figure_8() -> None:
+    """n1 writes and is cut off; n2 leads, and calls n1's entry committed that it holds, before an entry of its own."""
+    quorum = Quorum(size=3)
+    quorum.elect("n1")
+    quorum.replicate()
+    quorum.write(replicate=False)
+    quorum._fetch(quorum.nodes["n1"], quorum.nodes["n2"])
+    quorum._fetch(quorum.nodes["n1"], quorum.nodes["n3"])
+    quorum.elect("n2", {"n2", "n3"})
+    traces = traces_of(quorum)
+    assert is_explained(traces)
+    quorum._commit(quorum.nodes["n2"], 2)
+    [stop] = replayed(traces_of(quorum)).stops
+    assert "mark without an entry of its epoch" in str(stop.answer)
+
+
+def test_a_missing_trace_or_a_gap_is_unknown(tmp_path: Path) -> None:
+    evidence = random_run(1).evidence()
+    del evidence.traces["n3"]
+    verdict = evidence.judge(tmp_path / "missing", "trace-validation")["trace-validation"]
+    assert (verdict.validity, "n3 delivered no traces" in verdict.reason) == (Validity.UNKNOWN, True)
+    evidence = random_run(1).evidence()
+    del evidence.traces["n3"][40]
+    verdict = evidence.judge(tmp_path / "gap", "trace-validation")["trace-validation"]
+    assert verdict.validity is Validity.UNKNOWN
+    assert "n3: seq 41 comes where seq 40 is missing" in verdict.reason
+
+
+def test_the_checker_on_a_clean_run(tmp_path: Path) -> None:
+    verdict = random_run(2).evidence().judge(tmp_path, "trace-validation")["trace-validation"]
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert {"rows explained", "leaders", "high watermarks"} <= verdict.looked_at.keys()
+
+
+def dropped(rows: list[TraceRow], i: int, random: Random) -> None:
+    del rows[i]
+
+
+def doubled(rows: list[TraceRow], i: int, random: Random) -> None:
+    rows.insert(i, rows[i])
+
+
+def swapped(rows: list[TraceRow], i: int, random: Random) -> None:
+    if i + 1 < len(rows):
+        rows[i], rows[i + 1] = rows[i + 1], rows[i]
+
+
+def of_another_epoch(rows: list[TraceRow], i: int, random: Random) -> None:
+    rows[i] = rows[i]._replace(epoch=max(0, rows[i].epoch + random.choice([-1, 1, 1000])))
+
+
+def of_another_offset(rows: list[TraceRow], i: int, random: Random) -> None:
+    if (offset := rows[i].offset) is not None:
+        rows[i] = rows[i]._replace(offset=max(0, offset + random.choice([-7, -1, 1, 5])))
+
+
+def of_another_hash(rows: list[TraceRow], i: int, random: Random) -> None:
+    if (value := rows[i].hash) is not None:
+        rows[i] = rows[i]._replace(hash=value ^ 1)
+
+
+def of_another_peer(rows: list[TraceRow], i: int, random: Random) -> None:
+    if rows[i].peer is not None:
+        rows[i] = rows[i]._replace(peer=random.choice([p for p in ("n1", "n2", "n3") if p != rows[i].peer]))
+
+
+def of_another_role(rows: list[TraceRow], i: int, random: Random) -> None:
+    roles = ("unattached", "prospective", "candidate", "leader", "follower", "resigned")
+    if rows[i].role is not None:
+        rows[i] = rows[i]._replace(role=random.choice([r for r in roles if r != rows[i].role]))
+
+
+def of_another_life(rows: list[TraceRow], i: int, random: Random) -> None:
+    rows[i] = rows[i]._replace(incarnation=rows[i].incarnation + 1)
+
+
+MUTATIONS = (
+    dropped,
+    doubled,
+    swapped,
+    of_another_epoch,
+    of_another_offset,
+    of_another_hash,
+    of_another_peer,
+    of_another_role,
+    of_another_life,
+)
+
+CLAIMS_NOTHING_ELSE = {
+    ("doubled", "applied"),
+    ("doubled", "flush"),
+    ("doubled", "high-watermark"),
+    ("doubled", "vote"),  # said twice, it is the same claim
+    ("dropped", "vote"),  # one of more votes than a majority
+    ("dropped", "role"),  # a resignation, and what a higher epoch begins with: the next role may follow at once
+    ("dropped", "stop"),
+}
+"""Mutations after which a trace may claim nothing that is wrong; all others must be noticed."""
+
+
+def _last_word(rows: list[TraceRow], i: int) -> bool:
+    """Whether nothing behind this row says more of its subject: a trace may end anywhere."""
+    return all(later.event in ("applied", "stop") for later in rows[i + 1 :])
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("name", ["toy", "kraft-partition", "kraft-kill"])
+def test_every_class_of_mutated_rows_is_noticed(name: str, mutate: Callable[..., None]) -> None:
+    traces = traces_of(random_run(3)) if name == "toy" else recorded(name)
+    random = Random(f"{name} {mutate.__name__}")
+    missed = []
+    for event in sorted({row.event for rows in traces.values() for row in rows}):
+        for _ in range(6):
+            node, i = random.choice(
+                [(n, i) for n, rows in traces.items() for i, r in enumerate(rows) if r.event == event]
+            )
+            rows = traces[node].copy()
+            mutate(rows, i, random)
+            rows = numbered(rows)
+            if rows == traces[node] or _last_word(traces[node], i):
+                continue
+            if is_explained(traces | {node: rows}):
+                missed.append((mutate.__name__, event, node, i))
+    missed = [m for m in missed if m[:2] not in CLAIMS_NOTHING_ELSE]
+    assert missed == []

@@ -1,0 +1,290 @@
+"""The antichain search: against brute force on tiny histories, the independent search on middling, by construction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_domain import Op, brute_force, correct, judged, key_of, nonsense, searched
+
+from bench.hard_histories import VIOLATIONS, another_answer, correct_key
+from checkers.base.independent_search import SearchExhausted
+from checkers.kernels.operations import NIL
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers.antichain_problem import prepare
+from checkers.kernels.registers.overwritten import certainly_overwritten
+from checkers.kernels.registers.unique_values import Key
+
+HOLDS, NO_ORDER = antichain.LINEARIZABLE, antichain.NO_ORDER
+START = np.array([NIL], np.int64)
+
+
+def agrees_with_brute_force(rng: Random, cases: int) -> None:
+    seen = {True: 0, False: 0}
+    for _ in range(cases):
+        operations = nonsense(rng, rng.randint(2, 5), rng.randint(2, 4), rng.randint(1, 3))
+        expected = brute_force(operations)
+        assert (judged(operations) == HOLDS) == expected, operations
+        seen[expected] += 1
+    assert min(seen.values()) > cases / 20
+
+
+def agrees_with_the_search(rng: Random, cases: int, smallest: int, largest: int, crash: float = 0.05) -> None:
+    """Correct histories in which up to three answers were changed."""
+    seen = {True: 0, False: 0}
+    for _ in range(cases):
+        domain = rng.randint(2, 5)
+        operations = correct(rng, rng.randint(smallest, largest), rng.randint(2, 5), domain, crash)
+        assert judged(operations) == HOLDS
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(operations))
+            if operations[at].f == "read":
+                operations[at] = replace(operations[at], value=rng.randrange(domain))
+        expected = searched(operations)
+        assert (judged(operations) == HOLDS) == expected, operations
+        seen[expected] += 1
+    assert min(seen.values()) > cases / 20
+
+
+def test_it_agrees_with_brute_force_on_tiny_histories() -> None:
+    agrees_with_brute_force(Random(1), 1500)
+
+
+def test_it_agrees_with_the_independent_search_on_longer_ones() -> None:
+    agrees_with_the_search(Random(2), 150, 30, 80)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 7), st.integers(1, 4))
+def test_it_agrees_with_the_independent_search_whatever_the_shape(
+    seed: int, operations: int, processes: int, domain: int
+) -> None:
+    history = nonsense(Random(seed), operations, processes, domain)
+    assert (judged(history) == HOLDS) == searched(history)
+
+
+def shortcuts_never_cry_wolf(rng: Random, cases: int) -> None:
+    """No window of a history that has an order is without one, and none of its answers is called overwritten.  Of one
+    without an order the whole, taken as a window, has none."""
+    seen = {"valid": 0, "invalid": 0, "found in a part": 0, "found overwritten": 0}
+    for _ in range(cases):
+        operations = wrong_or_right(rng)
+        key, positions = key_of(operations)
+        places = len(prepare(key, positions, START).event)
+        overwritten = certainly_overwritten(prepare(key, positions, START)) >= 0
+        try:
+            expected = searched(operations)
+        except SearchExhausted:
+            continue
+        assert (judged(operations) == HOLDS) == expected, operations
+        if not places:
+            continue
+
+        def window(first: int, last: int, key: Key = key, positions: int = positions) -> int:
+            return int(antichain.judge_window(key, positions, START, first, last, 10**9, 10**9)[0])
+
+        if expected:
+            seen["valid"] += 1
+            assert not overwritten, operations
+            for _ in range(5):
+                last = rng.randrange(places)
+                first = rng.randrange(last + 1)
+                assert window(first, last) == HOLDS, (operations, first, last)
+        else:
+            seen["invalid"] += 1
+            seen["found overwritten"] += overwritten
+            seen["found in a part"] += window(places // 2, places - 1) == NO_ORDER
+            assert window(0, places - 1) == NO_ORDER
+    assert min(seen.values()) > cases / 20, seen
+
+
+def wrong_or_right(rng: Random) -> list[Op]:
+    """Tiny nonsense, or a longer correct history with up to three answers changed."""
+    if rng.random() < 0.5:
+        return nonsense(rng, rng.randint(2, 9), rng.randint(2, 6), rng.randint(1, 4))
+    domain = rng.randint(2, 5)
+    operations = correct(rng, rng.randint(10, 40), rng.randint(2, 7), domain, rng.choice([0, 0.1, 0.3]))
+    for at in rng.sample(range(len(operations)), rng.choice([0, 1, 2, 3])):
+        if operations[at].f == "read":
+            operations[at] = replace(operations[at], value=rng.choice([None, *range(domain)]))
+    return operations
+
+
+def test_shortcuts_to_no_order_never_cry_wolf() -> None:
+    shortcuts_never_cry_wolf(Random(5), 1500)
+
+
+def every_window_of_a_right_history_has_an_order(rng: Random, cases: int) -> None:
+    for _ in range(cases):
+        fs = rng.choice([("read", "write", "cas"), ("cas", "cas", "read"), ("cas", "write"), ("cas", "write", "read")])
+        crash = rng.choice([0, 0.1, 0.4])
+        operations = correct(rng, rng.randint(4, 20), rng.randint(2, 8), rng.choice([2, 2, 3]), crash, fs)
+        key, positions = key_of(operations)
+        places = len(prepare(key, positions, START).event)
+        for first in range(places):
+            for last in range(first, places):
+                code, _ = antichain.judge_window(key, positions, START, first, last, 10**9, 10**9)
+                assert code == HOLDS, (operations, first, last)
+
+
+def test_every_window_of_a_right_history_has_an_order() -> None:
+    every_window_of_a_right_history_has_an_order(Random(6), 150)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_every_window_of_a_right_history_has_an_order_all_night(night: Random) -> None:
+    every_window_of_a_right_history_has_an_order(night, 100_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_shortcuts_to_no_order_never_cry_wolf_all_night(night: Random) -> None:
+    shortcuts_never_cry_wolf(night, 400_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(4))
+def test_a_million_tiny_histories(part: int, night: Random) -> None:
+    for _ in range(250_000):
+        operations = nonsense(night, night.randint(2, 10), night.randint(2, 7), night.randint(1, 4))
+        assert (judged(operations) == HOLDS) == searched(operations), operations
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(4))
+def test_a_hundred_thousand_middling_histories(part: int, night: Random) -> None:
+    agrees_with_the_search(night, 25_000, 30, 60)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_ten_thousand_histories_of_two_hundred_operations(night: Random) -> None:
+    agrees_with_the_search(night, 10_000, 100, 200, crash=0.02)
+
+
+def test_every_violation_is_found_whatever_the_crowd() -> None:
+    for operations, clients, open_ in ((100, 100, 10), (1000, 5, 0), (1000, 30, 30), (1000, 100, 30)):
+        for seed, (name, spoil) in enumerate(VIOLATIONS.items()):
+            correct_one = correct_key(operations, clients, 5, open_, seed)
+            wrong = spoil(*correct_one, np.random.default_rng(seed))
+            for (key, positions), expected in ((correct_one, HOLDS), (wrong, NO_ORDER)):
+                code, at, _ = antichain.judge_key(key, positions, START, 5_000_000, 10**9)
+                assert code == expected, (operations, clients, open_, name)
+                assert (at >= 0) == (expected == NO_ORDER)
+
+
+def test_a_changed_answer_is_judged_in_few_steps_right_or_wrong() -> None:
+    codes = set()
+    for seed in range(40):
+        key, positions = correct_key(1000, 30, 5, 10, seed)
+        key, positions = another_answer(key, positions, np.random.default_rng(seed))
+        codes.add(antichain.judge_key(key, positions, START, 5_000_000, 10**9)[0])
+    assert codes <= {HOLDS, NO_ORDER}
+
+
+def test_a_cas_that_must_happen_is_not_kept_back_for_one_that_need_not() -> None:
+    """Both take 0 to 1; the one under way when the window begins returns first, and may have happened before it."""
+    operations = [Op("write", 0, None, 0, 1), Op("cas", 0, 1, 2, 12), Op("read", 1, None, 3, 4)]
+    operations += [Op("write", 0, None, 5, 6), Op("cas", 0, 1, 7, 14), Op("read", 1, None, 8, 9)]
+    operations += [Op("read", 1, None, 10, 16)]
+    key, positions = key_of(operations)
+    assert judged(operations) == HOLDS
+    places = len(prepare(key, positions, START).event)
+    for first in range(places):
+        for last in range(first, places):
+            assert antichain.judge_window(key, positions, START, first, last, 10**6, 10**6)[0] == HOLDS
+
+
+def test_what_never_returned_may_happen_in_a_window_or_before_it() -> None:
+    """A write under way when the window begins may have happened, may happen in it, or never."""
+    operations = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, 9), Op("read", 1, None, 3, 4)]
+    operations += [Op("read", 2, None, 5, 6), Op("read", 1, None, 7, 8)]
+    key, positions = key_of(operations)
+    assert judged(operations) == NO_ORDER
+    codes = [antichain.judge_window(key, positions, START, first, 8, 10**6, 10**6)[0] for first in range(9)]
+    assert codes == [NO_ORDER] * 6 + [HOLDS] * 3
+
+
+def impossible_read_in(operations: list[Op], at: float) -> Op:
+    """A read at about that share of the history, answered with a value nobody writes."""
+    reads = [o for o in operations if o.f == "read" and o.call > at * len(operations)]
+    return replace(reads[0], value=999)
+
+
+@pytest.mark.parametrize(("processes", "crash"), [(5, 0.0), (5, 0.0005), (30, 0.0)])
+def test_a_large_correct_history_is_accepted_and_one_wrong_answer_in_it_is_not(processes: int, crash: float) -> None:
+    operations = correct(Random(processes), 20_000, processes, 5, crash)
+    assert judged(operations) == HOLDS
+    wrong = impossible_read_in(operations, 1.7)
+    operations = [wrong if o.call == wrong.call else o for o in operations]
+    assert judged(operations) == NO_ORDER
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("clients", "open_"), [(5, 0), (5, 10), (10, 0), (30, 5)])
+def test_a_million_operations(seed: int, clients: int, open_: int) -> None:
+    correct_one = correct_key(1_000_000, clients, 5, open_, seed)
+    assert antichain.judge_key(*correct_one, START, 10**10, 10**9)[0] == HOLDS
+    for spoil in VIOLATIONS.values():
+        key, positions = spoil(*correct_one, np.random.default_rng(seed))
+        assert antichain.judge_key(key, positions, START, 10**10, 10**9)[0] == NO_ORDER
+
+
+def test_more_than_sixty_four_operations_may_be_open_at_once() -> None:
+    rng = Random(3)
+    for _ in range(20):
+        operations = correct(rng, 400, 100, 3, 0.2)
+        assert judged(operations) == HOLDS
+    writes = [Op("write", n % 4, None, n, 300 + n) for n in range(150)]
+    reads = [Op("read", n % 4, None, 150 + n, 450 + n) for n in range(100)]
+    assert judged(writes + reads) == HOLDS
+    assert judged([*writes, *reads, Op("read", 9, None, 250, 600)]) == NO_ORDER
+
+
+def test_a_value_may_come_back() -> None:
+    once = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, 3)]
+    assert judged([*once, Op("read", 1, None, 4, 5)]) == NO_ORDER
+    assert judged([*once, Op("write", 1, None, 4, 5), Op("read", 1, None, 6, 7)]) == HOLDS
+
+
+def test_nil_is_the_initial_value_and_may_be_written() -> None:
+    assert judged([Op("read", None, None, 0, 1)]) == HOLDS
+    written = [Op("write", 1, None, 0, 1), Op("write", None, None, 2, 3)]
+    assert judged([*written, Op("read", None, None, 4, 5)]) == HOLDS
+    assert judged([written[0], Op("read", None, None, 4, 5)]) == NO_ORDER
+
+
+def test_a_write_without_an_answer_may_happen_at_any_time_later_or_never() -> None:
+    begun = [Op("write", 1, None, 0, 1), Op("write", 2, None, 2, None), Op("read", 1, None, 3, 4)]
+    assert judged(begun) == HOLDS
+    assert judged([*begun, Op("read", 2, None, 5, 6)]) == HOLDS
+    assert judged([*begun, Op("read", 2, None, 5, 6), Op("read", 1, None, 7, 8)]) == NO_ORDER
+
+
+def test_a_failed_cas_taken_as_an_observation_needs_another_value() -> None:
+    held = [Op("write", 1, None, 0, 1)]
+    assert judged([*held, Op("mismatch", 2, None, 2, 3)]) == HOLDS
+    assert judged([*held, Op("mismatch", 1, None, 2, 3)]) == NO_ORDER
+    assert judged([*held, Op("write", 2, None, 2, None), Op("mismatch", 1, None, 3, 4)]) == HOLDS
+
+
+def test_intervals_are_closed_what_returned_before_a_call_comes_first() -> None:
+    both = [Op("write", 1, None, 0, 2), Op("write", 2, None, 1, 3)]
+    assert judged([*both, Op("read", 1, None, 4, 5)]) == HOLDS
+    assert judged([*both, Op("read", 2, None, 4, 5)]) == HOLDS
+    assert judged([*both, Op("read", 2, None, 4, 5), Op("read", 1, None, 6, 7)]) == NO_ORDER
+
+
+def test_budgets_of_steps_and_bytes_end_the_search() -> None:
+    operations = correct(Random(4), 2000, 5, 3)
+    assert judged(operations, steps=100) == antichain.OUT_OF_STEPS
+    crowd = [Op("cas", n % 7, (n * 3 + 1) % 7, n, 200 + n) for n in range(100)]
+    assert judged([Op("write", 0, None, 100, 101), *crowd], size_bytes=20_000) == antichain.OUT_OF_BYTES

@@ -1,0 +1,149 @@
+"""The register kernel: against the independent search on small histories, and by construction on large ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from histories import Script, as_operations, by_construction, judged_alone, tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.base.history import Event, Type
+from checkers.base.independent_search import linearizable, operations_of
+from checkers.kernels.registers import unique_values as register
+
+
+def test_it_agrees_with_the_search_on_thousands_of_tiny_histories() -> None:
+    rng = Random(5)
+    seen: dict[int, int] = {}
+    for _ in range(3000):
+        events = tiny(rng, rng.randint(2, 9), rng.randint(2, 4))
+        code, _, _ = judged_alone(events)
+        assert (code == register.LINEARIZABLE) == linearizable(operations_of(events)), events
+        seen[code] = seen.get(code, 0) + 1
+    for code in (register.LINEARIZABLE, *range(register.FIRST_INVALID, register.BLOCKS_CROSS + 1)):
+        assert seen[code] > 50, f"code {code} was hardly ever tried"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 6), st.booleans())
+def test_it_agrees_with_the_search_whatever_the_shape(seed: int, operations: int, processes: int, cas: bool) -> None:
+    events = tiny(Random(seed), operations, processes, cas)
+    assert (judged_alone(events)[0] == register.LINEARIZABLE) == linearizable(operations_of(events))
+
+
+def test_it_agrees_with_the_search_on_longer_histories_with_one_answer_changed() -> None:
+    rng = Random(8)
+    seen = {True: 0, False: 0}
+    for _ in range(250):
+        events = list(by_construction(rng, rng.randint(30, 100), rng.randint(2, 5), crash=0.05))
+        assert judged_alone(events)[0] == register.LINEARIZABLE
+        reads = [e for e in events if e.f == "read" and e.type is Type.OK]
+        if not reads:
+            continue
+        changed = rng.choice(reads)
+        near = [e.value for e in reads if abs(e.index - changed.index) < 30]
+        events[changed.index] = replace(changed, value=rng.choice(near))
+        expected = linearizable(operations_of(events))
+        assert (judged_alone(events)[0] == register.LINEARIZABLE) == expected
+        seen[expected] += 1
+    assert min(seen.values()) > 40
+
+
+def test_every_prefix_is_judged_as_if_the_harness_had_been_killed_there() -> None:
+    rng = Random(21)
+    for _ in range(150):
+        events = tiny(rng, 8, 3)
+        ops = as_operations(events)
+        key, positions = register.key_of(ops, 0), int(ops.positions[0])
+        scratch = register.new_scratch(len(key.kind), positions)
+        index_of = {}
+        for op in range(len(key.kind)):
+            index_of[int(key.call[op])] = int(ops.invoked[op])
+            if ops.completed[op] >= 0:
+                index_of[int(key.ret[op])] = int(ops.completed[op])
+        for limit in range(1, positions + 1):
+            code, _, _ = register.judge_key(key, limit, scratch)
+            until = index_of[limit - 1]
+            failed_later = {
+                e.process for e in events[until + 1 :] if e.type is Type.FAIL
+            }  # a failure to come already counts: it did not happen
+            prefix = events[: until + 1]
+            prefix += [
+                e for e in _first_completions(events, until) if e.process in failed_later and e.type is Type.FAIL
+            ]
+            assert (code == register.LINEARIZABLE) == linearizable(operations_of(prefix))
+
+
+def _first_completions(events: list[Event], until: int) -> list[Event]:
+    """The completion of every operation open after index `until`."""
+    still_open = {}
+    for event in events[: until + 1]:
+        if event.type is Type.INVOKE:
+            still_open[event.process] = event
+        else:
+            still_open.pop(event.process, None)
+    found = []
+    for event in events[until + 1 :]:
+        if event.type is not Type.INVOKE and event.process in still_open:
+            found.append(event)
+            del still_open[event.process]
+    return found
+
+
+def test_a_large_correct_history_is_accepted_and_one_stale_answer_in_it_is_not() -> None:
+    check_large(operations=100_000, keys=7, seed=3)
+
+
+@pytest.mark.nightly
+def test_a_million_operations_on_one_key() -> None:
+    check_large(operations=1_000_000, keys=1, seed=4)
+
+
+def check_large(operations: int, keys: int, seed: int) -> None:
+    rng = Random(seed)
+    events = list(by_construction(rng, operations, processes=8, keys=keys))
+    ops = as_operations(events)
+    codes, _, _, steps = register.judge_keys(ops, 10**12)
+    assert not codes.any()
+    assert steps == sum(8 * np.diff(ops.offsets)) + ops.positions.sum()
+    stale = make_stale(events, rng)
+    events[stale.index] = stale
+    codes, _, _, _ = register.judge_keys(as_operations(events), 10**12)
+    assert np.count_nonzero(codes >= register.FIRST_INVALID) == 1
+    assert sorted({e.key for e in events if e.key})[int(codes.argmax())] == stale.key
+
+
+def make_stale(events: list[Event], rng: Random) -> Event:
+    """One read's answer changed to a value certainly overwritten: written, and acknowledged, before another write was
+    invoked which itself was acknowledged before the read was."""
+    reads = [e for e in events if e.f == "read" and e.type is Type.OK and e.index > len(events) * 0.6]
+    while True:
+        read = rng.choice(reads)
+        asked = max(e.index for e in events[: read.index] if e.process == read.process and e.type is Type.INVOKE)
+        writes = [e for e in events[:asked] if e.key == read.key and e.f == "write" and e.type is Type.OK]
+        if len(writes) < 40:
+            continue
+        old = writes[-30]
+        later = [e for e in events[old.index : asked] if e.key == read.key and e.f == "write"]
+        begun = {e.process for e in later if e.type is Type.INVOKE}
+        if any(e.type is Type.OK and e.process in begun for e in later[20:]):
+            return replace(read, value=old.value)
+
+
+def test_a_key_beyond_its_budget_of_steps_is_unknown_and_no_other() -> None:
+    events = []
+    for key, reads in (("a", 1), ("b", 2), ("c", 1)):
+        script = Script(key).invoke(0, "write", 1).ok(0)
+        for _ in range(reads):
+            script.invoke(0, "read").ok(0, 1)
+        events += [replace(e, index=e.index + len(events)) for e in script.events]
+    ops = as_operations(events)
+    small, large = 8 * 2 + 4, 8 * 3 + 6
+    held, ran_out = register.LINEARIZABLE, register.OUT_OF_STEPS
+    assert register.judge_keys(ops, large)[0].tolist() == [held, held, held]
+    assert register.judge_keys(ops, large - 1)[0].tolist() == [held, ran_out, held]
+    assert register.judge_keys(ops, large - 1)[3] == 2 * small

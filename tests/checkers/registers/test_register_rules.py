@@ -1,0 +1,173 @@
+"""Every peculiarity that makes a verdict on registers true or false, one test each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from histories import Script, judged_alone, verdict_of
+
+from checkers.base.history import CREATE, Event, Type
+from checkers.base.verdict import Validity
+from checkers.kernels.registers import unique_values as register
+
+
+def holds(script: Script) -> bool:
+    code, _, _ = judged_alone(script.events)
+    assert code == register.LINEARIZABLE or code >= register.FIRST_INVALID
+    return code == register.LINEARIZABLE
+
+
+def test_a_register_that_nobody_wrote_holds_nil() -> None:
+    assert holds(Script().invoke(0, "read").ok(0, None))
+    assert not holds(Script().invoke(0, "read").ok(0, 1))
+
+
+def test_nil_after_an_acknowledged_write_is_stale() -> None:
+    assert not holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, None))
+
+
+def test_nil_while_the_first_write_is_under_way_is_right() -> None:
+    assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).ok(0))
+
+
+def test_intervals_are_closed_so_what_touches_overlaps_only_in_index() -> None:
+    """The read is invoked one index before the write's acknowledgement: still concurrent, old and new are right."""
+    for answer in (None, 1):
+        assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(0).ok(1, answer))
+
+
+def test_equal_timestamps_do_not_make_operations_concurrent() -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, None)
+    script.events = [replace(event, time_ns=7) for event in script.events]
+    assert not holds(script)
+
+
+def test_times_that_run_backwards_change_nothing() -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 1)
+    script.events = [replace(event, time_ns=-event.index) for event in script.events]
+    assert holds(script)
+
+
+def test_an_info_write_may_take_effect_long_after_or_never() -> None:
+    assert holds(Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, 1))
+    assert holds(Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, None))
+
+
+def test_an_info_write_once_seen_has_happened() -> None:
+    script = Script().invoke(0, "write", 1).info(0).invoke(1, "read").ok(1, 1).invoke(1, "read").ok(1, None)
+    assert not holds(script)
+
+
+def test_an_operation_without_any_completion_is_open_for_ever() -> None:
+    assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, 1))
+
+
+def test_a_failed_write_did_not_happen() -> None:
+    assert holds(Script().invoke(0, "write", 1).fail(0).invoke(1, "read").ok(1, None))
+    assert not holds(Script().invoke(0, "write", 1).fail(0).invoke(1, "read").ok(1, 1))
+
+
+def test_a_read_without_an_answer_says_nothing() -> None:
+    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "read").fail(1).invoke(2, "read").info(2))
+
+
+def test_a_cas_that_did_not_match_did_not_happen_and_says_nothing() -> None:
+    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).fail(1, "mismatch"))
+
+
+def test_a_cas_that_matched_saw_its_expected_value() -> None:
+    assert holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).ok(1).invoke(0, "read").ok(0, 2))
+    assert not holds(Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 7, 2).ok(1))
+    assert holds(Script().invoke(0, "cas", None, 1).ok(0))
+
+
+def test_two_cas_cannot_both_take_the_same_value() -> None:
+    script = Script().invoke(0, "write", 1).ok(0)
+    assert not holds(script.invoke(0, "cas", 1, 2).invoke(1, "cas", 1, 3).ok(0).ok(1))
+
+
+def test_a_cas_to_the_same_value_is_a_look_at_it() -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 1).ok(1).invoke(1, "cas", 1, 1).ok(1)
+    assert holds(script.invoke(0, "read").ok(0, 1))
+    assert not holds(Script().invoke(0, "cas", 1, 1).ok(0))
+
+
+def test_an_info_cas_happened_if_its_value_was_seen_and_then_so_did_what_it_took() -> None:
+    script = Script().invoke(0, "write", 1).info(0).invoke(1, "cas", 1, 2).info(1)
+    seen = script.invoke(2, "read").ok(2, 2)
+    assert holds(seen)
+    assert not holds(seen.invoke(2, "read").ok(2, 1))
+
+
+def test_a_circle_of_cas_comes_from_nowhere() -> None:
+    assert not holds(Script().invoke(0, "cas", 1, 2).invoke(1, "cas", 2, 1).ok(0).ok(1))
+
+
+def test_a_value_read_before_anyone_asked_to_write_it_comes_from_nowhere() -> None:
+    assert not holds(Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
+
+
+def test_a_reader_must_not_see_the_old_value_after_another_saw_the_new_one() -> None:
+    both_open = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2)
+    new_then_old = both_open.invoke(1, "read").ok(1, 2).invoke(2, "read").ok(2, 1)
+    assert not holds(new_then_old)
+
+
+def test_a_value_written_twice_is_judged_by_the_search(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1)
+    assert verdict_of(tmp_path / "right", script.events).validity is Validity.VALID
+    script.invoke(0, "write", 2).ok(0).invoke(0, "read").ok(0, 1)
+    assert verdict_of(tmp_path / "wrong", script.events).validity is Validity.INVALID
+
+
+def test_a_value_refused_and_written_again_is_still_unique(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).fail(0).invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1)
+    assert verdict_of(tmp_path, script.events).validity is Validity.VALID
+
+
+def test_nil_may_be_written_and_is_then_held_again(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", None).ok(0).invoke(0, "read").ok(0, None)
+    assert verdict_of(tmp_path / "right", script.events).validity is Validity.VALID
+    script.invoke(0, "read").ok(0, 1)
+    assert verdict_of(tmp_path / "wrong", script.events).validity is Validity.INVALID
+
+
+def test_the_number_that_stands_for_nil_is_not_judged(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, Script().invoke(0, "write", -(2**63)).ok(0).events)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "-2**63" in verdict.reason
+
+
+def test_what_no_register_can_do_is_not_judged(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, Script().invoke(0, "append", 1).ok(0).events)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "append is not an operation of a register" in verdict.reason
+
+
+def test_one_unjudged_key_does_not_hide_a_wrong_one(tmp_path: Path) -> None:
+    unfit = Script("a").invoke(0, "append", 1).ok(0).events
+    wrong = Script("b").invoke(1, "read").ok(1, 5).events
+    events = unfit + [replace(e, index=e.index + len(unfit)) for e in wrong]
+    verdict = verdict_of(tmp_path, events)
+    assert verdict.validity is Validity.INVALID
+    assert "key a" in verdict.reason
+    assert verdict.witnesses[0].facts["key"] == "b"
+
+
+def test_keys_are_independent_and_the_nemesis_is_no_client(tmp_path: Path) -> None:
+    one = Script("a").invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1).events
+    other = Script("b").invoke(1, "read").ok(1, None).events
+    events = one + [replace(e, index=e.index + len(one)) for e in other]
+    events.append(Event(len(events), 9, -1, Type.INFO, "partition", "a", 1))
+    assert verdict_of(tmp_path, events).validity is Validity.VALID
+
+
+def test_a_history_in_which_no_key_was_touched_is_unknown(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, [Event(0, 0, -1, Type.INFO, "partition")])
+    assert verdict.validity is Validity.UNKNOWN
+
+
+def test_making_an_object_says_nothing_of_what_it_holds(tmp_path: Path) -> None:
+    script = Script().invoke(0, CREATE).ok(0).invoke(0, "read").ok(0, None)
+    assert verdict_of(tmp_path, script.events).validity is Validity.VALID

@@ -1,0 +1,142 @@
+"""Witnesses where values repeat: small, impossible on their own, and told without claiming too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from histories import Script, verdict_of
+from small_domain import Op, correct, judged, key_of, nonsense, with_mismatch
+
+from checkers.base import independent_search as search
+from checkers.base.verdict import Validity, Witness
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers.unique_values import Key
+from checkers.registers.repeated_window import smallest_window
+from checkers.registers.unique_window import Window, as_value
+
+
+def witness_of(folder: Path, script: Script) -> Witness:
+    verdict = verdict_of(folder, script.events)
+    assert verdict.validity is Validity.INVALID
+    [witness] = verdict.witnesses
+    assert witness.facts["rejudged"] is True
+    return witness
+
+
+def toggled(times: int) -> Script:
+    script = Script("k7")
+    for _ in range(times):
+        script.invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1).invoke(0, "write", 2).ok(0)
+    return script
+
+
+def test_a_stale_read_among_many_equal_writes_is_shown_by_what_surrounds_it(tmp_path: Path) -> None:
+    script = toggled(50)
+    index = len(script.events)
+    witness = witness_of(tmp_path, script.invoke(1, "read").ok(1, 1).invoke(0, "write", 1).ok(0))
+    assert witness.kind == "stale read"
+    assert [event["index"] for event in witness.events] == [index, index + 1]
+    assert witness.facts["states_before"] == [2]
+    assert witness.facts["expected"] == "an answer of 2"
+    assert "Before this window k7 can only have held 2" in witness.facts["why"]
+
+
+def test_a_value_nobody_wrote_needs_nothing_around_it(tmp_path: Path) -> None:
+    witness = witness_of(tmp_path, toggled(3).invoke(1, "read").ok(1, 7))
+    assert witness.kind == "value from nowhere"
+    assert len(witness.events) == 2
+
+
+def test_what_was_under_way_is_replaced_by_the_states_it_can_have_led_to(tmp_path: Path) -> None:
+    script = toggled(3).invoke(5, "write", 1).invoke(1, "read").ok(1, 1)
+    index = len(script.events)
+    witness = witness_of(tmp_path, script.invoke(1, "read").ok(1, 2).invoke(1, "read").ok(1, 1))
+    assert witness.kind == "order cycle"
+    assert [event["index"] for event in witness.events] == [index, index + 1]
+    assert witness.facts["states_before"] == [1]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_window_is_impossible_on_its_own(seed: int) -> None:
+    rng = Random(seed)
+    if seed % 2:
+        operations = nonsense(rng, 14, 4, 3)
+    else:
+        operations = correct(rng, 300, 5, 3, 0.01)
+        reads = [at for at, o in enumerate(operations) if o.f == "read"]
+        for at in rng.sample(reads, min(3, len(reads))):
+            operations[at] = replace(operations[at], value=rng.randrange(3))
+    key, positions = key_of(operations)
+    code, at, _ = antichain.judge_key(key, positions, np.array([NIL]), 10**9, 10**9)
+    if code != antichain.NO_ORDER:
+        return
+    window = smallest_window(key, positions, at)
+    assert window.rejudged
+    assert window.culprit in window.operations
+    assert not order_of(window, key)
+    assert len(window.operations) < 100
+    assert no_prefix_before_is_impossible(operations, window)
+
+
+def order_of(window: Window, key: Key) -> bool:
+    """Judged anew, with what was called before the window's beginning free to happen at any time or never."""
+    names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
+    since = -1 if window.last_before is None else int(key.ret[window.last_before])
+    given = []
+    for op in window.operations:
+        f, value = names[int(key.kind[op])], as_value(int(key.a[op]))
+        if op in window.weakened:
+            f, value = "write", as_value(int(key.b[op]))
+        returned = key.ret[op] < window.limit and (key.call[op] > since or f in ("read", "mismatch"))
+        call, ret = int(key.call[op]), int(key.ret[op])
+        given.append(search.Operation(f, value, as_value(int(key.b[op])), call, ret if returned else None))
+    return search.linearizable(given, window.states_before, with_mismatch)
+
+
+def no_prefix_before_is_impossible(operations: list[Op], window: Window) -> bool:
+    """The window ends at the first answer that no order explains."""
+    cut = [
+        replace(o, ret=o.ret if o.ret is not None and o.ret < window.limit - 1 else None)
+        for o in operations
+        if o.call < window.limit - 1
+    ]
+    assert OPEN
+    return judged(cut) == antichain.LINEARIZABLE
+
+
+def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "mismatch")
+    assert verdict_of(tmp_path / "default", script.events).validity is Validity.VALID
+    observed = verdict_of(tmp_path / "observed", script.events, failed_cas="observed")
+    assert observed.validity is Validity.INVALID
+    assert "refused a cas of k as not holding 1" in observed.witnesses[0].summary
+    assert observed.witnesses[0].facts["expected"] == "that the cas did match"
+    other = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "timed out before sending")
+    assert verdict_of(tmp_path / "other", other.events, failed_cas="observed").validity is Validity.VALID
+
+
+def test_a_key_that_needs_too_much_is_unknown_and_the_others_are_judged(tmp_path: Path) -> None:
+    easy = Script("easy").invoke(9, "write", 1).ok(9).invoke(9, "write", 1).ok(9).events
+    operations = correct(Random(1), 300, 30, 4)  # so many at once that the search takes far more steps than a pass
+    hard = Script("hard")
+    points = sorted(
+        [(o.call, 0, n) for n, o in enumerate(operations)] + [(o.ret or 0, 1, n) for n, o in enumerate(operations)]
+    )
+    for _, is_return, n in points:
+        o = operations[n]
+        if not is_return:
+            hard.invoke(100 + n, "cas" if o.f == "mismatch" else o.f, None if o.f == "read" else o.value, o.made)
+        elif o.f == "mismatch":
+            hard.fail(100 + n, "mismatch")
+        else:
+            hard.ok(100 + n, o.value)
+    events = easy + [replace(e, index=e.index + len(easy)) for e in hard.events]
+    verdict = verdict_of(tmp_path, events, steps=4_000)
+    assert verdict.validity is Validity.UNKNOWN
+    assert verdict.reason.startswith("key hard: the budget of")
+    assert verdict.looked_at["unknown_keys"] == 1

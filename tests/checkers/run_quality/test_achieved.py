@@ -1,0 +1,187 @@
+"""What became of a fault is computed from its measurements, whatever its record claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkers.run_quality.achieved import (
+    GAP_S_MAX,
+    INDETERMINATE,
+    INSTALLED,
+    NOT_ACHIEVED,
+    SKIPPED,
+    achieved,
+)
+
+S = 1_000_000_000
+
+
+def links(sent: int = 60, cut_received: int = 0) -> dict[str, list[int]]:
+    return {"a>b": [sent, cut_received], "b>a": [sent, sent]}
+
+
+def measurement(phase: str, to_s: float, **more: Any) -> dict[str, Any]:
+    return {"phase": phase, "from_ns": int((to_s - 0.5) * S), "to_ns": int(to_s * S), **more}
+
+
+def partition() -> dict[str, Any]:
+    """a>b cut from second 10 to second 16."""
+    held = [measurement("hold", 10 + t, links=links()) for t in range(1, 6)]
+    return {
+        "card": {"kind": "partition"},
+        "achieved": "installed",
+        "reason": "",
+        "cut": [["a", "b"]],
+        "nodes": [],
+        "ordered": {},
+        "injected_ns": 10 * S,
+        "heal_ordered_ns": 16 * S,
+        "measured": [
+            measurement("inject", 10.4, links=links()),
+            *held,
+            measurement("before heal", 16, links=links(10)),
+            measurement("heal", 16.5, links=links(60, 60)),
+        ],
+    }
+
+
+def skewed() -> dict[str, Any]:
+    """A kind of fault nobody has written: a number that must lie within limits."""
+    ahead = {"clock of n1, s ahead": 2.0}
+    return partition() | {
+        "card": {"kind": "clock"},
+        "cut": [],
+        "nodes": ["n1"],
+        "ordered": {
+            "held": {"values": {"clock of n1, s ahead": [1.9, 2.1]}},
+            "healed": {"values": {"clock of n1, s ahead": [-0.1, 0.1]}},
+        },
+        "measured": [measurement("hold", 10 + t, values=ahead) for t in range(6)]
+        + [measurement("before heal", 16, values=ahead), measurement("heal", 17, values={"clock of n1, s ahead": 0.0})],
+    }
+
+
+@pytest.mark.parametrize("word", ["installed", "not achieved", "indeterminate", "skipped", "", None])
+def test_the_recorded_word_of_a_fault_that_was_carried_out_counts_for_nothing(word: Any) -> None:
+    assert achieved(partition() | {"achieved": word}).word == INSTALLED
+    leaky = partition() | {"achieved": word}
+    leaky["measured"][3]["links"] = links(60, 1)
+    assert achieved(leaky).word == NOT_ACHIEVED
+
+
+def test_a_lapse_is_dated() -> None:
+    leaky = partition()
+    leaky["measured"][3]["links"] = links(60, 7)
+    found = achieved(leaky)
+    assert found.reason == "it lapsed within 3.0 s: a>b ordered cut: 7 of 60 beacons arrived"
+    assert found.lapsed_ns == 13 * S
+
+
+def test_a_leak_right_after_inject_is_no_lapse() -> None:
+    leaky = partition()
+    leaky["measured"][0]["links"] = links(60, 60)
+    assert achieved(leaky).reason == "after inject: a>b ordered cut: 60 of 60 beacons arrived"
+    assert achieved(leaky).lapsed_ns == -1
+
+
+@pytest.mark.parametrize("missing", [slice(0, 7), slice(2, 6), slice(6, 7), slice(7, 8), slice(0, 8)])
+def test_a_stretch_without_a_measurement_leaves_it_indeterminate(missing: slice) -> None:
+    record = partition()
+    del record["measured"][missing]
+    assert achieved(record).word == INDETERMINATE, achieved(record)
+
+
+def test_few_beacons_in_each_window_add_up_and_too_few_of_them_do_not() -> None:
+    record = partition()
+    for each in record["measured"][1:7]:
+        each["links"] = links(26)
+    assert achieved(record).word == INSTALLED
+    for each in record["measured"][1:7]:
+        each["links"] = links(5)
+    assert achieved(record).word == INDETERMINATE
+    assert f"not proven in the last {16 - 10.4:.1f} s before heal" in achieved(record).reason
+    assert GAP_S_MAX < 16 - 10.4
+
+
+def test_a_link_that_stays_silent_although_it_should_be_open_is_contrary() -> None:
+    record = partition()
+    record["measured"][4]["links"] = {"a>b": [60, 0], "b>a": [60, 0]}
+    assert "b>a ordered open: none of 60 beacons arrived" in achieved(record).reason
+    record["measured"][4]["also_cut"] = [["b", "a"]]
+    assert achieved(record).word == INSTALLED, "another fault cuts it"
+    del record["measured"][4]["also_cut"]
+    record["measured"][4]["unsettled"] = [["b", "a"]]
+    assert achieved(record).word == INSTALLED, "its order changed in that very window"
+    record["measured"][4]["unsettled"] = [["b", "a"], ["a", "b"]]
+    record["measured"][4]["links"] = links(60, 60)
+    assert achieved(record).word == NOT_ACHIEVED, "a fault's own links are judged at all times"
+
+
+def test_numbers_are_held_within_their_limits_without_knowing_the_kind() -> None:
+    assert achieved(skewed()).word == INSTALLED
+    for place, value, word in ((3, 1.5, NOT_ACHIEVED), (7, 2.0, NOT_ACHIEVED), (3, float("nan"), NOT_ACHIEVED)):
+        record = skewed()
+        record["measured"][place]["values"] = {"clock of n1, s ahead": value}
+        assert achieved(record).word == word, value
+
+
+def test_a_fault_that_orders_nothing_measurable_is_never_installed() -> None:
+    assert achieved(skewed() | {"ordered": {}}).word == INDETERMINATE
+    assert achieved(partition() | {"cut": []}).word == INDETERMINATE
+
+
+def test_a_fault_that_was_not_carried_out_keeps_its_reason_and_is_never_installed() -> None:
+    never = partition() | {"injected_ns": -1}
+    assert achieved(never).word == INDETERMINATE
+    assert achieved(never | {"achieved": "skipped", "reason": "no node led"}).word == SKIPPED
+    assert achieved(never | {"achieved": "not achieved", "reason": "refused"}).reason == "refused"
+
+
+def test_a_fault_still_in_force_is_indeterminate() -> None:
+    assert achieved(partition() | {"heal_ordered_ns": -1}).word == INDETERMINATE
+
+
+@pytest.mark.parametrize("damage", ["", 7, [], ["x"], {"phase": 1}, [{"phase": "inject", "links": {"a>b": "no"}}]])
+def test_damaged_measurements_prove_nothing(damage: Any) -> None:
+    assert achieved(partition() | {"measured": damage}).word == INDETERMINATE
+
+
+def old(**changes: Any) -> dict[str, Any]:
+    proof = {"verdict": "as ordered", "links": {}, "states": {"n1": "dead", "n2": "running"}, "wrong": []}
+    return {
+        "card": {"kind": "kill"},
+        "achieved": "installed",
+        "cut": [],
+        "nodes": ["n1"],
+        "injected_ns": 1,
+        "heal_ordered_ns": 2,
+        "inject_proof": proof,
+        "heal_proof": proof | {"states": {"n1": "running", "n2": "running"}},
+    } | changes
+
+
+def test_records_without_measurements_are_judged_by_their_two_proofs() -> None:
+    assert achieved(old()).word == INSTALLED
+    assert achieved(old(inject_proof={"states": {"n1": "running"}})).word == NOT_ACHIEVED
+    assert achieved(old(heal_proof={"states": {"n1": "dead"}})).word == NOT_ACHIEVED
+    assert achieved(old(heal_proof=None)).word == INDETERMINATE
+    assert achieved(old(inject_proof={})).word == INDETERMINATE
+
+
+def test_a_record_that_lost_its_measurements_proves_nothing_where_they_are_demanded() -> None:
+    """Only runs of older formats have records with two proofs and no measurements."""
+    proof = {"verdict": "as ordered", "links": {}, "states": {"n1": "stopped"}, "wrong": []}
+    record = {
+        "card": {"number": 1, "kind": "pause", "name": "one", "at_s": 0.0, "heal_s": 1.0},
+        "achieved": "installed",
+        "nodes": ["n1"],
+        "injected_ns": 0,
+        "heal_ordered_ns": 10,
+        "healed_ns": 11,
+        "inject_proof": proof,
+        "heal_proof": proof | {"states": {"n1": "running"}},
+    }
+    assert achieved(record).word == INSTALLED
+    assert achieved(record, demanded=True).word == INDETERMINATE

@@ -1,0 +1,130 @@
+"""Deaths and recovery: what is a violation, what is unknown, what was ordered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_quorum import Evidence, Quorum, Row
+
+from checkers.base.verdict import Validity, Verdict
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    return quorum.evidence()
+
+
+def death(node: str, **more: object) -> Row:
+    return {"node": node, "time_ns": 5000, "status": -9, "bidden": False, "reason": "killed by signal 9"} | more
+
+
+def up(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, "nodes-stay-up")["nodes-stay-up"]
+
+
+def recovery(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, "recovery")["recovery"]
+
+
+def test_a_death_that_was_ordered_is_none(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["deaths"] = [death("n2", bidden=True)]
+    verdict = up(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID and verdict.looked_at["processes that ended"] == 1
+
+
+def test_a_death_nobody_ordered(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["deaths"] = [death("n2", status=70, reason="exited with status 70", excerpt="KeyError: 7")]
+    witness = up(evidence, tmp_path).witnesses[0]
+    assert witness.kind == "node died" and witness.facts["nodes"] == ["n2"]
+    assert "exited with status 70" in witness.summary and witness.facts["excerpt"] == "KeyError: 7"
+
+
+def test_one_witness_for_a_death_its_last_words_and_its_traceback(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.traces["n3"][-1] |= {"event": "fatal", "detail": "two leaders in epoch 4"}
+    evidence.outcome["deaths"] = [death("n3"), {"node": "n3", "bidden": False, "reason": "a traceback"}]
+    verdict = up(evidence, tmp_path)
+    assert len(verdict.witnesses) == 1
+    assert (
+        verdict.witnesses[0].summary == "n3 died unexpectedly: two leaders in epoch 4; killed by signal 9; a traceback"
+    )
+    assert verdict.witnesses[0].rows[0]["event"] == "fatal"
+
+
+def failing_disk(node: str, **more: object) -> Row:
+    """The record of a fault that held from 1,000 to 9,000 ns, and was measured to do so."""
+    ordered = {
+        "held": {"states": {}, "values": {"works": [0, 0]}},
+        "healed": {"states": {}, "values": {"works": [1, 1]}},
+    }
+    measured = [
+        {"phase": "inject", "from_ns": 1000, "to_ns": 2000, "values": {"works": 0}},
+        {"phase": "before heal", "from_ns": 8000, "to_ns": 8500, "values": {"works": 0}},
+        {"phase": "heal", "from_ns": 9000, "to_ns": 9500, "values": {"works": 1}},
+    ]
+    times = {"injected_ns": 1000, "heal_ordered_ns": 8800, "healed_ns": 9000}
+    card = {"number": 1, "kind": "disk", "name": "one-full", "at_s": 0, "heal_s": 1}
+    settings = {"may_die": True}
+    return (
+        {"card": card, "nodes": [node], "settings": settings, "ordered": ordered, "measured": measured} | times | more
+    )
+
+
+def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["deaths"] = [death("n2"), {"node": "n2", "bidden": False, "reason": "FATAL: EIO", "time_ns": -1}]
+    cases = {
+        "its disk failed then": ([failing_disk("n2")], Validity.VALID),
+        "no fault": ([], Validity.INVALID),
+        "another disk failed": ([failing_disk("n1")], Validity.INVALID),
+        "that fault kills nobody": ([failing_disk("n2", settings={})], Validity.INVALID),
+        "the fault was never measured": ([failing_disk("n2", measured=[])], Validity.INVALID),
+        "the fault was over by then": ([failing_disk("n2", healed_ns=4000)], Validity.INVALID),
+    }
+    for case, (records, expected) in cases.items():
+        evidence.faults[:] = records
+        assert up(evidence, tmp_path / case).validity is expected, case
+
+
+def test_a_fatal_row_alone_is_enough(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.traces["n3"][-1] |= {"event": "fatal", "detail": "two leaders in epoch 4"}
+    assert up(evidence, tmp_path).validity is Validity.INVALID
+
+
+def test_who_has_no_nodes_cannot_lose_one(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.demands = replace(evidence.demands, nodes=False)
+    verdicts = evidence.judge(tmp_path, "nodes-stay-up", "recovery")
+    assert {v.validity for v in verdicts.values()} == {Validity.NOT_APPLICABLE}
+
+
+def test_an_outcome_that_says_nothing_is_unknown(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome = {}
+    verdicts = evidence.judge(tmp_path, "nodes-stay-up", "recovery")
+    assert {v.validity for v in verdicts.values()} == {Validity.UNKNOWN}
+
+
+def test_recovered_in_time(evidence: Evidence, tmp_path: Path) -> None:
+    assert recovery(evidence, tmp_path).validity is Validity.VALID
+
+
+def test_not_recovered_after_a_proven_heal(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["recovery"] |= {"recovered": False, "seconds": 60.1, "waiting_for": "n4 is 12 entries behind"}
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is Validity.INVALID
+    assert verdict.witnesses[0].kind == "not recovered" and "n4 is 12 entries behind" in verdict.witnesses[0].summary
+
+
+def test_not_recovered_after_a_heal_that_was_not_proven(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "a leader"}
+    evidence.outcome["recovery"]["proof"] |= {"verdict": "not as ordered", "wrong": ["n1>n2 is cut"]}
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "n1>n2 is cut" in verdict.reason
+
+
+def test_a_run_that_ended_before_recovery_is_unknown(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome |= {"recovery": {}, "set_up_failure": "no leader within 60 s"}
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "no leader within 60 s" in verdict.reason

@@ -1,0 +1,101 @@
+"""Statistics: counts, latencies with and without faults, and when they say nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from histories import Script, by_construction, write_stream
+
+from checkers.base.history import Event
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.judging.pipeline import judge_run
+from checkers.run_quality.statistics import STATISTICS
+from checkers.sealing.seal import seal
+
+MS = 1_000_000
+
+
+def statistics_of(folder: Path, events: list[Event], faults: list[dict[str, int]] | None = None) -> Verdict:
+    seal(write_stream(folder, events))
+    if faults is not None:
+        (folder / "faults.json").write_text(json.dumps(faults))
+    return judge_run(StoredRun(folder), [STATISTICS])["statistics"]
+
+
+def at(events: list[Event], *times_ms: int) -> list[Event]:
+    return [replace(event, time_ns=ms * MS) for event, ms in zip(events, times_ms, strict=True)]
+
+
+def test_it_counts_every_way_to_end(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2).fail(0).invoke(0, "write", 3).info(0)
+    script.invoke(1, "write", 4).invoke(2, "read").ok(2, 1)
+    verdict = statistics_of(tmp_path, script.events)
+    assert verdict.validity is Validity.VALID
+    counts = {"asked": 4, "ok": 1, "fail": 1, "info": 1, "open": 1}
+    assert verdict.details["functions"]["write"].items() >= counts.items()
+    assert verdict.looked_at["operations"] == 5
+    assert verdict.looked_at["ok"] == 2
+
+
+def test_latency_is_told_apart_by_faults(tmp_path: Path) -> None:
+    script = Script().invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None)
+    events = at(script.events, 0, 2, 100, 150, 300, 304)
+    faults = [{"injected_ns": 140 * MS, "healed_ns": 200 * MS}, {"injected_ns": -1, "healed_ns": -1}]
+    verdict = statistics_of(tmp_path, events, faults)
+    latency = verdict.details["functions"]["read"]["latency_ms"]
+    assert latency["under faults"] == {"count": 1, "p50": 50.0, "p95": 50.0, "p99": 50.0, "max": 50.0}
+    assert latency["without faults"]["count"] == 2
+    assert latency["without faults"]["p50"] == 3.0
+    assert verdict.looked_at["seconds_under_faults"] == 0.06
+
+
+def test_a_fault_that_never_healed_lasts_to_the_end(tmp_path: Path) -> None:
+    script = Script().invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None)
+    verdict = statistics_of(tmp_path, at(script.events, 0, 10, 500, 600), [{"injected_ns": 100 * MS, "healed_ns": -1}])
+    assert verdict.looked_at["seconds_under_faults"] == 0.5
+    assert verdict.details["functions"]["read"]["latency_ms"]["under faults"]["count"] == 1
+
+
+def test_an_operation_that_never_once_succeeded_makes_it_unknown(tmp_path: Path) -> None:
+    verdict = statistics_of(tmp_path, Script().invoke(0, "write", 1).fail(0).invoke(0, "read").ok(0, None).events)
+    assert verdict.validity is Validity.UNKNOWN
+    assert verdict.reason == "no write ever succeeded, so the run says nothing about it"
+
+
+def test_a_history_of_faults_alone_is_not_applicable(tmp_path: Path) -> None:
+    events = [replace(e, process=-1) for e in Script().invoke(0, "read").events]
+    assert statistics_of(tmp_path, events).validity is Validity.NOT_APPLICABLE
+
+
+def test_many_parts_say_what_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that begin in one part and end in another are counted once, with their latency."""
+    events = [replace(e, time_ns=e.index * MS) for e in by_construction(Random(5), 3000, keys=4)]
+    faults = [{"injected_ns": 700 * MS, "healed_ns": 1500 * MS}]
+    monkeypatch.setattr("checkers.sealing.seal.ROWS_PER_GROUP", 20)
+    (tmp_path / "run").mkdir()
+    whole = statistics_of(tmp_path / "run", events, faults)
+    monkeypatch.setattr("checkers.sealing.history_rows.ROWS_PER_PART", 60)
+    run = StoredRun(tmp_path / "run")
+    assert len(STATISTICS.split(run)) >= 40
+    assert judge_run(run, [STATISTICS])["statistics"] == whole
+
+
+def test_a_quantile_lies_between_two_latencies_as_numpy_says(tmp_path: Path) -> None:
+    rng = Random(3)
+    script = Script()
+    times_ms, took_ms = [], []
+    for _ in range(101):
+        script.invoke(0, "read").ok(0, None)
+        begin = times_ms[-1] + 1 if times_ms else 0
+        took_ms.append(rng.randrange(1, 60))
+        times_ms += [begin, begin + took_ms[-1]]
+    verdict = statistics_of(tmp_path, at(script.events, *times_ms))
+    latency = verdict.details["functions"]["read"]["latency_ms"]["without faults"]
+    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
+        assert latency[name] == round(float(np.quantile(took_ms, q)), 3)

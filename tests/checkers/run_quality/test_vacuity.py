@@ -1,0 +1,233 @@
+"""Was it a real test?  Each criterion missed on purpose, and what is not demanded of a subject that has it not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_quorum import Evidence, Quorum, measured
+
+from checkers.base.demands import Demands
+from checkers.base.verdict import Validity, Verdict
+
+
+def run() -> Evidence:
+    """n1 leads, is cut off, n2 is elected under the fault and acknowledges writes; n1 answers once more; heal."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write("k0")
+    quorum.write("k1")
+    quorum.cut({"n1"})
+    quorum.write("k0")
+    quorum.elect("n2", {"n2", "n3", "n4", "n5"})
+    quorum.replicate()
+    quorum.write("k0")
+    quorum.write("k1")
+    quorum._event(900, 0, "k0", None, "", "read")
+    quorum._event(900, 1, "k0", None, "n1", "read")
+    quorum.heal()
+    quorum.read_all()
+    return quorum.evidence()
+
+
+def judged(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, "vacuity")["vacuity"]
+
+
+def figure(verdict: Verdict, name: str) -> dict[str, Any]:
+    return next(c for c in verdict.details["criteria"] if c["name"] == name)
+
+
+def test_a_real_test(tmp_path: Path) -> None:
+    verdict = judged(run(), tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert all(set(c) == {"name", "value", "least", "met", "demanded", "words"} for c in verdict.details["criteria"])
+    assert figure(verdict, "elections won under a fault")["value"] == 1
+    assert verdict.to_json()["details"]["criteria"]
+
+
+def test_answers_of_a_deposed_leader_are_counted_and_not_demanded(tmp_path: Path) -> None:
+    counted = figure(judged(run(), tmp_path), "operations answered by a deposed leader")
+    assert (counted["value"], counted["demanded"], counted["met"]) == (1, False, True)
+    assert "1 reads" in counted["words"]
+
+
+def no_faults(e: Evidence) -> None:
+    e.faults.clear()
+
+
+def not_achieved(e: Evidence) -> None:
+    """The recorded word is "installed", but one measurement shows a beacon on a link that was ordered cut."""
+    leaky = measured(e.faults[0], ["n1", "n2", "n3", "n4", "n5"])
+    leaky["measured"][1]["links"] = dict(leaky["measured"][1]["links"]) | {"n1>n2": [60, 3]}
+    e.faults.append(leaky)
+
+
+def never_measured(e: Evidence) -> None:
+    e.faults.append(dict(e.faults[0]) | {"measured": []})
+
+
+def skipped_without_reason(e: Evidence) -> None:
+    e.faults.append(dict(e.faults[0]) | {"achieved": "skipped", "reason": "", "injected_ns": -1})
+
+
+def no_election(e: Evidence) -> None:
+    e.outcome["leaders"] = e.outcome["leaders"][:1]
+    for rows in e.traces.values():
+        rows[:] = [r for r in rows if not (r["role"] == "leader" and r["epoch"] == 2)]
+
+
+def nothing_in_faults(e: Evidence) -> None:
+    e.faults[0] |= {"injected_ns": 10**12, "heal_ordered_ns": 10**12 + 1, "healed_ns": 10**12 + 1}
+
+
+def no_ok_write_in_faults(e: Evidence) -> None:
+    fault = e.faults[0]
+    for row in e.history:
+        if fault["injected_ns"] <= row["time_ns"] < fault["heal_ordered_ns"] and row["f"] == "write":
+            row["f"] = "read"
+
+
+def no_concurrency(e: Evidence) -> None:
+    e.history = [r for r in e.history if r["process"] % 2 == 0 or r["f"] == "write"]
+
+
+def a_key_without_final_read(e: Evidence) -> None:
+    e.outcome["final_reads"]["k1"] = "timeout"
+
+
+def a_node_without_trace(e: Evidence) -> None:
+    del e.traces["n4"]
+
+
+def a_node_without_final_log(e: Evidence) -> None:
+    e.copies[-1]["error"] = "byte 9: a batch of magic 7"
+
+
+def interrupted(e: Evidence) -> None:
+    e.outcome["interrupted"] = True
+
+
+@pytest.mark.parametrize(
+    ("spoil", "criterion"),
+    [
+        (no_faults, "faults installed"),
+        (not_achieved, "faults installed or rightly skipped"),
+        (never_measured, "faults installed or rightly skipped"),
+        (skipped_without_reason, "faults installed or rightly skipped"),
+        (no_election, "elections won under a fault"),
+        (nothing_in_faults, "share of ok operations in faults"),
+        (no_ok_write_in_faults, "ok writes in faults"),
+        (no_concurrency, "keys with concurrency"),
+        (a_key_without_final_read, "keys read at the end"),
+        (a_node_without_trace, "nodes with a trace"),
+        (a_node_without_final_log, "nodes with a final log"),
+        (interrupted, "ran to its end"),
+    ],
+)
+def test_what_makes_a_run_vacuous(spoil: Callable[[Evidence], None], criterion: str, tmp_path: Path) -> None:
+    evidence = run()
+    spoil(evidence)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    assert criterion in verdict.reason
+    assert not figure(verdict, criterion)["met"]
+
+
+def test_a_fault_skipped_for_a_stated_reason_is_no_shortfall(tmp_path: Path) -> None:
+    evidence = run()
+    skipped = {"achieved": "skipped", "reason": "no node led for 5 s", "injected_ns": -1}
+    evidence.faults.append(dict(evidence.faults[0]) | skipped)
+    assert judged(evidence, tmp_path).validity is Validity.VALID
+
+
+def test_a_fault_that_leaves_the_leader_its_majority_calls_for_no_election(tmp_path: Path) -> None:
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write("k0")
+    quorum.cut({"n4", "n5"})
+    quorum.write("k0")
+    quorum.heal()
+    quorum.read_all()
+    verdict = judged(quorum.evidence(), tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert figure(verdict, "elections won under a fault")["least"] == 0
+
+
+@pytest.mark.parametrize("kind", ["pause", "kill"])
+def test_a_leader_paused_or_killed_calls_for_an_election(kind: str, tmp_path: Path) -> None:
+    evidence = run()
+    evidence.faults[0] |= {"cut": [], "nodes": ["n1"], "card": dict(evidence.faults[0]["card"]) | {"kind": kind}}
+    assert figure(judged(evidence, tmp_path), "elections won under a fault")["value"] == 1
+
+
+def test_what_a_subject_has_not_got_is_not_demanded(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = Demands()
+    evidence.traces, evidence.logs, evidence.copies, evidence.faults = {}, {}, [], []
+    assert judged(evidence, tmp_path).validity is Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "validity"), [("partition", Validity.UNKNOWN), ("schedule", Validity.UNKNOWN), ("none", Validity.VALID)]
+)
+def test_a_run_that_was_asked_to_break_nothing_needs_no_fault(nemesis: str, validity: Validity, tmp_path: Path) -> None:
+    evidence = run()
+    evidence.faults = []
+    evidence.demands = replace(evidence.demands, nemesis=nemesis)
+    assert judged(evidence, tmp_path).validity is validity
+
+
+def test_elections_are_seen_without_traces_too(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = replace(evidence.demands, logs=False, traces=False)
+    evidence.traces, evidence.logs, evidence.copies = {}, {}, []
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert figure(verdict, "elections won under a fault")["value"] == 1
+
+
+def test_a_slow_harness_is_said_and_does_not_decide(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.outcome |= {
+        "loop_stalls": [{"time_ns": 1, "stall_ms": 900.0}],
+        "steal_s": {"n1": 3.5},
+    }
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID
+    unmet = {c["name"] for c in verdict.details["criteria"] if not c["met"]}
+    assert unmet == {"harness kept up", "nodes had their CPU"}
+
+
+def test_a_run_over_its_data_budget_says_so(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.faults[0]["over_budget"] = True
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID
+    assert not figure(verdict, "data budget kept")["met"]
+    assert "excused" in figure(verdict, "data budget kept")["words"]
+
+
+def test_a_run_that_did_nearly_nothing_of_what_was_asked_is_unknown(tmp_path: Path) -> None:
+    """209 ok operations of 8,000 scheduled were once a green run."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    fault = evidence.faults[0]
+    main["end_ns"] = fault["healed_ns"] + 20_000_000_000
+    evidence.demands = replace(evidence.demands, keys=("k0", "k1"), rate_hz=200.0, time_limit_s=40.0)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    short = {c["name"] for c in verdict.details["criteria"] if c["demanded"] and not c["met"]}
+    assert short >= {"ok operations", "keys with enough ok writes", "share of the scheduled rate"}
+    assert figure(verdict, "ok operations")["least"] == 800
+    assert all(name in verdict.reason for name in short)
+
+
+def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.traces["n4"].clear()
+    verdict = judged(evidence, tmp_path)
+    assert not figure(verdict, "nodes with a trace")["met"]

@@ -1,0 +1,274 @@
+"""Sealing: what is written, that it can be done twice, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from histories import Script, by_construction, write_stream
+
+from checkers.base.columns import HISTORY, events_to_table, read_history
+from checkers.base.history import Event, MalformedHistory, Type
+from checkers.sealing.key_buckets import open_bucket, read_key
+from checkers.sealing.seal import bucket_count, deal, seal, verify, write_buckets
+
+
+def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
+    events = list(by_construction(Random(1), 3000, keys=20))
+    events += [
+        Event(len(events), 1, -1, Type.INFO, "partition"),
+        Event(len(events) + 1, 2, 90_000, Type.INVOKE, "ping"),
+    ]
+    seal(write_stream(tmp_path, events))
+    assert read_history(tmp_path).equals(events_to_table(events))
+    assert not (tmp_path / "history.arrows").exists()
+    found: list[int] = []
+    keys: list[str] = []
+    for path in sorted((tmp_path / "buckets").glob("*.parquet")):
+        bucket = open_bucket(path, tmp_path / "history.parquet")
+        keys += bucket.keys
+        for k in range(len(bucket.keys)):
+            rows = read_key(bucket, k).invoked.tolist()
+            assert rows == sorted(rows)
+            assert {events[row].key for row in rows} <= {bucket.keys[k]}
+            found += rows
+    assert sorted(keys) == sorted({e.key for e in events if e.key is not None})
+    assert len(found) == len(set(found))
+
+
+def test_sealing_twice_changes_nothing_and_an_interrupted_one_is_finished(tmp_path: Path) -> None:
+    events = Script().invoke(0, "write", 1).ok(0).events
+    seal(write_stream(tmp_path, events))
+    files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.parquet")}
+    seal(tmp_path)
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.parquet")} == files
+    shutil.rmtree(tmp_path / "buckets")
+    write_stream(tmp_path, events)
+    seal(tmp_path)
+    assert set(tmp_path.rglob("*.parquet")) == set(files)
+    assert not (tmp_path / "history.arrows").exists()
+
+
+def test_the_torn_tail_of_a_killed_harness_is_left_out(tmp_path: Path) -> None:
+    events = list(by_construction(Random(2), 60_000))
+    write_stream(tmp_path, events)
+    stream = tmp_path / "history.arrows"
+    stream.write_bytes(stream.read_bytes()[:-500_000])
+    seal(tmp_path)
+    kept = read_history(tmp_path)
+    assert 0 < len(kept) < len(events)
+    assert kept.equals(events_to_table(events[: len(kept)]))
+
+
+def test_a_stream_damaged_in_its_middle_stays_and_is_sealed_up_to_the_damage(tmp_path: Path) -> None:
+    events = list(by_construction(Random(2), 3000))
+    path = tmp_path / "history.arrows"
+    with pa.ipc.new_stream(str(path), HISTORY) as stream:
+        for first in range(0, 3000, 250):
+            stream.write_table(events_to_table(events[first : first + 250]))
+    content = bytearray(path.read_bytes())
+    at = len(content) * 2 // 3
+    content[at : at + 400] = b"\xff" * 400
+    path.write_bytes(content)
+    seal(tmp_path)
+    kept = read_history(tmp_path)
+    assert 0 < len(kept) < len(events)
+    assert kept.equals(events_to_table(events[: len(kept)]))
+    assert path.exists(), "what lies behind the damage is not thrown away"
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "of another history", "not named"])
+def test_buckets_that_are_not_those_of_the_history_are_made_again(tmp_path: Path, damage: str) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder, seed in ((run, 1), (other, 2)):
+        folder.mkdir()
+        seal(write_stream(folder, list(by_construction(Random(seed), 300, keys=20))))
+    whole = {path.name: path.read_bytes() for path in (run / "buckets").iterdir()}
+    first = run / "buckets" / "bucket-000.parquet"
+    match damage:
+        case "gone":
+            first.unlink()
+        case "changed":
+            first.write_bytes(first.read_bytes().replace(b"k1", b"k2"))
+        case "of another history":
+            shutil.rmtree(run / "buckets")
+            shutil.copytree(other / "buckets", run / "buckets")
+        case _:
+            (run / "buckets" / "made_of.json").unlink()
+    seal(run)
+    assert {path.name: path.read_bytes() for path in (run / "buckets").iterdir()} == whole
+
+
+def test_a_history_that_was_changed_gets_buckets_of_its_own(tmp_path: Path) -> None:
+    """An impossible answer put into a sealed history is judged, though an earlier judging left buckets behind."""
+    events = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 1).events
+    seal(write_stream(tmp_path, events))
+    pq.write_table(
+        events_to_table([replace(e, value=999) if e.index == 3 else e for e in events]), tmp_path / "history.parquet"
+    )
+    seal(tmp_path)
+    [bucket] = (tmp_path / "buckets").glob("*.parquet")
+    assert 999 in read_key(open_bucket(bucket, tmp_path / "history.parquet"), 0).a.tolist()
+
+
+def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
+    seal(write_stream(tmp_path, []))
+    assert len(read_history(tmp_path)) == 0
+    assert list((tmp_path / "buckets").glob("*.parquet")) == []
+
+
+def test_buckets_grow_with_the_history_within_bounds() -> None:
+    counts = [bucket_count(events) for events in (0, 10, 16_000_000, 16_000_001, 10**10)]
+    assert counts == [8, 8, 8, 16, 64]
+
+
+def test_keys_are_dealt_so_that_all_buckets_have_as_much_to_do() -> None:
+    sizes = np.random.default_rng(1).integers(1, 100, 5000)
+    bucket, filled = deal(sizes, np.argsort(-sizes), 16)
+    assert np.bincount(bucket, sizes, 16).tolist() == filled.tolist()
+    assert filled.max() - filled.min() < 100
+
+
+def test_a_huge_key_has_a_bucket_to_itself_and_that_bucket_comes_first(tmp_path: Path) -> None:
+    many = list(by_construction(Random(3), 400, keys=40))
+    huge = [replace(e, index=e.index + len(many), process=e.process + 100) for e in by_construction(Random(4), 2000)]
+    seal(write_stream(tmp_path, many + [replace(e, key="huge") for e in huge]))
+    buckets = [open_bucket(p, tmp_path / "history.parquet") for p in sorted((tmp_path / "buckets").glob("*.parquet"))]
+    assert list(buckets[0].keys) == ["huge"]
+    assert len(buckets) == 8
+    rest = [int(bucket.operations.sum()) for bucket in buckets[1:]]
+    assert max(rest) - min(rest) < 15
+
+
+def test_buckets_in_the_form_of_an_older_release_are_made_again(tmp_path: Path) -> None:
+    events = Script().invoke(0, "write", 1).ok(0).events
+    seal(write_stream(tmp_path, events))
+    [bucket] = (tmp_path / "buckets").glob("*.parquet")
+    pq.write_table(events_to_table(events), bucket)
+    seal(tmp_path)
+    assert list(open_bucket(bucket, tmp_path / "history.parquet").keys) == ["k"]
+
+
+GOOD = Script().invoke(0, "write", 1).ok(0).invoke(1, "read").info(1).invoke(2, "write", 2).ok(2).events
+
+
+def changed(row: int, /, **what: object) -> list[Event]:
+    return [replace(e, **what) if e.index == row else e for e in GOOD]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        (changed(1, index=5), "row 1: its index is 5"),
+        (GOOD[:2] + GOOD[3:], "row 2: its index is 3"),
+        (changed(2, process=0), "row 3: process 1 completes an operation that it never invoked"),
+        (changed(1, type=Type.INVOKE), "row 1: process 0 invokes although its operation of row 0 is still open"),
+        (changed(0, type=Type.OK), "row 0: process 0 completes an operation that it never invoked"),
+        (changed(4, process=1), "row 4: process 1 goes on although it was retired by the info of row 3"),
+        (changed(1, f="read"), "row 1: process 0 completes 'read', but it had invoked something else in row 0"),
+        (changed(1, key="other"), "row 1: process 0 completes on key 'other', but it had invoked on another in row 0"),
+        (changed(1, key=None), "row 1: process 0 completes on key None"),
+        (changed(1, process=-2), "row 1: process -2 is neither a client (0 or more) nor the nemesis (-1)"),
+        (changed(4, process=2**31 - 1), "row 5: process 2 completes an operation that it never invoked"),
+    ],
+)
+def test_a_history_that_breaks_the_grammar_is_refused_with_its_row(
+    tmp_path: Path, events: list[Event], words: str
+) -> None:
+    write_stream(tmp_path, events)
+    with pytest.raises(MalformedHistory, match=words.replace("(", r"\(").replace(")", r"\)")):
+        seal(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["history.arrows"]
+
+
+def test_buckets_are_made_of_grammatical_events_only(tmp_path: Path) -> None:
+    """Without this, an operation whose completion stands after the fault would pass for open."""
+    table = events_to_table(changed(4, process=1))
+    with pytest.raises(MalformedHistory, match="row 4: process 1 goes on although it was retired"):
+        write_buckets(table, tmp_path / "buckets")
+    with_gaps = events_to_table([replace(e, index=3 * e.index) for e in GOOD])
+    write_buckets(with_gaps, tmp_path / "buckets", count=1)
+    [bucket] = (tmp_path / "buckets").glob("*.parquet")
+    assert read_key(open_bucket(bucket, tmp_path), 0).invoked.tolist() == [0, 4]
+
+
+def test_a_type_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    table = events_to_table(GOOD)
+    at = table.schema.get_field_index("type")
+    types = np.asarray(table.column("type").combine_chunks()).copy()
+    types[3] = 9
+    write_stream(tmp_path, table.set_column(at, table.schema.field(at), [types]))
+    with pytest.raises(MalformedHistory, match="row 3: type 9 is none of"):
+        seal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["index", "time_ns", "process", "type", "f", "node"])
+def test_an_event_that_lacks_what_every_event_has_is_refused(tmp_path: Path, name: str) -> None:
+    table = events_to_table(GOOD)
+    at = table.schema.get_field_index(name)
+    cells = table.column(name).to_pylist()
+    column = pa.array([*cells[:3], None, *cells[4:]], table.schema.field(at).type)
+    with pytest.raises(MalformedHistory, match=f"column {name} holds a null"):
+        verify(table.set_column(at, pa.field(name, column.type), column))
+
+
+def test_a_folder_without_a_history_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(MalformedHistory, match=r"holds neither history\.parquet nor history\.arrows"):
+        seal(tmp_path)
+
+
+def test_a_stream_that_is_none_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "history.arrows").write_bytes(b"not arrow at all")
+    with pytest.raises(MalformedHistory, match="not an Arrow stream"):
+        seal(tmp_path)
+
+
+SEALS = """
+import sys
+from pathlib import Path
+from checkers.sealing.seal import seal
+print("now", flush=True)
+seal(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_sealing_that_is_interrupted_leaves_every_file_whole_or_not_at_all(tmp_path: Path, how: signal.Signals) -> None:
+    events = list(by_construction(Random(9), 30_000, keys=50))
+    sound = tmp_path / "sound"
+    began = time.monotonic()
+    seal(write_stream(sound, events))
+    takes_s = time.monotonic() - began
+    for attempt in range(4):
+        folder = write_stream(tmp_path / str(attempt), events)
+        sealing = subprocess.Popen(
+            [sys.executable, "-c", SEALS, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert sealing.stdout is not None
+        assert sealing.stdout.readline() == b"now\n"
+        time.sleep(attempt / 4 * takes_s)
+        sealing.send_signal(how)
+        sealing.communicate(timeout=60)
+        if (folder / "history.parquet").exists():
+            assert read_history(folder).equals(events_to_table(events))
+        if (folder / "buckets").exists():
+            assert contents(folder / "buckets") == contents(sound / "buckets")
+        if not (folder / "history.arrows").exists():
+            assert (folder / "history.parquet").exists()
+            assert (folder / "buckets").exists()
+        seal(folder)
+        assert contents(folder) == contents(sound)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,134 @@
+"""Files sent to nodes that cannot read them: the same verdict from bytes, from nothing stale, and within limits."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from wrong_run import run_that_is_wrong_everywhere
+
+from checkers.base.checker import Budget, Part
+from checkers.catalog import CATALOG
+from checkers.judging.pipeline import judge_run
+from checkers.judging.tasks import Judged, Task
+from checkers.spark import shipping
+from checkers.spark.shipping import RemoteTask, Unreadable, judge_on_nodes, judge_remote, mark_of
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The bytes of a file as a node has them."""
+
+    value: bytes
+
+
+class BlindNodes:
+    """Nodes that find no file of the driver's; what is sent to them is judged from the bytes alone."""
+
+    description = "blind nodes"
+
+    def __init__(self) -> None:
+        self.jobs: list[int] = []
+        self.sent_bytes = 0
+
+    def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
+        say = progress or (lambda done, total: None)
+        judged, told = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)))
+        assert told == self.sent_bytes
+        return judged
+
+    def share(self, content: bytes) -> Sent:
+        self.sent_bytes += len(content)
+        return Sent(content)
+
+    def run(
+        self, tasks: Sequence[RemoteTask], contents: Mapping[str, Any], progress: Callable[[int], None]
+    ) -> list[Judged | Unreadable]:
+        self.jobs.append(len(tasks))
+        answers: list[Judged | Unreadable] = []
+        for task in tasks:
+            there: RemoteTask = pickle.loads(pickle.dumps(task))
+            blind = there.marks and not contents
+            answers.append(Unreadable(next(iter(there.marks))) if blind else judge_remote(there, contents))
+            progress(len(answers))
+        return answers
+
+
+def test_every_checker_says_the_same_of_bytes_that_were_sent(tmp_path: Path) -> None:
+    run = run_that_is_wrong_everywhere(tmp_path / "run")
+    nodes = BlindNodes()
+    said: list[str] = []
+    checkers = list(CATALOG.values())
+    assert judge_run(run, checkers, nodes, said.append) == judge_run(run, checkers)
+    files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
+    assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
+    assert int(said[-1].split()[1]) == nodes.jobs[0] == nodes.jobs[1]
+
+
+class Slices(NamedTuple):
+    path: str
+    first: int
+
+
+def reads_all(part: Part, budget: Budget) -> list[Any]:
+    """What stands in every file a part names, wherever it names it; and under which path."""
+    named: list[Slices] = part.params["slices"]
+    paths = [*part.paths, part.params["nested"]["log"], *(one.path for one in named)]
+    return [(path, f"read from {path}", Path(path).read_text()) for path in paths] + [one.first for one in named]
+
+
+def part_of(folder: Path, text: str = "text", count: int = 3) -> Part:
+    folder.mkdir(exist_ok=True)
+    paths = [str(folder / f"file-{n}.parquet") for n in range(count)]
+    for n, path in enumerate(paths):
+        Path(path).write_text(f"{text} {n}")
+    return Part((paths[0],), {"nested": {"log": paths[1]}, "slices": [Slices(paths[2], 7)]})
+
+
+def test_paths_among_the_parameters_are_sent_too(tmp_path: Path) -> None:
+    part = part_of(tmp_path)
+    [judged] = BlindNodes().judge([Task(reads_all, part, Budget())])
+    assert judged.finding == reads_all(part, Budget())
+
+
+def test_a_file_of_the_same_name_and_size_on_a_node_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
+    part = part_of(tmp_path, "right")
+    task = RemoteTask(Task(reads_all, part, Budget()), {p: m for p in shipping.files_of(part) if (m := mark_of(p))})
+    assert isinstance(judge_remote(task, {}), Judged)
+    part_of(tmp_path, "wrong")
+    assert judge_remote(task, {}) == Unreadable(str(tmp_path / "file-0.parquet"))
+
+
+def test_a_file_that_nobody_has_is_missing_as_it_is_in_process(tmp_path: Path) -> None:
+    part = part_of(tmp_path)
+    (tmp_path / "file-1.parquet").unlink()
+    [judged] = BlindNodes().judge([Task(reads_all, part, Budget())])
+    assert judged.failure == f"file-0.parquet: {tmp_path / 'file-1.parquet'} is missing"
+
+
+def test_more_than_the_limit_is_not_sent_and_its_parts_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mib = 1 << 20
+    monkeypatch.setattr(shipping, "FILE_BYTES_MAX", 2 * mib)
+    monkeypatch.setattr(shipping, "IN_ALL_BYTES_MAX", 5 * mib)
+    sizes = [1, 3, 2, 2, 1]  # the second is too large, the last is one too many
+    paths = [tmp_path / f"{n}.parquet" for n in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * (size * mib))
+    parts = [(0,), (1,), (2,), (3, 0), (4,), (0, 2)]
+    nodes = BlindNodes()
+    judged = nodes.judge([Task(sizes_of, Part(tuple(str(paths[n]) for n in part)), Budget()) for part in parts])
+    assert [j.finding for j in judged] == [[mib], None, [2 * mib], [2 * mib, mib], None, [mib, 2 * mib]]
+    assert nodes.jobs == [6, 4]
+    assert nodes.sent_bytes == 5 * mib
+    assert judged[1].failure == (
+        "1.parquet: its files are too large to be sent (3 MiB; at most 2 MiB for one file and 5 MiB in all), and the "
+        "nodes cannot read the run folder: put it on a disk they share"
+    )
+
+
+def sizes_of(part: Part, budget: Budget) -> list[int]:
+    return [Path(path).stat().st_size for path in part.paths]

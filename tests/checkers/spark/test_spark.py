@@ -1,0 +1,204 @@
+"""Spark: the same verdicts as in process, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from histories import by_construction, write_stream
+
+from checkers.base.checker import Budget, Part
+from checkers.base.history import Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
+from checkers.judging.pipeline import Verdicts, judge_run, results_json
+from checkers.judging.tasks import Task
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.run_quality.statistics import STATISTICS
+from checkers.sealing.seal import seal
+from checkers.spark.session import SparkJudge
+
+pytestmark = pytest.mark.spark
+
+CHECKERS = [LINEARIZABILITY, STATISTICS]
+
+
+def a_run(folder: Path, operations: int = 4000) -> StoredRun:
+    """A run of 20 keys, some of them wrong."""
+    events = list(by_construction(Random(6), operations, processes=10, keys=20, crash=0.01))
+    for read in [e for e in events if e.f == "read" and e.type is Type.OK][300::40]:
+        events[read.index] = replace(read, value=10**6)
+    seal(write_stream(folder, events))
+    return StoredRun(folder)
+
+
+def apart_from_seconds(verdicts: Verdicts) -> dict[str, object]:
+    entries = results_json(verdicts)["checkers"]
+    return {name: {k: v for k, v in entry.items() if k != "seconds"} for name, entry in entries.items()}
+
+
+def test_verdicts_and_witnesses_are_those_judged_in_process(spark: SparkJudge, tmp_path: Path) -> None:
+    files = a_run(tmp_path)
+    said: list[str] = []
+    on_spark = judge_run(files, CHECKERS, spark, said.append)
+    in_process = judge_run(files, CHECKERS)
+    assert on_spark["linearizability"].validity is Validity.INVALID
+    assert apart_from_seconds(on_spark) == apart_from_seconds(in_process)
+    assert "local[*,4]" in on_spark.judged_by
+    parts = len(list(files.buckets.glob("bucket-*"))) + 1
+    assert said[-1] == f"judged {parts} of {parts} parts"
+
+
+def squared(part: Part, budget: Budget) -> int:
+    return int(part.params["n"]) ** 2
+
+
+def raises(part: Part, budget: Budget) -> int:
+    if part.params["n"] == 1:
+        raise ValueError("a kernel that is wrong\nwith a second line")
+    return 0
+
+
+def takes_all_memory(part: Part, budget: Budget) -> int:
+    if part.params["n"] == 1:
+        np.zeros(1 << 45, np.int8)
+    return 0
+
+
+def dies_once(part: Part, budget: Budget) -> int:
+    """The first time it is judged, its worker is killed in the middle, as the kernel's out-of-memory killer would."""
+    marker = Path(part.paths[0])
+    if part.params["n"] == 1 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
+
+
+def dies_always(part: Part, budget: Budget) -> int:
+    if part.params["n"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
+
+
+def tasks(judge: object, path: str = "some.parquet") -> list[Task]:
+    return [Task(judge, Part((path,), {"n": n}), Budget()) for n in range(4)]  # type: ignore[arg-type]
+
+
+def test_answers_stand_in_the_order_of_the_tasks(spark: SparkJudge) -> None:
+    assert [j.finding for j in spark.judge(tasks(squared))] == [0, 1, 4, 9]
+    assert spark.judge([]) == []
+
+
+def test_a_kernel_that_raises_is_a_failure_of_its_part_alone(spark: SparkJudge) -> None:
+    judged = spark.judge(tasks(raises))
+    assert [j.failure for j in judged] == ["", "some.parquet: ValueError: a kernel that is wrong", "", ""]
+
+
+def test_a_kernel_that_wants_all_memory_is_told_no_and_survives(spark: SparkJudge) -> None:
+    judged = spark.judge(tasks(takes_all_memory))
+    assert judged[1].failure.startswith("some.parquet: ")
+    assert "emory" in judged[1].failure
+    assert [j.failure for j in judged if j is not judged[1]] == ["", "", ""]
+
+
+def test_progress_is_told_while_it_judges(spark: SparkJudge) -> None:
+    told: list[tuple[int, int]] = []
+    spark.judge(tasks(slowly), lambda done, total: told.append((done, total)))
+    assert told[-1] == (4, 4)
+    assert told == sorted(told)
+
+
+def slowly(part: Part, budget: Budget) -> int:
+    time.sleep(0.3)
+    return 0
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing(spark: SparkJudge, tmp_path: Path) -> None:
+    judged = spark.judge(tasks(dies_once, str(tmp_path / "died")))
+    assert [j.finding for j in judged] == [7, 7, 7, 7]
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.nightly
+def test_a_part_that_kills_every_worker_is_unknown_and_the_others_are_judged(spark: SparkJudge) -> None:
+    judged = spark.judge(tasks(dies_always))
+    assert [j.finding for j in judged] == [7, None, 7, 7]
+    assert judged[1].failure == "some.parquet: the worker died each time it tried to judge it"
+
+
+def test_a_second_spark_in_one_process_is_refused_and_the_run_still_judged(spark: SparkJudge, tmp_path: Path) -> None:
+    spark.wait_until_started()
+    files = a_run(tmp_path, operations=300)
+    second = SparkJudge()
+    said: list[str] = []
+    verdicts = judge_run(files, CHECKERS, second, said.append)
+    second.stop()
+    assert verdicts.judged_by == "in process (this process already runs a Spark, and it can run only one)"
+    assert said[0].startswith("judging in process: ")
+    assert verdicts["statistics"].validity is Validity.VALID
+    assert spark.judge(tasks(squared))[3].finding == 9
+
+
+SLEEPS_IN_A_PROCESS_OF_ITS_OWN = """
+import sys
+from pathlib import Path
+from checkers.base.checker import Budget, Part
+from checkers.spark.session import SparkJudge
+from checkers.judging.tasks import Task
+
+def sleeps(part, budget):
+    import time
+    Path(part.paths[0]).touch()
+    time.sleep(120)
+
+if __name__ == "__main__":
+    spark = SparkJudge()
+    try:
+        print("starting", flush=True)
+        spark.judge([Task(sleeps, Part((sys.argv[1],)), Budget())])
+    except KeyboardInterrupt:
+        print("interrupted")
+    finally:
+        spark.stop()
+"""
+
+
+def _heed_ctrl_c() -> None:
+    """What a shell starts in the background, such as a nightly job, ignores it, and so would all its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.nightly
+def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    script = tmp_path / "script.py"
+    script.write_text(SLEEPS_IN_A_PROCESS_OF_ITS_OWN)
+    process = subprocess.Popen(
+        [sys.executable, script, begun],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        cwd=tmp_path,
+        preexec_fn=_heed_ctrl_c,
+    )
+    deadline = time.monotonic() + 120
+    while not begun.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert out == "starting\ninterrupted\n"
+    assert err == ""
+    assert process.returncode == 0
+    assert time.monotonic() - interrupted < 30

@@ -1,0 +1,123 @@
+"""After set-up nothing is left to compile: not by a run, not by `check`, whatever the history is like."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkers.base.verdict import Validity, Verdict
+from checkers.warm_up import GROUPS, WrongVerdict, compile_group
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = [ROOT, ROOT / "tests" / "support", Path(__file__).parent / "models"]
+
+SET_UP = """
+import sys
+from checkers.warm_up import compile_group
+compile_group(sys.argv[1])
+"""
+
+JUDGE_ALL = """
+import sys
+from pathlib import Path
+from random import Random
+
+from checkers.kernels.compilations import watch_compiler
+
+with watch_compiler() as compiler:
+    import small_domain, test_small_models, toy_kafka, toy_transactions
+    from bench import transaction_anomalies
+    from checkers.catalog import CATALOG
+    from checkers.base.checker import Budget
+    from checkers.base.stored_run import StoredRun
+    from checkers.base.columns import events_to_table
+    from checkers.by_hand.judge_events import judge_events
+    from checkers.by_hand.judge_file import NAMES, Ask, task_of
+    from checkers.models.objects.registers import CAS_REGISTER
+    from checkers.online.keys import OnlineKeys
+    from checkers.online.prefix import judge_prefix
+    from checkers.judging.pipeline import judge_run
+    from checkers.sealing.seal import seal
+    from checkers.judging.tasks import judge_task
+    from checkers.transactions.judge import judge_transactions
+    from histories import by_construction, tiny, write_stream
+    from simulated_objects import history
+    from wrong_run import run_that_is_wrong_everywhere
+
+    folder, rng = Path(sys.argv[1]), Random(1)
+    everyone = list(CATALOG.values())
+
+    def judge(name, events):
+        stream = write_stream(folder / name, list(events)) / "history.arrows"
+        judge_prefix(stream, {"k", "k0"})
+        seal(folder / name)
+        judge_run(StoredRun(folder / name), everyone)
+
+    def check(events, model, **options):
+        write_stream(folder / "file", list(events))
+        task = task_of(folder / "file" / "history.arrows", Ask(model, **options), Budget())
+        assert judge_task(task).finding.error == "", model
+        models.discard(model)
+
+    models = set(NAMES)
+    judge_run(run_that_is_wrong_everywhere(folder / "wrong"), everyone)
+    correct = list(by_construction(rng, 2000, keys=10, crash=0.02))
+    judge("correct", correct)
+    judge("nonsense", tiny(rng, 60, 5))
+    judge("repeated", small_domain.as_events(small_domain.correct(rng, 300, 8, 3, crash=0.05), "k"))
+    judge("repeated nonsense", small_domain.as_events(small_domain.nonsense(rng, 40, 4, 3), "k"))
+    online = OnlineKeys()
+    for first in range(0, len(correct), 500):
+        online.take(events_to_table(correct[first : first + 500]))
+    check(tiny(rng, 60, 5, cas=False), "register")
+    for _ in range(4):
+        for failed_cas in ("did-not-happen", "observed"):
+            some = small_domain.as_events(small_domain.nonsense(rng, 30, 70, 3), "k")
+            check(some, "cas-register", failed_cas=failed_cas)
+        judge_events(tiny(rng, 30, 5, cas=False), CAS_REGISTER)
+    for model, (what, _) in test_small_models.SIMULATED.items():
+        for lies in (0, 3):
+            check(history(what, rng, 60, 5, 0.05, lies), model)
+    tables = {"list-append": transaction_anomalies.LISTS, "rw-register": transaction_anomalies.REGISTERS}
+    for model, table in tables.items():
+        for texts, together, _ in table.values():
+            events = transaction_anomalies.history(texts, together)
+            check(events, model)
+            if model == "rw-register":
+                judge_transactions(events, model, consistency="strong-session-serializable")
+        for isolation in toy_transactions.ISOLATIONS:
+            events = toy_transactions.simulate(rng, model, isolation, transactions=300)
+            check(events, model)
+            judge(f"{model} {isolation}", events)
+    check(toy_kafka.simulate(rng), "kafka")
+    judge("kafka", toy_kafka.simulate(rng))
+    without_kernels = {"mutex", "unique-ids", "fenced-lock", "bank", "bank-overdraft", "long-fork"}
+    assert models == without_kernels, models
+print("\\n".join(compiler.names))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
+    """In fresh processes, as a user's; what this one has compiled for other tests does not count."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
+
+    def run(script: str, *arguments: str) -> str:
+        command = [sys.executable, "-c", script, *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    for name in GROUPS:
+        run(SET_UP, name)
+    assert run(JUDGE_ALL, str(tmp_path)).split() == []
+
+
+def test_set_up_refuses_kernels_that_miss_a_planted_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GROUPS, "blind", lambda: iter([Verdict(Validity.VALID)]))
+    with pytest.raises(WrongVerdict, match="blind: history 0 holds a violation and was judged valid"):
+        compile_group("blind")

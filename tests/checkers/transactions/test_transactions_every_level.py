@@ -1,0 +1,307 @@
+"""Every consistency level that `check` offers, against brute force on tiny histories.
+
+Brute force knows nothing of the kernels.  It tries every choice of happened transactions of unknown outcome and every
+order of the versions of every key, builds the dependencies, adds the order of processes or real time, and looks for the
+cycles that the level forbids.  A level that some choice satisfies must never be ruled out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, pairwise, permutations, product
+from random import Random
+from typing import Any
+
+import networkx as nx
+import pytest
+from toy_transactions import ISOLATIONS, simulate
+
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.transactions.anomalies import BASE_MODELS, MODELS, PROCESS, REALTIME, model_name, parts_of
+from checkers.transactions.judge import judge_transactions
+from checkers.transactions.read import Model
+
+NEVER = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Txn:
+    process: int
+    status: Type
+    invoked: int
+    completed: int
+    steps: tuple[tuple[str, str, Any], ...]
+
+    def last_writes(self) -> dict[str, Any]:
+        return {key: value for f, key, value in self.steps if f != "r"}
+
+    def external_reads(self) -> dict[str, Any]:
+        """The first micro-operation on a key, where it is a read."""
+        first: dict[str, tuple[str, Any]] = {}
+        for f, key, value in self.steps:
+            first.setdefault(key, (f, value))
+        return {key: value for key, (f, value) in first.items() if f == "r"}
+
+
+def transactions(events: Sequence[Event]) -> list[Txn]:
+    found: list[Txn] = []
+    open_by: dict[int, int] = {}
+    for e in events:
+        steps = tuple((f, k, v) for f, k, v in json.loads(e.payload or "[]"))
+        if e.type is Type.INVOKE:
+            open_by[e.process] = len(found)
+            found.append(Txn(e.process, Type.INFO, e.index, NEVER, steps))
+        else:
+            at = open_by.pop(e.process)
+            done = steps if e.type is Type.OK else found[at].steps
+            ended = NEVER if e.type is Type.INFO else e.index
+            found[at] = Txn(e.process, e.type, found[at].invoked, ended, done)
+    return found
+
+
+def satisfied(txns: Sequence[Txn], model: Model) -> set[str]:
+    """The levels that some choice of version orders satisfies."""
+    sure = [t for t in txns if t.status is Type.OK]
+    perhaps = [t for t in txns if t.status is Type.INFO]
+    levels: set[str] = set()
+    for chosen in chain.from_iterable(combinations(perhaps, n) for n in range(len(perhaps) + 1)):
+        happened = [*sure, *chosen]
+        for orders in version_orders(happened):
+            if model == "list-append" and not lists_show(happened, orders):
+                continue
+            levels |= {level for level in MODELS if level not in levels and fits(happened, orders, txns, level, model)}
+            if len(levels) == len(MODELS):
+                return levels
+    return levels
+
+
+def version_orders(happened: Sequence[Txn]) -> Iterator[dict[str, list[Txn]]]:
+    """Every order of the writers of every key."""
+    writers: dict[str, list[Txn]] = {}
+    for t in happened:
+        for key in t.last_writes():
+            writers.setdefault(key, []).append(t)
+    for orders in product(*(permutations(some) for some in writers.values())):
+        yield {key: list(order) for key, order in zip(writers, orders, strict=True)}
+
+
+def lists_show(happened: Sequence[Txn], orders: dict[str, list[Txn]]) -> bool:
+    """A list shows all that was appended before, at every level: every append that it lacks comes later."""
+    for t in happened:
+        for f, key, shown in t.steps if t.status is Type.OK else ():
+            if f != "r" or not shown:
+                continue
+            order = orders.get(key, [])
+            places = [at for v in shown for at, w in enumerate(order) if v in appended(w, key)]
+            before = order[: max(places, default=0)]
+            if places != sorted(places) or any(v not in shown for w in before for v in appended(w, key)):
+                return False
+    return True
+
+
+def fits(happened: Sequence[Txn], orders: dict[str, list[Txn]], txns: Sequence[Txn], level: str, model: Model) -> bool:
+    base, variant = parts_of(level)
+    edges = dependencies(happened, orders, model)
+    if edges is None or not reads_fit(happened, txns, base, model):
+        return False
+    for a, b in permutations(happened, 2):
+        in_process = a.process == b.process and a.invoked < b.invoked
+        in_time = a.status is Type.OK and a.completed < b.invoked
+        if (variant != "" and in_process) or (variant == REALTIME and in_time):
+            edges.append((a, b, "order"))
+    return not forbidden(edges, base)
+
+
+Edge = tuple[Txn, Txn, str]
+
+
+def dependencies(happened: Sequence[Txn], orders: dict[str, list[Txn]], model: Model) -> list[Edge] | None:
+    """ww, wr, rw; None where a read shows no version of these orders.  Reads of what a transaction wrote are left to
+    `reads_fit`."""
+    edges: list[Edge] = []
+    for order in orders.values():
+        edges += [(a, b, "ww") for a, b in pairwise(order)]
+    for t in happened:
+        if t.status is not Type.OK:
+            continue
+        for key, shown in t.external_reads().items():
+            order = orders.get(key, [])
+            at = version_read(order, key, shown, model)
+            if at is None:
+                continue  # not a version: intermediate, aborted or unwritten data, which `reads_fit` judges
+            if at >= 0 and order[at] is not t:
+                edges.append((order[at], t, "wr"))
+            following = [w for w in order[at + 1 :] if w is not t]
+            edges += [(t, following[0], "rw")] if following else []
+    return edges
+
+
+def version_read(order: Sequence[Txn], key: str, shown: Any, model: Model) -> int | None:
+    """Place of the writer whose version was read, -1 for the initial state, None where it is no version."""
+    if shown is None or shown == []:
+        return -1
+    for at, writer in enumerate(order):
+        if model == "rw-register":
+            if writer.last_writes()[key] == shown:
+                return at
+        elif list(chain.from_iterable(appended(w, key) for w in order[: at + 1])) == shown:
+            return at
+    return None
+
+
+def appended(t: Txn, key: str) -> list[Any]:
+    return [v for f, k, v in t.steps if f != "r" and k == key]
+
+
+def reads_fit(happened: Sequence[Txn], txns: Sequence[Txn], base: str, model: Model) -> bool:
+    """What a level demands of the values that were read."""
+    everything = {(key, v) for t in txns for f, key, v in t.steps if f != "r"}
+    if base == "read-uncommitted":
+        return all((k, v) in everything for t in happened if t.status is Type.OK for k, v in elements(t, model))
+    return all(_reads_committed(t, happened, base, model) for t in happened if t.status is Type.OK)
+
+
+def elements(t: Txn, model: Model) -> list[tuple[str, Any]]:
+    read = [(key, v) for f, key, v in t.steps if f == "r" and v is not None]
+    return read if model == "rw-register" else [(key, each) for key, some in read for each in some]
+
+
+def _reads_committed(t: Txn, happened: Sequence[Txn], base: str, model: Model) -> bool:
+    """No read shows what never happened, and the first read of a key shows whole transactions."""
+    written = {(key, v) for w in happened for f, key, v in w.steps if f != "r"}
+    if any(element not in written for element in elements(t, model)):
+        return False
+    for key, shown in t.external_reads().items():
+        if model == "rw-register":
+            others = [w for w in happened if w is not t]
+            if shown is not None and not any(w.last_writes().get(key) == shown for w in others):
+                return False
+        elif shown and not _final(shown, key, t, happened):
+            return False
+    return base not in ("snapshot-isolation", "serializable") or internally_consistent(t, model)
+
+
+def _final(shown: Sequence[Any], key: str, t: Txn, happened: Sequence[Txn]) -> bool:
+    """Whether a list consists of whole transactions that happened, other than its reader."""
+    left = list(shown)
+    while left:
+        writer = next((w for w in happened if w is not t and left[0] in appended(w, key)), None)
+        if writer is None or left[: len(appended(writer, key))] != appended(writer, key):
+            return False
+        left = left[len(appended(writer, key)) :]
+    return True
+
+
+def internally_consistent(t: Txn, model: Model) -> bool:
+    known: dict[str, Any] = {}
+    unknown_before: dict[str, list[Any]] = {}
+    for f, key, value in t.steps:
+        if model == "rw-register":
+            if f == "r" and key in known and known[key] != value:
+                return False
+            known[key] = value
+        elif f != "r":
+            if key in known:
+                known[key] = [*known[key], value]
+            else:
+                unknown_before.setdefault(key, []).append(value)
+        else:
+            shown, own = list(value or []), unknown_before.get(key, [])
+            if (key in known and known[key] != shown) or (own and shown[-len(own) :] != own):
+                return False
+            known[key] = shown
+    return True
+
+
+def forbidden(edges: Sequence[Edge], base: str) -> bool:
+    """Whether there is a cycle that the level forbids."""
+    kinds = {"read-uncommitted": {"ww"}, "read-committed": {"ww", "wr"}}.get(base, {"ww", "wr", "rw"}) | {"order"}
+    chosen = [e for e in edges if e[2] in kinds]
+    if base in ("read-uncommitted", "read-committed", "repeatable-read", "serializable"):
+        return not nx.is_directed_acyclic_graph(nx.DiGraph([(a, b) for a, b, _ in chosen]))
+    graph = nx.DiGraph()  # snapshot isolation: a cycle in which no two rw are adjacent, as a cycle of (node, after rw)
+    for a, b, kind in chosen:
+        if kind == "rw":
+            graph.add_edge((a, False), (b, True))
+        else:
+            graph.add_edge((a, False), (b, False))
+            graph.add_edge((a, True), (b, False))
+    return not nx.is_directed_acyclic_graph(graph)
+
+
+def tiny_history(rng: Random, model: Model) -> list[Event]:
+    events = simulate(
+        rng,
+        model,
+        rng.choice(ISOLATIONS),
+        transactions=rng.randint(2, 5),
+        processes=rng.randint(1, 3),
+        keys=rng.randint(1, 2),
+        operations_max=rng.randint(1, 3),
+        trouble=rng.choice([0, 0.2]),
+    )
+    if rng.random() < 0.6:
+        events = with_another_answer(rng, events, model)
+    return events
+
+
+def with_another_answer(rng: Random, events: list[Event], model: Model) -> list[Event]:
+    told = [json.loads(e.payload or "[]") for e in events]
+    reads = [(i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(told[i]) if m[0] == "r"]
+    if not reads:
+        return events
+    i, j = rng.choice(reads)
+    values = sorted({m[2] for some in told for m in some if m[0] != "r" and m[1] == told[i][j][1]})
+    if model == "list-append":
+        told[i][j][2] = rng.sample(values, rng.randint(0, len(values)))
+    else:
+        told[i][j][2] = rng.choice([None, *values])
+    return [
+        Event(e.index, e.time_ns, e.process, e.type, e.f, payload=json.dumps(told[at])) if at == i else e
+        for at, e in enumerate(events)
+    ]
+
+
+def compare(model: Model, rng: Random, cases: int) -> Counter[str]:
+    """Raises AssertionError where a level is ruled out that brute force satisfies.  Counts what was missed."""
+    seen = Counter[str]()
+    for _ in range(cases):
+        events = tiny_history(rng, model)
+        if not any(e.type is Type.OK for e in events):
+            continue
+        possible = satisfied(transactions(events), model)
+        for level in MODELS:
+            verdict = judge_transactions(events, model, consistency=level)
+            assert verdict.validity is not Validity.UNKNOWN, verdict.reason
+            wrong = sorted(possible & set(verdict.details["ruled_out"]))
+            assert not wrong, (level, wrong, verdict.details["anomalies"], [e.payload for e in events], events)
+            found = verdict.validity is Validity.INVALID
+            assert not (found and level in possible), (level, events)
+            if level not in possible:
+                seen["violated"] += 1
+                seen["missed"] += not found
+                seen[f"missed {level}"] += not found
+    return seen
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_no_level_is_ruled_out_that_some_order_of_versions_satisfies(model: Model) -> None:
+    seen = compare(model, Random(model), 120)
+    assert seen["violated"] > 100, seen
+    assert seen["missed"] < 0.1 * seen["violated"], seen
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_no_level_is_ruled_out_wrongly_all_night(model: Model, part: int, night: Random) -> None:
+    print(compare(model, night, 2_000))
+
+
+def test_all_levels_are_compared() -> None:
+    assert len(MODELS) == 15 == len({model_name(b, v) for b in BASE_MODELS for v in ("", PROCESS, REALTIME)})
