@@ -1,5 +1,5 @@
-"""`python -m harness`: see `harness.cli`."""
+"""`python -m harness`: see `harness.cli.main`."""
 
-from harness.cli import main
+from harness.cli.main import main
 
 main()

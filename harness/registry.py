@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.spec import Spec, WrongSpec
-from nemesis.deck import NEMESES
+from harness.spec import Spec, WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.backends.backend import Backend, ClusterSpec
@@ -32,32 +32,67 @@ SUBJECTS: Mapping[str, Entry] = {
     "kraft": Entry("the bundled KRaft quorum", "system_under_test.kraft.subject:Kraft"),
     "etcd": Entry("etcd 3.4 as Debian packages it, through its JSON gateway", "system_under_test.etcd.subject:Etcd"),
     "canary": Entry(
-        "an in-process fake register: the harness' test of itself", "system_under_test.canary.subject:Canary"
+        "objects of every kind in the harness' own process: its test of itself",
+        "system_under_test.canary.subject:Canary",
     ),
 }
 
 WORKLOADS: Mapping[str, Entry] = {
     "register": Entry("reads and writes of single registers, values unique", "workloads.register:Register"),
+    "repeated-register": Entry(
+        "reads and writes of single registers, few values", "workloads.repeated_register:RepeatedRegister"
+    ),
+    "cas-register": Entry(
+        "reads, writes and compare-and-set of single registers", "workloads.cas_register:CasRegister"
+    ),
+    "set": Entry("elements are added to sets, and whole sets are read", "workloads.grow_set:GrowSet"),
+    "large-set": Entry("elements are added to one set, which is read late", "workloads.grow_set:LargeSet"),
+    "append-log": Entry("values are appended to logs, and whole logs are read", "workloads.append_log:AppendLog"),
+    "queue": Entry("values are enqueued and dequeued; queues are drained at the end", "workloads.queue:Queue"),
+    "counter": Entry("amounts are added to counters, and sums are read", "workloads.counter:Counter"),
+    "unique-ids": Entry("ids are generated, and none may be given twice", "workloads.unique_ids:UniqueIds"),
+    "kv": Entry("strings are put, appended to and read under keys", "workloads.kv:KeyValue"),
+    "lock": Entry("locks are acquired, held and released", "workloads.lock:Lock"),
+    "fenced-lock": Entry("locks with fencing tokens guard a register", "workloads.lock:FencedLock"),
+    "bank": Entry("money moves between accounts, and all balances are read at once", "workloads.bank:Bank"),
+    "long-fork": Entry("single writes to pairs of registers, and reads of pairs", "workloads.long_fork:LongFork"),
+    "list-append": Entry("transactions that append to lists and read them", "workloads.transactions:ListAppend"),
+    "rw-register": Entry("transactions that write registers and read them", "workloads.transactions:RwRegister"),
 }
 
 BACKENDS: Mapping[str, Entry] = {
-    "docker": Entry("a container per node, one rule set on the bridge", "harness.backends.docker:DockerBackend"),
+    "docker": Entry(
+        "a container per node, one rule set on the bridge", "harness.backends.docker.backend:DockerBackend"
+    ),
     "namespaces": Entry(
         "a network namespace per node, a userspace switch between them; no Docker needed",
-        "harness.backends.namespaces:NamespacesBackend",
+        "harness.backends.namespaces.backend:NamespacesBackend",
     ),
     "in-process": Entry("no nodes at all (the canary)", "harness.backends.in_process:InProcessBackend"),
 }
 
 
 def load_subject(name: str) -> Subject:
-    """Raises WrongSpec for an unknown name."""
-    return _pick("subject", SUBJECTS, name).load()()  # type: ignore[operator, no-any-return]
+    """A subject of SUBJECTS, or one of the user's own: a file, a folder, or an entry point of `krucible.systems`.
+
+    Raises WrongSpec for an unknown name, and for a file that is no system.
+    """
+    if name in SUBJECTS:
+        return SUBJECTS[name].load()()  # type: ignore[operator, no-any-return]
+    from system_under_test.own.load import NoSystem, find
+    from system_under_test.own.subject import OwnSubject
+
+    try:
+        if (main := find(name)) is not None:
+            return OwnSubject(main)
+    except NoSystem as problem:
+        raise WrongSpec(str(problem)) from problem
+    raise WrongSpec(unknown_name("subject", name, SUBJECTS))
 
 
 def load_workload(spec: Spec) -> Workload:
     """Raises WrongSpec for an unknown name."""
-    return _pick("workload", WORKLOADS, spec.workload).load()(spec.keys)  # type: ignore[operator, no-any-return]
+    return _workload(spec.workload)(spec.keys)
 
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
@@ -66,27 +101,63 @@ def load_backend(name: str, cluster: ClusterSpec) -> Backend:
 
 
 def check_names(spec: Spec) -> None:
-    """Refuse a spec whose names do not fit together.  Raises WrongSpec; imports only the subject."""
-    _pick("workload", WORKLOADS, spec.workload)
-    if spec.nemesis not in NEMESES:
-        raise WrongSpec(f"unknown nemesis {spec.nemesis!r}; known: {', '.join(NEMESES)}")
+    """Refuse a spec whose names do not fit together.  Raises WrongSpec; imports only the subject and the decks."""
+    _workload(spec.workload)
+    _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
         _pick("backend", BACKENDS, spec.backend)
     subject = load_subject(spec.subject)
-    if spec.workload not in subject.workloads:
-        raise WrongSpec(
-            f"subject {subject.name} cannot run workload {spec.workload!r}; it runs: {', '.join(subject.workloads)}"
-        )
+    refuse_workload(spec, subject)
     if spec.bug is not None and spec.bug not in subject.bugs:
-        known = ", ".join(subject.bugs) or "none"
-        raise WrongSpec(f"subject {subject.name} has no planted bug {spec.bug!r}; it knows: {known}")
+        raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
+    if spec.bug is not None and spec.workload not in subject.bugs[spec.bug].workloads:
+        shown = ", ".join(subject.bugs[spec.bug].workloads)
+        raise WrongSpec(f"workload {spec.workload!r} cannot show the planted bug {spec.bug!r}; these can: {shown}")
     if not subject.declares.nodes and spec.backend not in ("auto", "in-process"):
         raise WrongSpec(f"subject {subject.name} has no nodes, so it cannot run on backend {spec.backend!r}")
     if subject.declares.nodes and spec.backend == "in-process":
         raise WrongSpec(f"subject {subject.name} needs nodes, and backend 'in-process' has none")
 
 
+def refuse_workload(spec: Spec, subject: Subject) -> None:
+    """Raises WrongSpec, in one sentence, where the subject's client lacks a function that the workload invokes."""
+    lacking = sorted({*_workload(spec.workload).functions.values()} - subject.functions)
+    if lacking:
+        words, runs = " and no ".join(lacking), ", ".join(offered_workloads(subject)) or "none"
+        raise WrongSpec(
+            f"subject {subject.name} cannot run workload {spec.workload!r}: its client has no {words}; it runs: {runs}"
+        )
+
+
+def offered_workloads(subject: Subject) -> tuple[str, ...]:
+    """The names of the workloads whose functions the subject's client has."""
+    return tuple(name for name in WORKLOADS if {*_workload(name).functions.values()} <= subject.functions)
+
+
+def _workload(name: str) -> type[Workload]:
+    if name.endswith(".py"):
+        from workloads.own import NoWorkload, read_workload
+
+        try:
+            return read_workload(Path(name))
+        except NoWorkload as problem:
+            raise WrongSpec(str(problem)) from problem
+    return _pick("workload", WORKLOADS, name).load()  # type: ignore[return-value]
+
+
+def _check_nemesis(name: str) -> None:
+    from nemesis.catalog import kinds_of, summaries
+
+    for part in name.split(","):
+        if part.strip() not in summaries():
+            raise WrongSpec(unknown_name("nemesis", part.strip(), summaries()))
+    try:
+        kinds_of(name)
+    except ValueError as problem:
+        raise WrongSpec(str(problem)) from problem
+
+
 def _pick(what: str, table: Mapping[str, Entry], name: str) -> Entry:
     if name not in table:
-        raise WrongSpec(f"unknown {what} {name!r}; known: {', '.join(table)}")
+        raise WrongSpec(unknown_name(what, name, table))
     return table[name]

@@ -6,7 +6,9 @@ change in one (an operation more, a card less) does not shift the choices of the
 
 from __future__ import annotations
 
+import difflib
 import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from random import Random
 from typing import Any
@@ -14,12 +16,30 @@ from typing import Any
 from system_under_test.client import Placement
 
 CLIENT_NODES = ("c1", "c2")
-MADE = ("partition", "pause", "kill")
-"""Nemeses with a target of their own in the Makefile."""
+
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "nodes": (1, 9),
+    "concurrency": (4 * len(CLIENT_NODES), 1_000),
+    "rate_hz": (0, 1_000_000),
+    "keys": (1, 10_000),
+    "time_limit_s": (1, 7 * 86_400),
+    "op_timeout_s": (0.01, 3_600),
+    "recovery_limit_s": (1, 86_400),
+    "seed": (-(2**63), 2**63 - 1),
+}
+"""Least and largest value of every number.  More keys than this cannot be created and read again within a minute."""
 
 
 class WrongSpec(ValueError):
     """The test asked for cannot be run; the message says which option is wrong and what it may be."""
+
+
+def unknown_name(what: str, name: str, known: Collection[str]) -> str:
+    """The sentence for a name that is none: which name was probably meant, and which there are."""
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f"did you mean {near[0]!r}?  Known" if near else "known"
+    return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +64,25 @@ class Spec:
     """A schedule file (JSON) to play instead of dealing one."""
     online: bool = True
     """Judge while the run goes on, and tell what is found."""
+    over_budget: bool = False
+    """Let faults cost more than a minority of servers what they had fsynced; the system is excused for its loss."""
     stop_on_violation: bool = False
     """End the main phase as soon as something is found."""
 
     def __post_init__(self) -> None:
-        for name, least in (("nodes", 1), ("keys", 1), ("rate_hz", 0), ("time_limit_s", 1), ("op_timeout_s", 0.01)):
-            if getattr(self, name) < least:
-                raise WrongSpec(f"{_option(name)} must be at least {least}, not {getattr(self, name)}")
+        for name, (least, most) in LIMITS.items():
+            value = getattr(self, name)
+            if not value >= least:  # NaN is neither
+                raise WrongSpec(f"{_option(name)} must be at least {_plain(least)}, not {_plain(value)}{_why(name)}")
+            if value > most:
+                raise WrongSpec(f"{_option(name)} must be at most {_plain(most)}, not {_plain(value)}")
         if self.stop_on_violation and not self.online:
             raise WrongSpec("--stop-on-violation needs online checks: it cannot go with --no-online")
-        if self.nodes > 9:
-            raise WrongSpec(f"{_option('nodes')} must be at most 9, not {self.nodes}")
-        least_processes = 4 * len(CLIENT_NODES)
-        if self.concurrency < least_processes:
-            raise WrongSpec(
-                f"{_option('concurrency')} must be at least {least_processes}, not {self.concurrency}: every client "
-                f"node needs two processes that only read and two that write, one of each that follows the leader"
-            )
 
     @property
     def test(self) -> str:
         """Name of the test, as in `make test-partition` and in results/."""
-        return f"test-{self.nemesis}"
+        return f"test-{self.nemesis.replace(',', '-')}"
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -94,13 +111,19 @@ class Spec:
     def rerun(self) -> str:
         """The shell command that runs this very test again."""
         changed = {n: _plain(getattr(self, n)) for n in _VARIABLES if getattr(self, n) != _DEFAULTS[n]}
-        if self.nemesis in MADE and self.online:
+        if self.nemesis != "none" and self.online and not self.over_budget:
             return shlex.join(
-                ["make", self.test, f"SEED={self.seed}", *(f"{_VARIABLES[n]}={v}" for n, v in changed.items())]
+                [
+                    "make",
+                    f"test-{self.nemesis}",
+                    f"SEED={self.seed}",
+                    *(f"{_VARIABLES[n]}={v}" for n, v in changed.items()),
+                ]
             )
         words = ["python", "-m", "harness", "run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
         flags = ["--stop-on-violation"] if changed.pop("stop_on_violation", "") else []
         flags += [] if self.online else ["--no-online"]
+        flags += ["--over-budget"] if self.over_budget else []
         return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v)), *flags])
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +146,7 @@ _VARIABLES = {
     "time_limit_s": "TIME_LIMIT",
     "rate_hz": "RATE",
     "concurrency": "CONCURRENCY",
+    "op_timeout_s": "OP_TIMEOUT",
     "keys": "KEYS",
     "workload": "WORKLOAD",
     "subject": "SUBJECT",
@@ -138,6 +162,12 @@ def _plain(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _why(name: str) -> str:
+    if name != "concurrency":
+        return ""
+    return ": every client node needs two processes that only read and two that write; one of each follows the leader"
 
 
 def _option(name: str) -> str:

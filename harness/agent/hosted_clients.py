@@ -1,8 +1,8 @@
 """The clients a client node hosts, and the watchdog over them.
 
-A client promises to answer within its time limit and never to raise.  The agent does not rely on it: one that overruns
-is answered for with INFO, and so is an exception that escapes; either way nobody knows what became of the request, so
-the client is closed and replaced, that no late reply can ever answer the next request.
+A client promises to answer within its time limit and never to raise.  The agent does not rely on it.  The outcome of a
+client that overruns is INFO, and so is that of an exception that escapes: the request may have taken effect.  Such a
+client is closed and replaced, so that no late reply can answer the next request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from checkers.history import Type
+from checkers.base.history import Type
 from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
 
 OVERRUN_S = 0.5
@@ -32,7 +32,7 @@ class _Hosted:
 
 
 class HostedClients:
-    """log: where what goes wrong is told, in words."""
+    """log: takes a sentence about each thing that goes wrong."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -60,7 +60,7 @@ class HostedClients:
         hosted = self._hosted.get(thread)
         if hosted is None:
             raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
-        if hosted.running is not None:  # the harness gave up on it, so nobody waits for that answer
+        if hosted.running is not None:  # the harness gave up on it and awaits no answer
             self._replace(hosted)
         outcome = await self._ask(hosted, Request(**request), timeout_s)
         return {f.name: value for f in fields(outcome) if (value := getattr(outcome, f.name)) is not None}

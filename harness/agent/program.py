@@ -26,10 +26,13 @@ from typing import Any
 from harness.agent import commands, files
 from harness.agent.beacons import Beacons
 from harness.agent.children import Children, adopt_orphans
+from harness.agent.clock.verbs import Clock
+from harness.agent.disk.verbs import Disk
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
 from harness.agent.hosted_clients import HostedClients
 from harness.agent.rules import Rules
 from harness.agent.server import Server
+from harness.agent.trials import Trials
 
 Answer = tuple[dict[str, Any], bytes]
 Verb = Callable[["Asked"], Awaitable[Answer]]
@@ -75,6 +78,10 @@ class Agent:
         self._server = Server(self._children, self._send)
         self._clients = HostedClients(log)
         self._rules = Rules(self._children)
+        self._disk = Disk(self._kill_server)
+        self._clock = Clock()
+        self._trials = Trials()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._beacons: Beacons | None = None
         self._ending = threading.Lock()
         self._running: set[asyncio.Task[None]] = set()
@@ -97,12 +104,26 @@ class Agent:
             "beacons.count": self._beacons_count,
             "beacons.health": self._beacons_health,
             "nft": self._nft,
+            "trial.listen": self._trial_listen,
+            "trial.send": self._trial_send,
+            "trial.result": self._trial_result,
+            "clock.install": self._clock_install,
+            "clock.order": self._clock_order,
+            "clock.read": self._clock_read,
+            "disk.mount": self._disk_mount,
+            "disk.behave": self._disk_behave,
+            "disk.arm": self._disk_arm,
+            "disk.reached": self._disk_reached,
+            "disk.lose": self._disk_lose,
+            "disk.loss": self._disk_loss,
+            "disk.probe": self._disk_probe,
+            "disk.damage": self._disk_damage,
             "steal": self._steal,
         }
 
     async def serve(self, commands_in: int, answers_out: int) -> None:
         """Answer until the stream ends or breaks, then end.  Does not return."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
         loop.add_signal_handler(signal.SIGTERM, self.end, "asked to end (SIGTERM)")
         reader, self._writer = await _streams(commands_in, answers_out)
@@ -234,6 +255,70 @@ class Agent:
     async def _nft(self, asked: Asked) -> Answer:
         await self._rules.apply(asked.body.decode(), asked.args["owned"])
         return {}, b""
+
+    async def _trial_listen(self, asked: Asked) -> Answer:
+        await self._trials.listen(asked.args["address"], asked.args["port"])
+        return {}, b""
+
+    async def _trial_send(self, asked: Asked) -> Answer:
+        peer = (asked.args["peer"]["address"], asked.args["peer"]["port"])
+        sent = await self._trials.send(peer, asked.args["trial"], asked.args["count"], asked.args["interval_s"])
+        return {"sent": sent}, b""
+
+    async def _trial_result(self, asked: Asked) -> Answer:
+        return self._trials.result(asked.args["trial"]), b""
+
+    async def _clock_install(self, asked: Asked) -> Answer:
+        return {"environment": await _in_thread(self._clock.install, asked.args["folder"], asked.body)}, b""
+
+    async def _clock_order(self, asked: Asked) -> Answer:
+        await _in_thread(self._clock.order, asked.args["offset_s"], asked.args["rate"])
+        return {}, b""
+
+    async def _clock_read(self, asked: Asked) -> Answer:
+        pid = self._server.pid
+        heeded = pid is not None and await _in_thread(self._clock.is_heeded_by, pid)
+        return {"ahead_s": await _in_thread(self._clock.read), "heeded": heeded}, b""
+
+    async def _disk_mount(self, asked: Asked) -> Answer:
+        await _in_thread(self._disk.mount, asked.args["path"], asked.args["root"])
+        return {}, b""
+
+    async def _disk_behave(self, asked: Asked) -> Answer:
+        await _in_thread(self._disk.behave, asked.args["rules"], asked.args["seed"])
+        return {}, b""
+
+    async def _disk_arm(self, asked: Asked) -> Answer:
+        await _in_thread(self._disk.arm, asked.args["operation"], asked.args["nth"])
+        return {}, b""
+
+    async def _disk_reached(self, asked: Asked) -> Answer:
+        return {"reached": await _in_thread(self._disk.has_reached)}, b""
+
+    async def _disk_lose(self, asked: Asked) -> Answer:
+        await _in_thread(self._disk.lose_power, asked.args["kept"], asked.args["seed"])
+        return self._disk.last_loss(), b""
+
+    async def _disk_loss(self, asked: Asked) -> Answer:
+        return self._disk.last_loss(), b""
+
+    async def _disk_probe(self, asked: Asked) -> Answer:
+        return await _in_thread(self._disk.probe), b""
+
+    async def _disk_damage(self, asked: Asked) -> Answer:
+        return await _in_thread(self._disk.damage, asked.args["files"], asked.args["how"], asked.args["seed"]), b""
+
+    def _kill_server(self, wait: bool) -> None:
+        """Called from a thread: processes are signalled on the loop's thread only."""
+
+        async def kill() -> None:
+            if wait:
+                self._server.signal("KILL")
+            else:
+                self._server.kill_without_waiting()
+
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(kill(), self._loop).result()
 
     async def _steal(self, asked: Asked) -> Answer:
         return {"steal_s": commands.steal_s()}, b""

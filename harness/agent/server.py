@@ -56,6 +56,17 @@ class Server:
         if not wait_until(obeyed):
             raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
 
+    def kill_without_waiting(self) -> None:
+        """Send SIGKILL and return: a process inside a disk operation that is held ends only when it is let go."""
+        if self._child is not None:
+            self._ordered.add("KILL")
+            signal_group(self._child.pid, signal.SIGKILL)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the living server; None if there is none."""
+        return None if self._child is None else self._child.pid
+
     def state(self) -> str:
         """ "running", "stopped" or "dead"."""
         self._children.reap()

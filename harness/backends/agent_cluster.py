@@ -7,14 +7,30 @@ A backend adds its links with `add`, starts the beacons with `start_beacons`, an
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from harness.backends.agent_clocks import AgentClocks
+from harness.backends.agent_disks import AgentDisks
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.agent_packets import AgentPackets
 from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
-from nemesis.cluster import Beacons, Link
+from nemesis.cluster import (
+    CLIENT_PROCESSES,
+    CLOCK,
+    DISK,
+    LINKS,
+    PACKETS,
+    PROCESSES,
+    REJECT,
+    Beacons,
+    CannotInject,
+    Link,
+    Marks,
+)
 from system_under_test.subject import Node, NodeGone, ProcessState
 
 BEACON_PORT = 7788
@@ -22,25 +38,38 @@ CALM_INTERVAL_MS = 20.0
 IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
 
+STOP_LIMIT_S = 5.0
+"""How long a server that was asked to end may take."""
 OPEN_LIMIT_S = 5.0
 """How long fresh links may take to carry their first beacon."""
+
+_LACKS = {
+    REJECT: "cannot reset TCP on a cut link: choose --backend namespaces",
+    PACKETS: "cannot impair packets; namespaces can",
+    CLIENT_PROCESSES: "runs clients within the agent of their node, which must go on: they cannot be stopped",
+}
+"""What no backend with agents has unless it says so, and how to get it."""
 
 T = TypeVar("T")
 
 
-class AgentCluster:
+class AgentCluster(AgentDisks, AgentClocks, AgentPackets):
     """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
+
+    name = "agents"
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
         self.servers: Sequence[str] = spec.servers
         self.clients: Sequence[str] = spec.clients
+        self.leftovers: list[str] = []
         self._links: dict[str, AgentLink] = {}
         self._nodes: dict[str, AgentNode] = {}
         self._hosts = {name: AgentClientHost(lambda name=name: self._link(name)) for name in spec.clients}  # type: ignore[misc]
         self._exits: list[Exit] = []
         self._steal_at_start_s: dict[str, float] = {}
         self._observing = asyncio.Lock()
+        self._start_again: Callable[[Node], Awaitable[None]] | None = None
 
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
@@ -48,6 +77,7 @@ class AgentCluster:
         """Take over a node whose agent has said hello."""
         self._links[link.name] = link
         self._nodes[link.name] = node
+        await self.install_clock(link, node)
         result, _ = await link.call("steal")
         self._steal_at_start_s[link.name] = result["steal_s"]
 
@@ -90,34 +120,102 @@ class AgentCluster:
             raise NodeGone(f"{name}: there is no such node (yet)")
         return self._nodes[name]
 
+    async def mend(self) -> None:
+        """See Cluster.mend."""
+        if not self.lacks(PACKETS):
+            await self.impair({}, 0)
+        for server in self.servers:
+            if not self.why_no_disk():
+                await self.behave_disk(server, [], 0)
+            if not self.why_no_clock():
+                await self.set_clock(server, 0.0, 1.0)
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """See Cluster.impair.  A backend that can do it overrides this."""
+        if links:
+            raise CannotInject("links can be impaired by the userspace switch of the backend namespaces only")
+
+    def lacks(self, capability: str) -> str:
+        """See Cluster.lacks."""
+        if capability in (LINKS, PROCESSES):
+            return ""
+        if capability == DISK:
+            return self.why_no_disk()
+        if capability == CLOCK:
+            return self.why_no_clock()
+        return f"backend {self.name} {_LACKS.get(capability, f'has no capability {capability!r}')}"
+
+    async def beat(self, interval_ms: float) -> None:
+        await self._ask_all("beacons.interval", {"interval_ms": interval_ms})
+
+    async def mark(self) -> Marks:
+        """See Cluster.mark."""
+        sent = await self._ask_all("beacons.mark")
+        return {(source, to): last for source, answer in sent.items() for to, last in answer["sent"].items()}
+
+    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+        """See Cluster.arrived."""
+        await asyncio.sleep(IN_FLIGHT_S)
+        windows = {link: (first[link], last[link]) for link in first.keys() & last.keys()}
+        received = await self._ask({to: ("beacons.count", {"windows": _into(to, windows)}) for to in self._links})
+        return {
+            (source, to): Beacons(sent=end - begin, received=received[to]["received"][source])
+            for (source, to), (begin, end) in windows.items()
+            if to in received
+        }
+
     async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
-        """See Cluster.observe.  One window at a time; a second caller waits."""
+        """Send beacons every `interval_ms` for `window_s` and count those that arrived.  A second caller waits."""
         async with self._observing:
             try:
-                await self._ask_all("beacons.interval", {"interval_ms": interval_ms})
-                first = await self._ask_all("beacons.mark")
+                await self.beat(interval_ms)
+                first = await self.mark()
                 await asyncio.sleep(window_s)
-                last = await self._ask_all("beacons.mark")
+                last = await self.mark()
             finally:
-                await self._ask_all("beacons.interval", {"interval_ms": CALM_INTERVAL_MS})
-            await asyncio.sleep(IN_FLIGHT_S)
-            return await self._count(first, last)
+                await self.beat(CALM_INTERVAL_MS)
+            return await self.arrived(first, last)
 
     async def state(self, server: str) -> ProcessState:
         return await self._node(server).state()
 
     async def pause(self, server: str) -> None:
-        await self._node(server).signal("STOP")
+        node = self._node(server)
+        async with node.alone:
+            await node.signal("STOP")
 
     async def resume(self, server: str) -> None:
-        await self._node(server).signal("CONT")
+        node = self._node(server)
+        async with node.alone:
+            await node.signal("CONT")
 
     async def kill(self, server: str) -> None:
-        await self._node(server).signal("KILL")
+        node = self._node(server)
+        async with node.alone:
+            await node.signal("KILL")
+
+    async def stop(self, server: str) -> None:
+        """See Cluster.stop."""
+        node = self._node(server)
+        async with node.alone:
+            await node.signal("TERM")
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while await node.state() != "dead":
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"{server}: the server did not end within {STOP_LIMIT_S:g} s of SIGTERM")
+            await asyncio.sleep(0.02)
+
+    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
+        self._start_again = start
 
     async def restart(self, server: str) -> None:
-        """Start the server as it was last started.  Raises OSError if it is running or never was started."""
-        await self._node(server).start_again()
+        """Start the server again.  Raises OSError if it is running or never was started."""
+        node = self._node(server)
+        async with node.alone:
+            if self._start_again is None:
+                await node.start_again()
+            else:
+                await self._start_again(node)
 
     # ---- harness.backends.backend.Backend ----------------------------------------------------------------------
 
@@ -158,22 +256,6 @@ class AgentCluster:
         asked = [answered(self._links[name].call(verb, args)) for name, (verb, args) in questions.items()]
         answers = await asyncio.gather(*asked)
         return {name: answer[0] for name, answer in zip(questions, answers, strict=True) if answer is not None}
-
-    async def _count(
-        self, first: Mapping[str, Mapping[str, Any]], last: Mapping[str, Mapping[str, Any]]
-    ) -> dict[Link, Beacons]:
-        marked = first.keys() & last.keys()
-        windows = {
-            (source, to): (first[source]["sent"][to], last[source]["sent"][to])
-            for source in marked
-            for to in last[source]["sent"]
-        }
-        received = await self._ask({to: ("beacons.count", {"windows": _into(to, windows)}) for to in self._links})
-        return {
-            (source, to): Beacons(sent=end - begin, received=received[to]["received"][source])
-            for (source, to), (begin, end) in windows.items()
-            if to in received
-        }
 
 
 async def answered(call: Coroutine[Any, Any, T]) -> T | None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from checkers.history import Type
+from checkers.base.history import Type
 from harness.agent.frames import BODY_BYTES_MAX, BrokenStream, Decoder, encode
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Completed, NodeGone, ProcessState
@@ -166,12 +166,15 @@ class AgentNode:
         self.trace_dir = trace_dir
         self.log_dir = log_dir
         self.python = python
+        self.alone = asyncio.Lock()
         self._link = link
         self._last_start: _LastStart | None = None
+        self.environment: dict[str, str] = {}
+        """Added to the environment of every server that is started here."""
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
         """See Node.start.  output: `log_dir`/server.log if not given."""
-        last = _LastStart(list(argv), dict(env or {}), output or f"{self.log_dir}/server.log")
+        last = _LastStart(list(argv), {**self.environment, **(env or {})}, output or f"{self.log_dir}/server.log")
         result, _ = await self._link.call("start", asdict(last))
         self._last_start = last
         return int(result["pid"])

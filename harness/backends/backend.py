@@ -6,12 +6,13 @@ subjects act on); this Protocol adds what only the harness itself needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
+from system_under_test.subject import Needs, Node
 
 
 class BackendUnavailable(RuntimeError):
@@ -26,6 +27,11 @@ class ClusterSpec:
     servers: tuple[str, ...]
     clients: tuple[str, ...]
     seed: int
+    wanted: frozenset[str] = frozenset()
+    """Capabilities that cost something on every node, and are therefore made only where a run needs them: DISK puts
+    the servers' data folders under FUSE, CLOCK starts servers with a library that shifts their wall clock."""
+    needs: Needs = field(default_factory=Needs)
+    """What the nodes must have besides a plain Debian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,15 @@ class Backend(Cluster, Protocol):
     name: str
     notes: Sequence[str]
     """What a reader of the report should know of this backend (e.g. "userspace switch, no kernel bridge")."""
+    leftovers: Sequence[str]
+    """One sentence for each thing, of this run or of a dead one, that could not be removed so far."""
 
     async def create(self, progress: Callable[[str], None]) -> None:
         """Bring every node up with its agent answering and its beacons running.  Raises BackendUnavailable."""
+        ...
+
+    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
+        """Say how a server is started again after a fault: as the subject starts it the first time."""
         ...
 
     def client_host(self, client_node: str) -> ClientHost: ...
@@ -82,5 +94,7 @@ class Backend(Cluster, Protocol):
     async def health(self) -> HostHealth: ...
 
     async def destroy(self) -> None:
-        """Remove everything that was made; safe to call twice and after a half-finished `create`."""
+        """Remove everything that was made; safe to call twice and after a half-finished `create`.
+
+        What cannot be removed is added to `leftovers`; it is no reason to raise."""
         ...

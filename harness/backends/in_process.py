@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from harness.backends.backend import ClusterSpec, Exit, HostHealth
-from nemesis.cluster import Beacons, CannotInject, Link
+from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
 from system_under_test.subject import Node, ProcessState
 
@@ -39,12 +39,16 @@ class InProcessBackend:
     def __init__(self, spec: ClusterSpec) -> None:
         self.servers: Sequence[str] = ()
         self.clients: Sequence[str] = spec.clients
+        self.leftovers: Sequence[str] = ()
         self._hosts = {name: InProcessClientHost() for name in spec.clients}
 
     async def create(self, progress: Callable[[str], None]) -> None:
         return None
 
     async def destroy(self) -> None:
+        return None
+
+    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
         return None
 
     def client_host(self, client_node: str) -> InProcessClientHost:
@@ -59,14 +63,29 @@ class InProcessBackend:
     def node(self, name: str) -> Node:
         raise CannotInject(f"there is no node {name}: {self.notes[0]}")
 
-    async def cut(self, links: Collection[Link]) -> None:
+    def lacks(self, capability: str) -> str:
+        return self.notes[0]
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
         if links:
             raise CannotInject(self.notes[0])
 
-    async def observe(self, window_s: float, interval_ms: float) -> Mapping[Link, Beacons]:
+    async def mend(self) -> None:
+        return None
+
+    async def beat(self, interval_ms: float) -> None:
+        return None
+
+    async def mark(self) -> Marks:
+        return {}
+
+    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
         return {}
 
     async def state(self, server: str) -> ProcessState:
+        raise CannotInject(self.notes[0])
+
+    async def stop(self, server: str) -> None:
         raise CannotInject(self.notes[0])
 
     async def pause(self, server: str) -> None:

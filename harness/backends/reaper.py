@@ -57,8 +57,13 @@ class Reaper:
     def dismiss(self) -> None:
         """Everything is removed; the reaper ends without doing anything.  Safe to call twice."""
         if self._process.poll() is None:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):  # it ends by itself, a little later
                 self._process.communicate(_DONE, timeout=5.0)
+
+    def take_over(self) -> None:
+        """Something is left that the harness could not remove; the reaper goes on trying after the harness has gone."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
 
 
 def main(target: str, arguments: Mapping[str, Any], quiet_s: float, owner: str) -> None:

@@ -13,24 +13,30 @@ from typing import Any
 
 from markupsafe import Markup
 
-from checkers.verdict import Validity, combine
-from harness.judged_file import Judged
-from harness.report import operations, witness, words
-from harness.report.load import ReportData
+from checkers.base.verdict import Validity, combine
+from harness import plain_words as words
+from harness.report.evidence import operations
+from harness.report.evidence.load import ReportData
+from harness.report.judged_file import Judged
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
+from harness.report.witness import views as witness
+from harness.verdicts.findings import findings
 
 _SCRIPTS = ("page.js", "proof.js", "check.js")
 
 FINDINGS_MOST = 60
 """Witnesses that are drawn; beyond them only the first of each file, up to as many again."""
 
+FINDINGS_OPEN = 10
+"""Kinds of violations whose first is shown with its evidence open."""
+
 LOGS = "logs"
 """The `model` of what `check-logs` judged."""
 
 _QUESTIONS = {
-    "list-append": "Could transactions have given these answers and have been as isolated as was asked for?",
-    "rw-register": "Could transactions have given these answers and have been as isolated as was asked for?",
-    "kafka": "Did every log keep what was sent to it, in one order, and show it so to whoever polled?",
+    "list-append": "Can transactions with the demanded isolation have given these answers?",
+    "rw-register": "Can transactions with the demanded isolation have given these answers?",
+    "kafka": "Did every log keep what was sent to it, in one order, and show that order to every consumer?",
     "unique-ids": "Was no id handed out twice?",
     LOGS: "Do the logs of the nodes agree wherever they share an epoch?",
 }
@@ -86,12 +92,13 @@ def _findings(judged: Sequence[Judged]) -> tuple[list[witness.FindingView], int]
         folder=Path(os.devnull), test={}, results={"checkers": checkers}, outcome={}, faults=[],
         operations=operations.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
-    found = witness.views(data, [], [])
+    listed = sorted(findings(data.results), key=lambda f: int(f.checker))
+    found = witness.refolded([witness.view(data, f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN)
     return found, every - len(found)
 
 
 def _head(judged: Sequence[Judged], nouns: tuple[str, str]) -> tuple[str, list[str]]:
-    """The verdict over all files in one sentence, and what else must be said."""
+    """The verdict over all files in one sentence, and further sentences below it."""
     counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
     total = f"{len(judged):,} {nouns[len(judged) != 1]}"
     bad, unknown = counts[Validity.INVALID], counts[Validity.UNKNOWN]
@@ -105,7 +112,7 @@ def _head(judged: Sequence[Judged], nouns: tuple[str, str]) -> tuple[str, list[s
         title = f"Invalid: {bad} of {total}" if len(judged) > 1 else f"Invalid: {Path(first.file).name}"
         return words.sentence(words.shorten(title, 120)), below
     if unknown:
-        title = f"Unknown: of {unknown} of {total} nothing certain can be said." if len(judged) > 1 else "Unknown."
+        title = f"Unknown: the verdict of {unknown} of {total} is unknown." if len(judged) > 1 else "Unknown."
         first = next(j for j in judged if j.verdict.validity is Validity.UNKNOWN)
         return title, [words.sentence(words.shorten(first.verdict.reason)), *below]
     return f"Valid: {total}, and nothing wrong with {'any' if len(judged) > 1 else 'it'}.", below

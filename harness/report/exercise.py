@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report.load import ReportData, mapping, sequence
-from harness.report.words import amount, looked_at, shorten
+from checkers.base.json_file import mapping, sequence
+from harness.plain_words import amount, looked_at, shorten
+from harness.report.evidence.load import ReportData
 
 _YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 
@@ -43,7 +44,7 @@ def figures(data: ReportData) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRow:
-    """How often one f was asked and how it ended.  latencies: (with or without faults, quantiles in words)."""
+    """How often one function was invoked and how it ended.  latencies: (with or without faults, quantiles in words)."""
 
     f: str
     counts: str

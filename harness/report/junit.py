@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.report.load import ReportData, mapping, sequence
-from harness.report.words import looked_at, title, verdict_in_words
+from checkers.base.json_file import mapping, sequence
+from harness.plain_words import looked_at
+from harness.report.evidence.load import ReportData
+from harness.verdicts.findings import title_of
+from harness.verdicts.headline import verdict_in_words
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST = 4000
@@ -61,7 +64,7 @@ def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -
     elif verdict != "valid":
         ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
     ET.SubElement(case, "system-out").text = _text(
-        f"{title(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}"
+        f"{title_of(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}"
     )
 
 

@@ -1,4 +1,4 @@
-"""One run folder in, `report.html` out: one self-contained file that asks nothing of the network.
+"""Makes `report.html` from a run folder: one self-contained file that never uses the network.
 
 Text of a run is hostile until proven otherwise.  Three walls: Jinja escapes every value; the JSON block has `<`, `>`
 and `&` written as \\u escapes, so that no value can close it; a content security policy allows exactly one script, by
@@ -19,8 +19,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.report import exercise, faults, junit, plots, roles, timeline, witness, words
-from harness.report.load import ReportData, load, mapping, number, sequence
+from checkers.base.json_file import mapping, number, sequence
+from harness import plain_words as words
+from harness.report import exercise, junit
+from harness.report.evidence import roles
+from harness.report.evidence.load import ReportData, load
+from harness.report.faults import views as faults
+from harness.report.timeline import plots
+from harness.report.timeline import view as timeline
+from harness.report.witness import views as witness
+from harness.verdicts.findings import title_of, violation_count
+from harness.verdicts.headline import headline, in_all
+from harness.verdicts.notes import notes
+from harness.verdicts.planted import planted
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("base.css", "report.css")
@@ -44,7 +55,7 @@ RAW_FILES = (
 def render(run_folder: Path) -> Path:
     """Write plots/, junit.xml and report.html into a judged run folder; the path of report.html.
 
-    Whatever is missing in the folder is said on the page.  Raises FileNotFoundError if there is no such folder.
+    The page names what is missing in the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
     junit.write(data, run_folder / "junit.xml")
@@ -75,11 +86,11 @@ class CheckerRow:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A node's process that ended.  bidden: a fault killed it."""
+    """A node's process that ended.  by: what ended it, as far as there is evidence."""
 
     time: str
     node: str
-    bidden: bool
+    by: str
     status: str
     reason: str
     excerpt: str
@@ -89,8 +100,9 @@ def _page(data: ReportData) -> str:
     fault_views = faults.views(data)
     role_segments = roles.segments(data)
     deposed = roles.deposed(data, role_segments)
-    found = witness.views(data, fault_views, role_segments)
-    moments = witness.moments(found)
+    groups = witness.group_views(data, fault_views, role_segments)
+    found = witness.in_order(groups)
+    moments = timeline.moments(found)
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
     figures = exercise.figures(data)
@@ -100,9 +112,9 @@ def _page(data: ReportData) -> str:
     return environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
-        head=_head(data, verdict, found, fault_views),
-        planted=words.planted(data.results, data.test),
-        notes=words.notes(data.results, data.outcome),
+        head=_head(data, verdict, groups, fault_views),
+        planted=planted(data.results, data.test),
+        notes=notes(data.results, data.outcome),
         facts=_facts(data),
         figures=figures,
         functions=exercise.functions(data),
@@ -110,12 +122,14 @@ def _page(data: ReportData) -> str:
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
         findings=found,
+        groups=groups,
+        violation_count=violation_count(data.results),
         has_timeline=True,
         plots={name: Markup(svg) for name, svg in drawn.items()},
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         deposed=deposed,
-        deaths=_deaths(data),
+        deaths=_deaths(data, fault_views),
         recovery=_recovery(data),
         rerun=words.shorten(str(data.test.get("rerun") or ""), 600),
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
@@ -143,12 +157,13 @@ def environment() -> Environment:
         "listed": words.listed,
         "plain": lambda value: words.amount(value) if value is not None else "",
         "plural": words.plural,
+        "capitalise": lambda text: text[:1].upper() + text[1:],
     }
     return env
 
 
 def json_block(value: Any) -> Markup:
-    """JSON that may stand inside a script element of type application/json whatever strings it holds."""
+    """JSON that is safe inside a script element of type application/json, for all strings it may hold."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
@@ -165,18 +180,23 @@ def template_text(name: str) -> str:
 
 
 def _head(
-    data: ReportData, verdict: str, found: Sequence[witness.FindingView], faulty: Sequence[faults.FaultView]
+    data: ReportData, verdict: str, groups: Sequence[witness.GroupView], faulty: Sequence[faults.FaultView]
 ) -> dict[str, Any]:
-    """The heading and the sentences below it."""
-    title = words.headline(data.results)
+    """The heading and the sentences below it.  A run that missed its planted bug, or in which the harness
+    failed, is never green."""
+    found, bug = witness.in_order(groups), planted(data.results, data.test)
+    missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.get("failure")))
+    verdict, means = "unknown" if missed else verdict, groups[0].kinds[0].means if groups else ""
+    title = headline(data.results, data.test)
     below: list[str] = []
     if found:
         first = found[0]
-        more = words.in_all(words.findings(data.results))
+        more = in_all(data.results)
         title = title.removesuffix(more).strip()
         if len(title) > 150:
             title, below = f"Invalid: {first.kind}.", [first.summary]
         letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
+        below += [means] if means else []
         below += [first.background] if first.background else [] if letters else first.why[:2]
         below += [more] if more else []
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.expected[:1]]
@@ -187,6 +207,7 @@ def _head(
         below.append(faults.summary(faulty))
     if verdict == "unknown" and data.results:
         below.append("No checker found a violation, but the run does not show enough to count as a pass.")
+    below = [words for words in below if words not in title]
     return {"title": title, "below": below, "mark": verdict if verdict in ("valid", "invalid") else "unknown"}
 
 
@@ -241,7 +262,7 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
         rows.append(
             CheckerRow(
                 name=words.shorten(name, 60),
-                title=words.title(name, c),
+                title=title_of(name, c),
                 question=words.shorten(str(c.get("question") or "")),
                 verdict=words.shorten(verdict, 30),
                 mark=verdict if verdict in ("valid", "invalid", "unknown") else "none",
@@ -255,18 +276,30 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
     return sorted(rows, key=lambda r: order.get(r.verdict, 2))
 
 
-def _deaths(data: ReportData) -> list[Death]:
+def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[Death]:
     return [
         Death(
             time=words.seconds(number(d.get("time_ns"), 0)),
             node=words.shorten(str(d.get("node")), 24),
-            bidden=bool(d.get("bidden")),
+            by=_ended_by(data, d, faulty),
             status=words.shorten(str(d.get("status", "")), 60),
             reason=words.shorten(str(d.get("reason") or "")),
             excerpt=str(d.get("excerpt") or "")[:4000],
         )
         for d in map(mapping, sequence(data.outcome.get("deaths")))
     ]
+
+
+def _ended_by(data: ReportData, death: Mapping[str, Any], faulty: Sequence[faults.FaultView]) -> str:
+    """Which fault ended a process, if one is known to have; the harness stops every process at the end of a run."""
+    if not death.get("bidden"):
+        return "ended by itself"
+    node, time_ns = str(death.get("node")), number(death.get("time_ns"), -1)
+    fault = next((f for f in faulty if f.ended(node, time_ns)), None)
+    if fault:
+        return f"ended by fault {fault.number} ({fault.name})"
+    last = max((number(p.get("end_ns"), 0) for p in data.phases if p.get("name") == "main"), default=0)
+    return "stopped by the harness at the end of the run" if time_ns >= last else "stopped by the harness"
 
 
 def _recovery(data: ReportData) -> str:

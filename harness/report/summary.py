@@ -15,9 +15,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.report import words
-from harness.report.load import mapping
+from checkers.base.json_file import mapping
+from harness import plain_words as words
 from harness.report.render import TEMPLATES, environment
+from harness.verdicts.headline import verdict_in_words
+from harness.verdicts.planted import planted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _worst(rows: Sequence[RunRow]) -> str:
 def _row(folder: Path, page_folder: Path) -> RunRow:
     test, results = _read(folder / "test.json"), _read(folder / "results.json")
     spec = mapping(test.get("spec"))
-    planted = words.planted(results, test)
+    bug = planted(results, test)
     verdict = str(results.get("verdict") or "unknown")
     report = folder / "report.html"
     judging = results.get("judging_s")
@@ -113,8 +115,8 @@ def _row(folder: Path, page_folder: Path) -> RunRow:
         started=words.shorten(str(test.get("started_utc") or "").replace("T", " ")[:19], 40),
         verdict=words.shorten(verdict, 20),
         mark=verdict if verdict in ("valid", "invalid") else "unknown",
-        expected=planted.found if planted else verdict == "valid",
-        summary=words.verdict_in_words(results, test) if results else "This run was never judged.",
+        expected=bug.found if bug else verdict == "valid",
+        summary=verdict_in_words(results, test) if results else "This run was never judged.",
         link=Path(os.path.relpath(report if report.exists() else folder, page_folder)).as_posix(),
         rerun=words.shorten(str(test.get("rerun") or ""), 400),
         judging=f"{judging:.1f} s" if isinstance(judging, int | float) else "",

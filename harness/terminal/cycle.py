@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.text import Text
 
-from harness.report.load import mapping, sequence
-from harness.report.window import micro_operations, value
-from harness.report.words import shorten
+from checkers.base.json_file import mapping, sequence
+from harness.plain_words import shorten
+from harness.witness.window import micro_operations, value
 
 _INDENT = "  "
 _OPERATIONS_LINES_MAX = 4

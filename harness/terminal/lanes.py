@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from checkers.history import Type
-from harness.report.legal import FOREVER, WindowOp
-from harness.report.window import say
+from checkers.base.history import Type
+from harness.witness.legal import FOREVER, WindowOp
+from harness.witness.window import say
 
 _STRETCH_MOST = 2.0
 _INDENT = "  "

@@ -1,8 +1,8 @@
 """One witness, drawn: what happened, from where, why nothing explains it, and what would have been right.
 
-What is drawn follows from what a witness holds, not from who found it, as on the page (`harness/report/witness.py`):
-operations become lanes, cycles of transactions a ladder, entries of logs a table of offsets by nodes, and whatever
-else a checker hands over a table of its rows and a list of its facts.
+What is drawn follows from what a witness holds, not from the checker that found it, as on the page
+(`harness/report/witness/views.py`).  Operations become lanes, cycles of transactions a ladder, entries of logs a table
+of offsets by nodes.  All else that a checker hands over becomes a table of its rows and a list of its facts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from checkers.history import Type
-from checkers.judge_events import ONLY_OBJECT
-from harness.report.legal import FOREVER, Order, WindowOp
-from harness.report.load import mapping, natural, number, sequence
-from harness.report.window import (
+from checkers.base.history import Type
+from checkers.base.json_file import mapping, number, sequence
+from checkers.by_hand.judge_events import ONLY_OBJECT
+from harness.plain_words import amount, checksum_words, either, label, listed, natural, sentence, shorten
+from harness.terminal import cycle as ladder
+from harness.terminal.lanes import draw_lanes, legend
+from harness.witness.legal import FOREVER, Order, WindowOp
+from harness.witness.window import (
+    TOLD_APART,
     culprit_of,
     letters_of,
     message_logs,
@@ -33,10 +37,6 @@ from harness.report.window import (
     told_by_bars,
     value,
 )
-from harness.report.witness import TOLD_APART
-from harness.report.words import amount, checksum_words, either, label, listed, sentence, shorten
-from harness.terminal import cycle as ladder
-from harness.terminal.lanes import draw_lanes, legend
 
 MOST_OPERATIONS = 40
 MOST_ROWS = 24
@@ -214,7 +214,7 @@ def _table(plain: bool) -> Table:
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What no other part of the drawing tells."""
+    """The facts that no other part of the drawing shows."""
     out = []
     for name, given in facts.items():
         if name in TOLD_APART or given is None or isinstance(given, Mapping):

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends import docker, namespaces
-from harness.nightly import found
+from harness.backends.docker import engine
+from harness.backends.namespaces import probe
+from harness.campaign.nightly import found
 from harness.registry import load_subject
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "100", "--keys", "5", "--concurrency", "8")
+SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "60", "--keys", "5", "--concurrency", "8")
 
-no_docker, no_namespaces = docker.why_unavailable(), namespaces.why_unavailable()
+no_docker, no_namespaces = engine.why_unavailable(), probe.why_unavailable()
 on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
 in_namespaces = (
     pytest.mark.namespaces,
@@ -69,13 +70,13 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     assert results["verdict"] == "valid"
     assert results["judged_by"].startswith("Spark")
     faults = json.loads((tmp_path / "latest" / "faults.json").read_text())
-    assert [fault["achieved"] for fault in faults] == ["installed"]
+    assert faults and {fault["achieved"] for fault in faults} == {"installed"}
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
     online = outcome_of(tmp_path)["online"]
     assert (online["findings"], online["failure"]) == ([], "")
-    assert online["looks"] >= 15 and online["completions"] > 500
+    assert online["looks"] >= 15 and online["completions"] > 200
     assert (online["trace_rows"] > 1000) == (subject == "kraft")
-    falsified = ended([sys.executable, "-m", "harness", "mutate", str(tmp_path / "latest")])
+    falsified = ended([sys.executable, "-m", "harness", "mutate", "--changes", "12", str(tmp_path / "latest")])
     assert falsified.returncode == 0, falsified.stdout + falsified.stderr
     assert len(falsified.stdout.splitlines()) >= mutations
 

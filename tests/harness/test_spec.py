@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from harness.cli import run
+from harness.cli.run import run
 from harness.registry import check_names
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 
@@ -42,7 +42,7 @@ def test_an_impossible_number_is_refused_by_its_option_s_name(wrong: dict[str, i
     "wrong",
     [
         {"subject": "zookeeper"},
-        {"workload": "bank"},
+        {"workload": "no-such"},
         {"nemesis": "flood"},
         {"backend": "cloud"},
         {"subject": "canary", "bug": "stale-read"},

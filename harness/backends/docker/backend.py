@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import ImageNotFound
 
 from harness.agent.rules import Table, without
 from harness.backends.agent_cluster import AgentCluster, answered
@@ -28,7 +27,7 @@ from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, containers, engine, image, network
 from harness.backends.owner import current_owner, is_dead
 from harness.backends.reaper import Reaper
-from nemesis.cluster import Link
+from nemesis.cluster import DISK, Link
 from system_under_test.subject import NodeGone
 
 HELPER = "helper"
@@ -62,10 +61,11 @@ class DockerBackend(AgentCluster):
         whoever calls it calls `destroy` in the end."""
         try:
             await self._create(progress)
-        except (APIError, DockerException, requests.RequestException, NodeGone) as error:
-            raise BackendUnavailable(f"Docker could not bring the nodes up: {_words(error)}") from error
+        except (*cleanup.ENGINE_FAILURES, NodeGone) as error:
+            words = cleanup.engine_words(error)
+            raise BackendUnavailable(f"Docker could not bring the nodes up: {words}") from error
 
-    async def cut(self, links: Collection[Link]) -> None:
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
         """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft refuses, NodeGone without a helper."""
         text = network.replace_cut(self._table, links, self._address_of)
         if self._helper is None:
@@ -80,14 +80,17 @@ class DockerBackend(AgentCluster):
         await self.close_links()
         if self._helper is not None:
             await self._helper.close()
+        left = ""
         if self._client is not None:
-            await self._in_thread(cleanup.remove_run, self._client, self.spec.run_id)
+            left = await self._in_thread(cleanup.remove_run, self._client, self.spec.run_id)
             if not table_deleted:
-                await self._in_thread(cleanup.delete_table, self._client, self._table, self.spec.run_id)
+                left = await self._in_thread(cleanup.delete_table, self._client, self._table, self.spec.run_id) or left
             self._client.close()
             self._client = None
+        if left:
+            self.leftovers.append(left)
         if self._reaper is not None:
-            await self._in_thread(self._reaper.dismiss)
+            await self._in_thread(self._reaper.dismiss if not left else self._reaper.take_over)
             self._reaper = None
         self._pool.shutdown(wait=False)
 
@@ -100,7 +103,7 @@ class DockerBackend(AgentCluster):
         reap = {"run_id": self.spec.run_id, "family": family, "table": table}
         self._reaper = Reaper("harness.backends.docker.cleanup:reap", reap)
         self._client = client
-        tag = await self._in_thread(image.ensure_image, progress, self._stop, client)
+        tag = await self._in_thread(image.ensure_image, progress, self._stop, client, self.spec.needs)
         swept = self._in_thread(cleanup.sweep_dead, client)
         subnet = await self._in_thread(network.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
@@ -108,11 +111,14 @@ class DockerBackend(AgentCluster):
         try:
             await self._start_all(tag)
         except ImageNotFound:  # somebody's newer build removed it in this very moment
-            await self._in_thread(cleanup.remove_run, client, self.spec.run_id)
-            await self._in_thread(network.create_network, client, self._network, self._labels)
-            await self._start_all(await self._in_thread(image.ensure_image, progress, self._stop, client))
-        for run_id in await swept:
+            await self._in_thread(cleanup.remove_containers, client, self.spec.run_id)
+            await self._start_all(
+                await self._in_thread(image.ensure_image, progress, self._stop, client, self.spec.needs)
+            )
+        found = await swept
+        for run_id in found.removed:
             progress(f"removed what the dead run {run_id} had left")
+        self.leftovers += found.left
         await self.start_beacons()
         await self.wait_until_open(
             "does a firewall here drop packets between containers?  Allow them, or choose BACKEND=namespaces."
@@ -136,13 +142,15 @@ class DockerBackend(AgentCluster):
             network=self._network,
             address=self._address_of[name],
             labels=self._labels,
+            needs=self.spec.needs,
+            disk=DISK in self.spec.wanted and name in self.servers,
         )
         link = await self._start(plan, name)
         folder = containers.NODE_FOLDER
         node = AgentNode(
             link,
             address=plan.address,
-            data_dir=f"{folder}/data",
+            data_dir=await self.data_folder(link, folder),
             trace_dir=f"{folder}/trace",
             log_dir=f"{folder}/log",
             python=("python3",),
@@ -188,13 +196,19 @@ class DockerBackend(AgentCluster):
         for family, name in network.tables_in(await _output(helper, "list", "tables", "bridge")):
             owner = network.owner_in(await _output(helper, "list", "table", family, name))
             if owner and is_dead(owner):
-                await helper.call("nft", {"owned": []}, without((family, name)).encode())
+                try:
+                    await helper.call("nft", {"owned": []}, without((family, name)).encode())
+                except OSError as refusal:
+                    self.leftovers.append(f"the rules {family} {name} of a dead run could not be deleted: {refusal}")
 
     async def _delete_table(self) -> bool:
         """True if there is certainly no table of ours any more."""
         if self._helper is None:
             return True
-        return await answered(self._helper.call("nft", {"owned": []}, without(self._table).encode())) is not None
+        try:
+            return await answered(self._helper.call("nft", {"owned": []}, without(self._table).encode())) is not None
+        except OSError:  # nft refused; a container of its own tries again
+            return False
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 
@@ -214,8 +228,3 @@ async def _output(helper: AgentLink, *words: str) -> str:
     """What nft prints; "" if it fails (a table may go while it is being listed)."""
     result, output = await helper.call("run", {"argv": ["nft", *words], "timeout_s": 5.0})
     return output[: result["stdout_bytes"]].decode() if result["status"] == 0 else ""
-
-
-def _words(error: BaseException) -> str:
-    text = getattr(error, "explanation", None) or str(error)
-    return str(text).splitlines()[0][:300]

@@ -1,69 +1,122 @@
-"""Removing what a run made, found by its label alone: for the end of a run, for the reaper, and for the sweep."""
+"""Removes what a run made.  The end of a run, the reaper and the sweep use it; labels alone say what belongs to a run.
+
+Nothing here raises for what the engine refuses.  Engines lose count now and then: Docker 20.10 may keep a network "with
+active endpoints" although its container is gone, and no request removes that network before the engine restarts.  Such
+a network occupies one subnet and does no other harm.  So the caller gets a sentence, and goes on.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
-from docker.errors import APIError
+import requests
+from docker.errors import APIError, DockerException
 
 from harness.agent.rules import Table, without
 from harness.backends.docker import containers
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, of_run
 from harness.backends.owner import current_owner
-from harness.backends.sweep import sweep
+from harness.backends.sweep import Swept, sweep
+
+REMOVE_S_MAX = 30.0
+STUCK_S = 5.0
+"""A network that still has endpoints so long after its last container is stuck: waiting longer does not help."""
+
+ENGINE_FAILURES = (DockerException, requests.RequestException, OSError)
+"""Everything that a request to the engine may raise (APIError is a DockerException)."""
 
 _ALREADY = (404, 409)
 """Not there any more; or somebody else is removing it at this moment."""
 
 
-def remove_once(client: Any, run_id: str) -> int:
-    """Remove all that is found of a run now; returns how much that was (0: the run is gone).
+@dataclass(slots=True)
+class Removal:
+    """What one attempt met.  found: how many things there were.  only_networks: nothing else was among them.
 
-    What cannot be removed yet (a network whose last container is still leaving) counts as found and is left for the
-    next call.
+    refused: thing -> the engine's own words.
     """
-    api, found = client.api, 0
+
+    found: int = 0
+    only_networks: bool = True
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def remove_once(client: Any, run_id: str) -> Removal:
+    """Try once to remove everything of a run; `found` is 0 if the run is gone.
+
+    What the engine refuses now (a network whose last container is still leaving) is left for the next call.  Raises
+    ENGINE_FAILURES only where the engine cannot say what there is.
+    """
+    api, removal = client.api, Removal()
+    containers_there = api.containers(all=True, filters=of_run(run_id))
     with ThreadPoolExecutor(8) as pool:
-        there = api.containers(all=True, filters=of_run(run_id))
-        found += len(there)
-        list(pool.map(lambda container: _remove_container(api, container), there))
+        refusals = pool.map(lambda container: _remove_container(api, container), containers_there)
+        for container, words in zip(containers_there, refusals, strict=True):
+            _note(removal, f"container {_container_name(container)}", words)
+    removal.only_networks = not containers_there
     for network in api.networks(filters=of_run(run_id)):
-        found += 1
-        with _tolerating(*_ALREADY, 403):  # 403: it still has endpoints
-            api.remove_network(network["Id"])
+        _note(removal, f"network {network['Name']}", _remove_network(api, network["Id"]))
     for volume in api.volumes(filters=of_run(run_id))["Volumes"] or []:
-        found += 1
-        with _tolerating(*_ALREADY):
+        removal.only_networks = False
+        with _refusal(*_ALREADY) as words:
             api.remove_volume(volume["Name"], force=True)
-    return found
+        _note(removal, f"volume {volume['Name']}", words)
+    return removal
 
 
-def remove_run(client: Any, run_id: str, limit_s: float = 30.0) -> None:
-    """Remove everything of a run.  Raises TimeoutError if something of it is still there after limit_s."""
-    deadline = time.monotonic() + limit_s
-    hindrance: APIError | None = None
+def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s: float = STUCK_S) -> str:
+    """Remove everything of a run.  Returns "" once it is gone, else one sentence: what is left, why, and what to do.
+
+    limit_s: give up then.  stuck_s: give up then where only networks are left.  Never raises for the engine.
+    """
+    began = stuck_since = time.monotonic()
     while True:
         try:
-            if not remove_once(client, run_id):
-                return
-        except APIError as error:  # a busy engine refuses what it grants a moment later
-            hindrance = error
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"run {run_id} could not be removed within {limit_s:g} s") from hindrance
+            removal = remove_once(client, run_id)
+        except ENGINE_FAILURES as problem:
+            removal = Removal(found=1, only_networks=False, refused={f"run {run_id}": engine_words(problem)})
+        if not removal.found:
+            return ""
+        now = time.monotonic()
+        if not removal.only_networks:
+            stuck_since = now
+        if removal.refused and (now - stuck_since > stuck_s or now - began > limit_s):
+            return _sentence(removal)
+        if now - began > 2 * limit_s:
+            return f"run {run_id}: {removal.found} things are still there after {now - began:.0f} s"
         time.sleep(0.05)
 
 
-def delete_table(client: Any, table: Table, run_id: str) -> None:
+def remove_containers(client: Any, run_id: str) -> None:
+    """Remove the containers of a run and keep its network.  Raises ENGINE_FAILURES."""
+    deadline = time.monotonic() + REMOVE_S_MAX
+    while there := client.api.containers(all=True, filters=of_run(run_id)):
+        for container in there:
+            if (words := _remove_container(client.api, container)) and time.monotonic() > deadline:
+                raise DockerException(f"container {_container_name(container)} cannot be removed: {words[0]}")
+        time.sleep(0.05)
+
+
+def delete_table(client: Any, table: Table, run_id: str) -> str:
     """Delete the table through a container that does nothing else; for when the run's own helper is gone.
 
-    Any node image will do; without one no helper ever ran."""
+    Any node image will do; without one no helper ever ran.  Returns "" once the table is gone, else one sentence.
+    """
+    try:
+        return _delete_table(client, table, run_id)
+    except ENGINE_FAILURES as problem:
+        return f"the rules {' '.join(table)} could not be deleted: {engine_words(problem)}"
+
+
+def _delete_table(client: Any, table: Table, run_id: str) -> str:
     images = client.api.images(filters={"label": f"{IMAGE_LABEL}=node"})
     if not images:
-        return
+        return ""
     plan = containers.Plan(
         name=f"krucible-{run_id}-cleaner",
         hostname="",
@@ -77,9 +130,9 @@ def delete_table(client: Any, table: Table, run_id: str) -> None:
     )
     container = containers.create(client, plan)
     client.api.start(container)
-    with _tolerating(404):  # ended and removed before we asked
+    with _refusal(404):  # it ended, and the engine removed it, before this request
         client.api.wait(container, timeout=20)
-    remove_run(client, f"{run_id}-cleaner")
+    return remove_run(client, f"{run_id}-cleaner")
 
 
 def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
@@ -88,9 +141,10 @@ def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
     pending = [(family, table)]
 
     def once() -> int:
-        found = remove_once(client, run_id)
+        found = remove_once(client, run_id).found
         if not found and pending:
-            delete_table(client, pending[0], run_id)
+            if words := delete_table(client, pending[0], run_id):
+                raise DockerException(words)
             pending.clear()
         return found
 
@@ -100,16 +154,25 @@ def reap(run_id: str, family: str, table: str) -> Callable[[], int]:
 def reap_image_build(run_id: str) -> Callable[[], int]:
     """The same for a build, which has no table."""
     client = connect()
-    return lambda: remove_once(client, run_id)
+    return lambda: remove_once(client, run_id).found
 
 
-def sweep_dead(client: Any) -> list[str]:
-    """Remove what runs whose owner is certainly dead left in the engine; which runs these were."""
-    return sweep(runs(client), lambda run_id: remove_run(client, run_id))
+def sweep_dead(client: Any, stuck_s: float = STUCK_S) -> Swept:
+    """Remove what runs whose owner is certainly dead left in the engine.  Never raises for the engine."""
+    try:
+        return sweep(runs(client), lambda run_id: remove_run(client, run_id, stuck_s, stuck_s))
+    except ENGINE_FAILURES as problem:
+        return Swept(left=(f"dead runs could not be looked for: {engine_words(problem)}",))
+
+
+def engine_words(problem: BaseException) -> str:
+    """The engine's own reason, in one line."""
+    text = getattr(problem, "explanation", None) or str(problem) or type(problem).__name__
+    return str(text).splitlines()[0][:300]
 
 
 def runs(client: Any) -> Mapping[str, str]:
-    """Run -> owner, of everything of ours that the engine holds."""
+    """Run -> owner, of everything of ours that the engine holds.  Raises ENGINE_FAILURES."""
     return {
         kept[RUN_LABEL]: kept.get(OWNER_LABEL, "")
         for kept in (thing.get("Labels") or {} for thing in _everything(client))
@@ -124,18 +187,52 @@ def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
     yield from client.api.volumes(filters=ours)["Volumes"] or []
 
 
-def _remove_container(api: Any, container: Mapping[str, Any]) -> None:
-    with _tolerating(*_ALREADY):
+def _remove_container(api: Any, container: Mapping[str, Any]) -> list[str]:
+    """The engine's refusal, if there is one."""
+    with _refusal(*_ALREADY):
         if container["State"] == "paused":
             api.unpause(container["Id"])  # a frozen container cannot be killed
-    with _tolerating(*_ALREADY):
+    with _refusal(*_ALREADY) as words:
         api.remove_container(container["Id"], force=True, v=True)
+    return words
+
+
+def _remove_network(api: Any, network: str) -> list[str]:
+    """Remove a network, with the endpoints that the engine still counts on it; the engine's refusal if there is one."""
+    with _refusal(*_ALREADY) as words:
+        api.remove_network(network)
+    if words:
+        with _refusal(*_ALREADY):
+            for endpoint in (api.inspect_network(network).get("Containers") or {}).values():
+                api.disconnect_container_from_network(endpoint["Name"], network, force=True)
+    return words
 
 
 @contextlib.contextmanager
-def _tolerating(*statuses: int) -> Iterator[None]:
+def _refusal(*harmless: int) -> Iterator[list[str]]:
+    """Catches what the engine refuses; the list then holds its words, unless the status is a harmless one."""
+    words: list[str] = []
     try:
-        yield
-    except APIError as error:
-        if error.status_code not in statuses:
-            raise
+        yield words
+    except ENGINE_FAILURES as problem:
+        if not (isinstance(problem, APIError) and problem.status_code in harmless):
+            words.append(engine_words(problem))
+
+
+def _note(removal: Removal, thing: str, refusal: Sequence[str]) -> None:
+    removal.found += 1
+    if refusal:
+        removal.refused[thing] = refusal[0]
+
+
+def _container_name(container: Mapping[str, Any]) -> str:
+    return str((container.get("Names") or [container["Id"]])[0]).lstrip("/")
+
+
+def _sentence(removal: Removal) -> str:
+    thing, words = next(iter(removal.refused.items()))
+    more = f" (and {len(removal.refused) - 1} more)" if len(removal.refused) > 1 else ""
+    return (
+        f"{thing}{more} cannot be removed: {words}.  It does not disturb other runs.  The next run, or "
+        "`python -m harness clean-up`, tries again; if Docker still refuses, restart Docker."
+    )

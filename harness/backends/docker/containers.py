@@ -1,8 +1,9 @@
 """One container: how it is made, and the stream to the agent inside.
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
-whatever reason, so that a killed harness takes its containers along.  Nodes get no capabilities at all; the helper,
-which keeps the rules on the host's bridge, gets NET_ADMIN.
+whatever reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
+are to fail they get SYS_ADMIN, which mounting needs.  The helper, which keeps the rules on the host's bridge, gets
+NET_ADMIN.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from docker.types import LogConfig, Mount
+from docker.types import LogConfig, Mount, Ulimit
 
 from harness.backends.backend import BackendUnavailable
+from system_under_test.subject import Needs
 
 NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
@@ -37,6 +39,9 @@ class Plan:
     labels: Mapping[str, str]
     capabilities: tuple[str, ...] = ()
     with_volume: bool = True
+    disk: bool = False
+    """Whether the agent puts the data folder under FUSE, which needs a device and the right to mount."""
+    needs: Needs = field(default_factory=Needs)
     command: tuple[str, ...] = ("python3", "-m", "harness.agent")
 
 
@@ -67,6 +72,7 @@ def create(client: Any, plan: Plan) -> str:
         name=plan.name,
         hostname=plan.hostname if on_network else None,
         labels=dict(plan.labels),
+        user=plan.needs.user or None,
         detach=False,  # sets StdinOnce
         stdin_open=True,
         networking_config=networking if on_network else None,
@@ -74,13 +80,22 @@ def create(client: Any, plan: Plan) -> str:
             auto_remove=True,
             network_mode=plan.network,
             cap_drop=["ALL"],
-            cap_add=list(plan.capabilities),
-            security_opt=["no-new-privileges"],
+            cap_add=[*plan.capabilities, *(("SYS_ADMIN",) if plan.disk else ())],
+            devices=["/dev/fuse:/dev/fuse:rwm"] if plan.disk else [],
+            security_opt=["no-new-privileges", *(_unconfined(client) if plan.disk else ())],
             log_config=LogConfig(type="none"),  # the agent's frames are no log
             mounts=mounts,
+            shm_size=plan.needs.shared_memory_bytes or None,
+            ulimits=[Ulimit(name="nofile", soft=files, hard=files)] if (files := plan.needs.open_files) else None,
         ),
     )
     return str(made["Id"])
+
+
+def _unconfined(client: Any) -> list[str]:
+    """AppArmor's profile for containers forbids every mount; an engine without AppArmor refuses the option."""
+    options = client.api.info().get("SecurityOptions") or []
+    return ["apparmor=unconfined"] if any("apparmor" in str(option) for option in options) else []
 
 
 def open_socket(client: Any, container: str) -> Any:

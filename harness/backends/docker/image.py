@@ -37,20 +37,23 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.cleanup import remove_run
+from harness.backends.docker.containers import NODE_FOLDER
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
 from harness.backends.docker.root_filesystem import PACKAGES, RECIPE, Interrupted, run_watched, unpack_debian
 from harness.backends.owner import current_owner
 from harness.backends.reaper import Reaper
+from system_under_test.subject import Needs
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NODE_PYTHON = "3.11"
-NODE_WHEELS = ("kio", "crc32c")
+NODE_WHEELS = ("kio", "crc32c", "mfusepy")
 """Packages the node's code imports; their versions are those of pyproject.toml."""
 CODE_ON_NODES = (
     "harness/__init__.py",
     "harness/agent",
     "checkers/__init__.py",
-    "checkers/history.py",
+    "checkers/base/history.py",
+    "krucible",
     "system_under_test",
 )
 REGISTRY_IMAGE = "debian:bookworm-slim"
@@ -70,8 +73,12 @@ LABEL {IMAGE_LABEL}=base
 """
 
 
-def ensure_image(progress: Progress, stop: threading.Event | None = None, client: Any = None) -> str:
+def ensure_image(
+    progress: Progress, stop: threading.Event | None = None, client: Any = None, needs: Needs | None = None
+) -> str:
     """The tag of the node image for the code as it stands now, building whatever of it is missing.
+
+    needs: packages, wheels and a user come as layers of their own, between the base and the code.
 
     Blocks (call it in a thread); `stop` ends it early with Interrupted.  client: a connection to use; else one is
     made.  Raises BackendUnavailable with one sentence if the image cannot be built here.
@@ -79,14 +86,21 @@ def ensure_image(progress: Progress, stop: threading.Event | None = None, client
     client = client or connect()
     stop = stop or threading.Event()
     code = _node_code()
-    wheels = _wheel_requirements()
-    base = f"krucible-base:{_digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
+    needs = needs or Needs()
+    wheels = [*_wheel_requirements(), *needs.wheels]
+    plain = f"krucible-base:{_digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
+    base = plain
+    if needs.debian or needs.user:
+        base = "krucible-needs:" + _digest(plain.encode(), _packages_script(needs).encode())
     site = "krucible-wheels:" + _digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
     node = "krucible-node:" + _digest(site.encode(), _ENVIRONMENT.encode(), *_flat(code))
     if not _has(client, node):
         with _one_builder(progress, stop):
+            if not _has(client, plain):
+                _build_base(client, plain, progress, stop)
             if not _has(client, base):
-                _build_base(client, base, progress, stop)
+                progress(f"image: installing {', '.join(needs.debian)}")
+                _add_packages(client, plain, base, needs)
             if not _has(client, site):
                 _add_layer(client, base, site, _SITE, _read_all(_wheels(wheels, progress, stop)), stop)
             if not _has(client, node):
@@ -231,6 +245,40 @@ def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, 
         api.commit(container, repository, version, changes=[_ENVIRONMENT, unlabel])
     except APIError as error:
         raise BackendUnavailable(f"Docker could not build the node image: {error.explanation}") from error
+    finally:
+        remove_run(client, run_id)
+        reaper.dismiss()
+
+
+def _packages_script(needs: Needs) -> str:
+    """Installs packages and starts none of their services.  A volume begins with the owner of the folder it covers."""
+    lines = ["set -e", "printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d", "chmod +x /usr/sbin/policy-rc.d"]
+    if needs.debian:
+        install = "apt-get install -y -q --no-install-recommends"
+        lines += ["export DEBIAN_FRONTEND=noninteractive", "apt-get update -q", f"{install} {' '.join(needs.debian)}"]
+        lines += ["rm -rf /var/cache/apt /var/lib/apt/lists/* /usr/share/doc"]
+    if needs.user:
+        lines += [f"id {needs.user} > /dev/null || useradd --system {needs.user}"]
+        lines += [f"install -d -o {needs.user} {NODE_FOLDER}"]
+    return "\n".join(lines)
+
+
+def _add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
+    """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
+    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
+    reaper = Reaper("harness.backends.docker.cleanup:reap_image_build", {"run_id": run_id})
+    repository, _, version = tag.partition(":")
+    try:
+        argv, host = ["sh", "-c", _packages_script(needs)], api.create_host_config(network_mode="host")
+        container = api.create_container(below, argv, labels=labels(run_id, current_owner()), host_config=host)["Id"]
+        api.start(container)
+        if api.wait(container)["StatusCode"] != 0:
+            words = api.logs(container, tail=3).decode(errors="replace").strip()
+            raise BackendUnavailable(f"{', '.join(needs.debian)} could not be installed on the nodes: {words}")
+        unlabel = f"LABEL {IMAGE_LABEL}=needs {RUN_LABEL}= {OWNER_LABEL}="
+        api.commit(container, repository, version, changes=[unlabel])
+    except APIError as error:
+        raise BackendUnavailable(f"Docker could not install packages: {error.explanation}") from error
     finally:
         remove_run(client, run_id)
         reaper.dismiss()

@@ -26,10 +26,19 @@ _FIRST_SERVER = 11
 _FIRST_CLIENT = 101
 
 
+REFUSALS_MAX = 5
+"""So many subnets are tried where the engine refuses for another reason than that the subnet is taken."""
+
+
 def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddress.IPv4Network:
-    """Make the bridge on the first free subnet in random order (other runs do the same at the same time)."""
+    """Make the bridge on the first free subnet in random order (other runs do the same at the same time).
+
+    A subnet that a dead run's network still occupies is passed over.  Raises BackendUnavailable with the engine's own
+    words.
+    """
     subnets = list(RANGE.subnets(new_prefix=24))
     random.shuffle(subnets)
+    refusals = 0
     for subnet in subnets:
         pool = IPAMPool(subnet=str(subnet), gateway=str(subnet[1]))
         try:
@@ -42,8 +51,13 @@ def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddre
                 check_duplicate=True,
             )
         except APIError as error:
-            if "overlap" not in str(error.explanation).lower():
-                raise
+            if "overlap" in str(error.explanation).lower():
+                continue
+            refusals += 1
+            if refusals >= REFUSALS_MAX:
+                raise BackendUnavailable(
+                    f"Docker makes no network ({error.explanation}): restart Docker, or choose BACKEND=namespaces."
+                ) from error
         else:
             return subnet
     raise BackendUnavailable(f"Every subnet of {RANGE} is taken: remove unused networks with `docker network prune`.")

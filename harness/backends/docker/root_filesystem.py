@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.backends.backend import BackendUnavailable
 
 SUITE = "bookworm"
-PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server")
+PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server", "libfuse3-3")
 MIRROR = os.environ.get("KRUCIBLE_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
 RECIPE = "\n".join(("1", SUITE, *PACKAGES, *_TRIMMED))

@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from typing import Any
 from harness.backends.agent_cluster import AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.namespaces.needs import provide
 from harness.backends.namespaces.plan import Plan, PlannedNode, addresses, mac_of
 from harness.backends.namespaces.probe import unshare_argv, why_unavailable
 from harness.backends.owner import current_owner
-from harness.backends.sweep import sweep
-from nemesis.cluster import Link
+from harness.backends.sweep import Swept, sweep
+from nemesis.cluster import PACKETS, REJECT, Link
 from system_under_test.subject import NodeGone
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -66,6 +67,7 @@ class NamespacesBackend(AgentCluster):
         )
         self._address_of = addresses(spec.servers, spec.clients)
         self._folder: Path | None = None
+        self._wheels = ""
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._switch: _Stream | None = None
@@ -77,8 +79,11 @@ class NamespacesBackend(AgentCluster):
         argv = await asyncio.to_thread(unshare_argv)
         if argv is None:
             raise BackendUnavailable(f"No nodes can be made here: {await asyncio.to_thread(why_unavailable)}.")
-        for name in await asyncio.to_thread(sweep_folders):
+        swept = await asyncio.to_thread(sweep_folders)
+        for name in swept.removed:
             progress(f"removed the folder {name} of a dead run")
+        self.leftovers += swept.left
+        self._wheels = await asyncio.to_thread(provide, self.spec.needs, progress)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{self.spec.run_id}-"))
         (self._folder / "owner").write_text(current_owner())
         try:
@@ -89,20 +94,37 @@ class NamespacesBackend(AgentCluster):
             raise BackendUnavailable(f"The nodes did not come up: {problem or 'no answer in time'}.") from problem
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
-    async def cut(self, links: Collection[Link]) -> None:
+    def lacks(self, capability: str) -> str:
+        return "" if capability in (REJECT, PACKETS) else super().lacks(capability)
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
         """See Cluster.cut.  Raises KeyError for an unknown node, NodeGone if the switch is dead (all links are then
         cut)."""
         for node in {node for link in links for node in link}:
             if node not in self._address_of:
                 raise KeyError(node)
+        await self._order_switch({"cut": sorted(links), "reject": sorted(reject)})
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """See Cluster.impair.  Raises KeyError for an unknown node, NodeGone if the switch is dead."""
+        for node in {node for link in links for node in link}:
+            if node not in self._address_of:
+                raise KeyError(node)
+        rows = [[a, b, dict(impairment)] for (a, b), impairment in sorted(links.items(), key=lambda item: item[0])]
+        await self._order_switch({"impair": rows, "seed": seed})
+
+    async def _order_switch(self, order: Mapping[str, Any]) -> None:
+        """Raises NodeGone if the switch does not answer, ValueError if it refuses."""
         async with self._ordering:
             if self._switch is None:
                 raise NodeGone("the switch: there is none (yet)")
             try:
-                self._switch.writer.write(json.dumps({"cut": sorted(links)}).encode() + b"\n")
+                self._switch.writer.write(json.dumps(order).encode() + b"\n")
                 answer = await self._switch.line(_ORDER_S)
             except (OSError, TimeoutError) as problem:
                 raise NodeGone("the switch does not answer; all links may be cut") from problem
+        if "refused" in answer:
+            raise ValueError(answer["refused"])
         if "forwarded" not in answer:
             raise NodeGone("the switch is dead; all links are cut")
 
@@ -143,7 +165,7 @@ class NamespacesBackend(AgentCluster):
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=_environment(self.spec.run_id),
+                    env=_environment(self.spec.run_id, self._wheels),
                     start_new_session=True,
                     pass_fds=(ends.control[1].fileno(),),
                 )
@@ -186,7 +208,7 @@ class NamespacesBackend(AgentCluster):
         agent_node = AgentNode(
             link,
             address=node.address,
-            data_dir=f"{node.folder}/data",
+            data_dir=await self.data_folder(link, node.folder),
             trace_dir=f"{node.folder}/trace",
             log_dir=f"{node.folder}/log",
             python=(sys.executable,),
@@ -230,21 +252,26 @@ class _Ends:
                 os.close(number)
 
 
-def _environment(run_id: str) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+def _environment(run_id: str, wheels: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"), wheels)))
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     more = {"PYTHONPATH": path, "PATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {**os.environ, **more, "KRUCIBLE_RUN": run_id}
 
 
-def sweep_folders() -> list[str]:
-    """Remove the folders of this user's dead runs; which they were."""
-    folders = {
-        str(folder): (folder / "owner").read_text()
-        for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
-        if folder.stat().st_uid == os.geteuid() and (folder / "owner").is_file()
-    }
-    return sweep(folders, lambda folder: shutil.rmtree(folder, ignore_errors=True))
+def sweep_folders() -> Swept:
+    """Remove the folders of this user's dead runs."""
+    folders = {}
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError):  # it has no owner yet, or another run's sweep removes it now
+            if folder.stat().st_uid == os.geteuid():
+                folders[str(folder)] = (folder / "owner").read_text()
+    return sweep(folders, _remove_folder)
+
+
+def _remove_folder(folder: str) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    return f"the folder {folder} of a dead run cannot be removed: remove it by hand" if Path(folder).exists() else ""
 
 
 def _last_line(path: Path) -> str:

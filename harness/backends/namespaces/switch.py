@@ -13,19 +13,30 @@ business at the far end: a TCP segment of 64 KiB passes here as one frame.
 
     python -m harness.backends.namespaces.switch <control fd> '{"ports": [["n1", "port0", "02:..."], ...]}'
 
-Control is a stream of JSON lines: {"cut": [["n1", "n2"], ...]} is answered by {"forwarded": n, "overflowed": n}, the
-frames carried so far and those a full queue lost.  The switch ends when the stream ends.
+Control is a stream of JSON lines.  Each is answered by {"forwarded": n, "overflowed": n}, the frames carried so far
+and those that a full queue lost, or by {"refused": "why"}.
+
+    {"cut": [["n1", "n2"], ...]}                             these links carry nothing, all others do
+    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see `impairment.py`; links that are not named are clean
+
+The switch ends when the stream ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import select
 import sys
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from socket import AF_PACKET, SO_RCVBUF, SOCK_RAW, SOL_SOCKET, socket
+from typing import Any
+
+from harness.backends.namespaces.impairment import Impairment, Lane
+from harness.backends.namespaces.rejection import reset_for
 
 _SOL_PACKET = 263
 _PACKET_VNET_HDR = 15
@@ -40,16 +51,22 @@ _DESTINATION = slice(_VNET_BYTES, _VNET_BYTES + 6)
 _FRAME_BYTES_MAX = 1 << 17
 _FRAMES_PER_TURN = 32
 """How many frames one port may send before the others have their turn."""
+_WAITING_BYTES_MAX = 256 << 20
+"""Of all frames that are delayed; what comes on top is lost."""
 
 
 @dataclass(slots=True)
 class Port:
-    """One node's end of the switch.  paths: destination MAC -> the socket it is reached by."""
+    """One node's end of the switch.  paths: destination MAC -> the socket it is reached by.  lanes: destination MAC ->
+    what happens to frames on the way there, for impaired links only.  rejected: destination MACs of cut links that
+    answer TCP with a reset."""
 
     node: str
     mac: bytes
     end: socket
     paths: dict[bytes, socket] = field(default_factory=dict)
+    lanes: dict[bytes, Lane] = field(default_factory=dict)
+    rejected: frozenset[bytes] = frozenset()
 
 
 def paths(ports: Iterable[Port], cut: Collection[tuple[str, str]]) -> dict[str, dict[bytes, socket]]:
@@ -66,12 +83,27 @@ class Switch:
         self._frame = memoryview(bytearray(_FRAME_BYTES_MAX))
         self.forwarded = 0
         self.overflowed = 0
+        self._waiting: list[tuple[float, int, socket, bytes]] = []
+        self._waiting_bytes = 0
+        self._admitted = 0
         self.cut(frozenset())
 
-    def cut(self, links: Collection[tuple[str, str]]) -> None:
+    def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
+        """Exactly these links are cut from now on.  reject: those that answer TCP with a reset."""
         tables = paths(self._ports.values(), links)
+        macs = {port.node: port.mac for port in self._ports.values()}
         for port in self._ports.values():
             port.paths = tables[port.node]
+            port.rejected = frozenset(macs[to] for source, to in reject if source == port.node)
+
+    def impair(self, links: Iterable[tuple[str, str, Impairment]], seed: int) -> None:
+        """Exactly these links are impaired from now on.  Frames under way arrive as decided before."""
+        macs = {port.node: port.mac for port in self._ports.values()}
+        fresh: dict[str, dict[bytes, Lane]] = {node: {} for node in macs}
+        for a, b, impairment in links:
+            fresh[a][macs[b]] = Lane(impairment, f"{seed}/{a}>{b}")
+        for port in self._ports.values():
+            port.lanes = fresh[port.node]
 
     def serve(self) -> None:
         """Carry frames until the control stream ends."""
@@ -79,7 +111,7 @@ class Switch:
         for number in (*self._ports, self._control.fileno()):
             poll.register(number, select.EPOLLIN)
         while True:
-            for number, _ in poll.poll():
+            for number, _ in poll.poll(self._send_due()):
                 port = self._ports.get(number)
                 if port is not None:
                     self._carry(port)
@@ -97,12 +129,37 @@ class Switch:
                 return  # ENETDOWN: the node's namespace is going; the next poll says more
             out = port.paths.get(bytes(frame[_DESTINATION]))
             if out is None:
+                if bytes(frame[_DESTINATION]) in port.rejected and (reset := reset_for(bytes(frame[:size]))):
+                    self._send(port.end, reset)
                 continue
-            try:
-                out.send(frame[:size])
-                self.forwarded += 1
-            except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
+            if port.lanes and (lane := port.lanes.get(bytes(frame[_DESTINATION]))) is not None:
+                self._delay(lane, out, bytes(frame[:size]))
+            else:
+                self._send(out, frame[:size])
+
+    def _send(self, out: socket, frame: memoryview | bytes) -> None:
+        try:
+            out.send(frame)
+            self.forwarded += 1
+        except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
+            self.overflowed += 1
+
+    def _delay(self, lane: Lane, out: socket, frame: bytes) -> None:
+        for departure in lane.admit(frame, time.monotonic()):
+            if self._waiting_bytes + len(frame) > _WAITING_BYTES_MAX:
                 self.overflowed += 1
+                continue
+            self._admitted += 1
+            self._waiting_bytes += len(departure.frame)
+            heapq.heappush(self._waiting, (departure.due_s, self._admitted, out, departure.frame))
+
+    def _send_due(self) -> float:
+        """Send what is due; seconds until the next is, -1 if nothing waits."""
+        while self._waiting and self._waiting[0][0] <= time.monotonic():
+            _, _, out, frame = heapq.heappop(self._waiting)
+            self._waiting_bytes -= len(frame)
+            self._send(out, frame)
+        return max(self._waiting[0][0] - time.monotonic(), 0.0) if self._waiting else -1
 
     def _obey(self) -> bool:
         """Carry out what has been ordered; False once the stream has ended."""
@@ -111,10 +168,19 @@ class Switch:
         while (end := self._said.find(b"\n")) >= 0:
             order = json.loads(self._said[:end])
             del self._said[: end + 1]
-            self.cut({(a, b) for a, b in order["cut"]})
-            done = {"forwarded": self.forwarded, "overflowed": self.overflowed}
-            self._control.sendall(json.dumps(done).encode() + b"\n")
+            self._control.sendall(json.dumps(self._carry_out(order)).encode() + b"\n")
         return bool(data)
+
+    def _carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if "cut" in order:
+                links, rejected = order["cut"], order.get("reject", [])
+                self.cut({(a, b) for a, b in links}, {(a, b) for a, b in rejected})
+            if "impair" in order:
+                self.impair([(a, b, Impairment.from_json(it)) for a, b, it in order["impair"]], order["seed"])
+        except (KeyError, TypeError, ValueError) as problem:
+            return {"refused": f"{type(problem).__name__}: {problem}"}
+        return {"forwarded": self.forwarded, "overflowed": self.overflowed}
 
 
 def open_port(node: str, interface: str, mac: str) -> Port:

@@ -1,6 +1,13 @@
 // Wheel, pointer, keys and buttons.
 function changed() { draw(); writeAddress(); }
-function zoom(factor, at = (VIEW.a + VIEW.b) / 2) { setSpan(at - (at - VIEW.a) * factor, at + (VIEW.b - at) * factor); changed(); }
+// What is selected stays in view while one zooms: a violation, a fault, an operation; else the middle.
+function focus() {
+  const [kind, number] = VIEW.sel.split('.'), i = +number;
+  const at = kind === 'violation' && DATA.violations[i] ? DATA.violations[i].t
+    : kind === 'fault' ? (DATA.faults.find(f => f.n === i) || {}).start : kind === 'op' && i < OPS.n ? OPS.t[i] : undefined;
+  return at >= VIEW.a && at <= VIEW.b ? at : (VIEW.a + VIEW.b) / 2;
+}
+function zoom(factor, at = focus()) { setSpan(at - (at - VIEW.a) * factor, at + (VIEW.b - at) * factor); changed(); }
 function pan(share) { const w = VIEW.b - VIEW.a; setSpan(VIEW.a + share * w, VIEW.b + share * w); changed(); }
 function whole() { setSpan(0, END); changed(); }
 function select(sel) { VIEW.sel = sel; changed(); }
@@ -49,7 +56,7 @@ function onKey(event) {
   if (act) { event.preventDefault(); act(); }
 }
 
-// A plain wheel scrolls the page until the timeline has been clicked: nobody wants to be caught in a drawing.
+// A plain wheel scrolls the page until the timeline has been clicked: readers must not be caught in a drawing.
 function onWheel(event) {
   const zooms = event.ctrlKey || event.metaKey || document.activeElement === main;
   if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { event.preventDefault(); pan(event.deltaX / 800); return; }

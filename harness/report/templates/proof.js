@@ -8,7 +8,7 @@ function stepper(drawing) {
     const step = +slider.value;
     for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
     for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
-    told.textContent = step === 0 ? 'Before the first operation of this window.' : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
+    told.textContent = step === 0 ? `Before the first operation of this window${drawing.dataset.before ? ': it holds ' + drawing.dataset.before : ''}.` : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
     told.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
   };
   const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
@@ -25,7 +25,17 @@ function copy(button) {
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done('Copied'), byHand); else byHand();
 }
 
+// A link to something inside a folded part opens it.
+function unfold(id) {
+  for (let at = $(id); at; at = at.parentElement) if (at.tagName === 'DETAILS') at.open = true;
+  const own = $(id) && $(id).matches('.finding') && $(id).querySelector(':scope > details.folded');
+  if (own) own.open = true;
+}
+
 function proofs() {
+  const arrived = () => { const id = location.hash.slice(1); if (/^finding-\d+$/.test(id)) { unfold(id); $(id).scrollIntoView(); } };
+  addEventListener('hashchange', arrived);
+  arrived();
   for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', () => copy(button));
   for (const drawing of document.querySelectorAll('.drawing')) stepper(drawing);
 }

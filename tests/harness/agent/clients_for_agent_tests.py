@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from checkers.history import Type
+from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 
 CLOSED: list[int] = []

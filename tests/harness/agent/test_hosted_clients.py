@@ -9,7 +9,7 @@ import clients_for_agent_tests as scripted
 import pytest
 from local_agents import LocalAgent
 
-from checkers.history import Type
+from checkers.base.history import Type
 from harness.agent.hosted_clients import OVERRUN_S
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request

@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from harness.backends.backend import ClusterSpec
-from harness.backends.docker import DockerBackend
+from harness.backends.docker.backend import DockerBackend
 
 
 async def main(run_id: str) -> None:

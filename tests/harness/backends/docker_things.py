@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.backends.docker import why_unavailable
+from harness.backends.docker.engine import why_unavailable
 
 needs_docker = [
     pytest.mark.docker,

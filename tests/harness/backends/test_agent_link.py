@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkers.history import Type
+from checkers.base.history import Type
 from harness.agent.frames import Decoder, Frame, encode
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 from system_under_test.client import Request

@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 from docker_things import left_of, needs_docker
 
-from checkers.history import Type
+from checkers.base.history import Type
 from harness.backends.agent_cluster import directed_links
 from harness.backends.backend import ClusterSpec
-from harness.backends.docker import DockerBackend
+from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
 from nemesis.cluster import Link
 from system_under_test.client import Placement, Request
@@ -224,8 +224,17 @@ async def test_files_go_in_and_come_out(cluster: DockerBackend, tmp_path: Path) 
 async def test_every_module_of_the_nodes_loads_in_the_image(cluster: DockerBackend) -> None:
     """What runs on nodes needs nothing that the image has not got."""
     node = cluster.node("n1")
-    modules = ["harness.agent.program", "checkers.history", "system_under_test.client", "system_under_test.subject"]
-    modules += ["system_under_test.kraft.node", "system_under_test.kraft.client", "system_under_test.etcd.client"]
+    modules = [
+        "harness.agent.program",
+        "checkers.base.history",
+        "system_under_test.client",
+        "system_under_test.subject",
+    ]
+    modules += [
+        "system_under_test.kraft.node.node",
+        "system_under_test.kraft.client.client",
+        "system_under_test.etcd.client",
+    ]
     done = await node.run([*node.python, "-c", f"import {', '.join(modules)}, sys; assert 'numpy' not in sys.modules"])
     assert done.status == 0, done.stderr.decode()
     assert (await node.run(["etcd", "--version"])).status == 0

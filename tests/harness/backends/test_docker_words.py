@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.docker import network, root_filesystem, why_unavailable
-from harness.backends.docker.engine import connect
+from harness.backends.docker import network, root_filesystem
+from harness.backends.docker.engine import connect, why_unavailable
 from harness.backends.docker.image import NODE_WHEELS, _node_code, _wheel_requirements
 from harness.backends.docker.root_filesystem import Interrupted, run_watched, unpack_debian
 
@@ -67,7 +67,7 @@ def test_nodes_get_the_versions_of_pyproject() -> None:
 
 def test_only_what_runs_on_nodes_is_copied_there() -> None:
     code = _node_code()
-    assert {"harness/agent/program.py", "checkers/history.py", "system_under_test/subject.py"} <= code.keys()
+    assert {"harness/agent/program.py", "checkers/base/history.py", "system_under_test/subject.py"} <= code.keys()
     assert not [path for path in code if path.startswith(("harness/backends", "checkers/kernels", "tests"))]
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -18,12 +19,13 @@ import pytest
 import pytest_asyncio
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.namespaces import NamespacesBackend, why_unavailable
-from harness.backends.namespaces.backend import FOLDER_PREFIX, sweep_folders
-from nemesis.faults import Achieved, Card
+from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend, sweep_folders
+from harness.backends.namespaces.probe import why_unavailable
+from nemesis.faults import Achieved, Card, FaultRecord, Measurement
 from nemesis.grudges import make_grudge
-from nemesis.inject import Hooks, heal_all, play
-from nemesis.proofs import links_proof
+from nemesis.heal import heal_all
+from nemesis.inject import Hooks, play
+from nemesis.measure import proof_of
 from system_under_test.subject import NodeGone
 
 REASON = why_unavailable()
@@ -81,7 +83,11 @@ def nothing_left(run_id: str, within_s: float = 10.0) -> bool:
 
 async def proven(cluster, cut) -> str:
     await cluster.cut(cut)
-    proof = links_proof(frozenset(cut), (*SERVERS, *CLIENTS), await cluster.observe(0.3, 2.0))
+    links = {f"{a}>{b}": (s.sent, s.received) for (a, b), s in (await cluster.observe(0.3, 2.0)).items()}
+    phase, pairs = ("inject", cut) if cut else ("heal", permutations((*SERVERS, *CLIENTS), 2))
+    measured = (Measurement(phase, 0, 1, links=links),)
+    record = FaultRecord(Card(1, "", "", 0, 1), Achieved.INDETERMINATE, "", cut=tuple(pairs), measured=measured)
+    proof = proof_of(record, phase)
     return proof.verdict if proof.verdict == "as ordered" else f"{proof.verdict}: {proof.wrong}"
 
 
@@ -105,6 +111,52 @@ async def test_tcp_stalls_under_a_cut_and_goes_on_after_the_heal(cluster):
     heard = await asyncio.wait_for(listening, 10.0)
     assert (await speaking).status == 0
     assert heard.stdout.strip() == b"heard" * 50000
+
+
+HELD = """
+import os, socket, sys, time
+link = socket.create_connection((sys.argv[1], 7100), 20)
+open(sys.argv[2], "w").close()
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
+link.settimeout(20)
+try:
+    link.sendall(b"x")
+    print("answered" if link.recv(1) else "closed")
+except OSError as error:
+    print(type(error).__name__)
+"""
+ECHO = """
+import socket, sys
+server = socket.create_server(("", 7100))
+open(sys.argv[1], "w").close()
+link, _ = server.accept()
+print(link.recv(1))
+"""
+
+
+async def test_tcp_is_reset_on_a_cut_link_that_rejects(cluster):
+    n1, n2 = cluster.node("n1"), cluster.node("n2")
+    listens, connected, go = f"{n2.log_dir}/listens", f"{n1.log_dir}/connected", f"{n1.log_dir}/go"
+    serving = asyncio.create_task(n2.run([*n2.python, "-c", ECHO, listens], timeout_s=60))
+    await file_there(n2, listens)
+    held = asyncio.create_task(n1.run([*n1.python, "-c", HELD, n2.address, connected, go], timeout_s=60))
+    await file_there(n1, connected)
+    both_ways = [("n1", "n2"), ("n2", "n1")]
+    await cluster.cut(both_ways, both_ways)
+    await n1.write(go, b"")
+    assert (await held).stdout.split() == [b"ConnectionResetError"]
+    afresh = f"import socket; socket.create_connection(('{n2.address}', 7100), 20)"
+    refused = await n1.run([*n1.python, "-c", afresh], timeout_s=40)
+    assert b"ConnectionRefusedError" in refused.stderr, "refused at once, not timed out"
+    assert (await cluster.observe(0.3, 2.0))["n1", "n2"].received == 0
+    await cluster.cut(())
+    serving.cancel()
+
+
+async def file_there(node, path):
+    waiting = ["sh", "-c", 'until [ -e "$1" ]; do sleep 0.02; done', "sh", path]
+    assert (await node.run(waiting, timeout_s=60)).status == 0
 
 
 async def test_processes_are_paused_resumed_killed_and_restarted(cluster):
@@ -154,7 +206,7 @@ async def test_each_node_has_its_own_disk_and_its_files_travel(cluster, tmp_path
     assert await n2.read(f"{n2.data_dir}/deep/file") == b""
     await n1.copy_out(n1.data_dir, tmp_path / "copy")
     assert (tmp_path / "copy" / "deep" / "file").read_bytes() == b"held by n1"
-    imported = await n1.run([*n1.python, "-c", "import system_under_test.client, checkers.history"])
+    imported = await n1.run([*n1.python, "-c", "import system_under_test.client, checkers.base.history"])
     assert imported.status == 0, imported.stderr
 
 
@@ -225,7 +277,7 @@ async def test_a_create_that_is_cancelled_leaves_nothing(after_s):
 _RUN = """
 import asyncio, sys
 from harness.backends.backend import ClusterSpec
-from harness.backends.namespaces import NamespacesBackend
+from harness.backends.namespaces.backend import NamespacesBackend
 
 async def main():
     cluster = NamespacesBackend(ClusterSpec(sys.argv[1], ("n1", "n2"), ("c1",), 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -95,3 +96,34 @@ def test_a_plan_gives_every_node_an_address_of_the_benchmarking_range_and_knows_
     assert "peer name eth0 address 02:00:c6:12:00:02 netns 55" in switch_side(plan, [54, 55, 56])
     with pytest.raises(ValueError, match="91 servers and 1 client nodes do not fit"):
         addresses([f"n{i}" for i in range(91)], ["c1"])
+
+
+def test_only_the_impaired_link_loses_and_repeats_frames(wired):
+    order = {"impair": [["n1", "n2", {"loss": 1.0}], ["n2", "n3", {"duplicate": 1.0}]], "seed": 1}
+    wired.control.sendall(json.dumps(order).encode() + b"\n")
+    assert b"forwarded" in wired.control.recv(1000)
+    assert not wired.hears("n1", "n2")
+    assert wired.hears("n2", "n1")
+    assert wired.hears("n2", "n3")
+    assert wired.far["n3"].recv(1000).endswith(b"n2>n3"), "the second of the two"
+    wired.control.sendall(b'{"impair": [], "seed": 1}\n')
+    assert b"forwarded" in wired.control.recv(1000)
+    assert wired.hears("n1", "n2")
+
+
+def test_a_delayed_frame_arrives_later_and_whole(wired):
+    wired.control.sendall(b'{"impair": [["n1", "n2", {"delay_s": 0.05}]], "seed": 1}\n')
+    wired.control.recv(1000)
+    wired.far["n2"].settimeout(5.0)
+    began = time.monotonic()
+    assert wired.hears("n1", "n2")
+    assert time.monotonic() - began >= 0.05
+
+
+def test_an_order_that_makes_no_sense_changes_nothing(wired):
+    wired.control.sendall(b'{"impair": [["n1", "n2", {"loss": 7}]], "seed": 1}\n{"cut": [["n1"]]}\n')
+    answers = b""
+    while answers.count(b"\n") < 2:
+        answers += wired.control.recv(1000)
+    assert answers.count(b"refused") == 2
+    assert wired.hears("n1", "n2")

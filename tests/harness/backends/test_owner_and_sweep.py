@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.owner import current_owner, is_dead
-from harness.backends.sweep import sweep
+from harness.backends.sweep import Swept, sweep
 
 
 def owner_of_a_dead_process() -> str:
@@ -63,7 +63,13 @@ def test_nonsense_is_never_called_dead(owner: str) -> None:
 
 
 def test_the_sweep_removes_the_dead_and_nothing_else() -> None:
-    removed: list[str] = []
-    runs = {"mine": current_owner(), "dead": owner_of_a_dead_process(), "unknown": "", "odd": "x:y"}
-    assert sweep(runs, removed.append) == ["dead"]
-    assert removed == ["dead"]
+    tried: list[str] = []
+    dead = owner_of_a_dead_process()
+    runs = {"mine": current_owner(), "dead": dead, "stuck": dead, "unknown": "", "odd": "x:y"}
+
+    def remove(run_id: str) -> str:
+        tried.append(run_id)
+        return "it has active endpoints" if run_id == "stuck" else ""
+
+    assert sweep(runs, remove) == Swept(removed=("dead",), left=("it has active endpoints",))
+    assert tried == ["dead", "stuck"]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from report_verdicts import verdicts
 from report_world import NS, SERVERS, World, kill, play, written
 
-from checkers.columns import COPIES, LOG, TRACE, events_to_table
+from checkers.base.columns import COPIES, LOG, TRACE, events_to_table
 
 
 def build(

@@ -6,7 +6,7 @@ from typing import Any
 
 from report_world import NS, World, events_of
 
-from checkers.history import Type
+from checkers.base.history import Type
 
 
 def checker(verdict: str, title: str, question: str, looked_at: dict[str, Any], **rest: Any) -> dict[str, Any]:

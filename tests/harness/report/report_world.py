@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
-from checkers.history import NEMESIS, Event, Type
+from checkers.base.history import NEMESIS, Event, Type
 from nemesis.faults import Achieved, Card, FaultRecord, Proof
 
 SERVERS = tuple(f"n{i}" for i in range(1, 6))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,8 +16,11 @@ from typing import Any
 import pytest
 from report_runs import build
 
-from harness.report import render, render_summary
+from harness.judge.judge_run import judge
+from harness.report.render import render
+from harness.report.summary import render_summary
 
+DATA = Path(__file__).parents[2] / "data"
 CHROMIUM = shutil.which("chromium")
 NASTY = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'`\u2028\u202e ünïcode " + "x" * 2000
 WIDTHS = (390, 820, 1400)
@@ -152,6 +158,46 @@ def test_zoom_by_wheel_keys_and_buttons_is_kept_in_the_address(browser: Browser,
     again = browser.visit(stale, address).page
     assert again.inner_text("#range") == shown
     assert "stale read" in again.inner_text("#sel")
+
+
+def test_zooming_in_keeps_the_violation_in_view(browser: Browser, stale: Path) -> None:
+    page = browser.visit(stale).page
+    moment = page.evaluate("JSON.parse(document.getElementById('data').textContent).violations[0].t")
+    for _ in range(8):
+        page.click("#b-in")
+    until(page, "location.hash.includes('t=')")
+    page.wait_for_timeout(200)
+    first, last = map(float, page.evaluate("/t=([0-9.]+)-([0-9.]+)/.exec(location.hash).slice(1)"))
+    assert first <= moment <= last < first + 1.0
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The pages of the recorded runs with most violations."""
+    return [_recorded(name, tmp_path_factory.mktemp(name)) for name in ("kraft-lone-vote", "kraft-minority-commit")]
+
+
+def _recorded(name: str, into: Path) -> Path:
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / f"{name}.tar.xz").read_bytes()))) as archive:
+        archive.extractall(into, filter="data")
+    judge(into, None, lambda _: None)
+    return into / "report.html"
+
+
+def test_the_violations_of_a_page_are_never_longer_than_8000_pixels(
+    browser: Browser, recorded: list[Path], nasty: Path
+) -> None:
+    for path in (*recorded, nasty):
+        for width in WIDTHS:
+            page = browser.visit(path, width=width).page
+            assert 0 < page.evaluate("document.getElementById('findings').offsetHeight") <= 8000, f"at {width} pixels"
+            page.context.close()
+
+
+def test_a_link_to_a_folded_violation_opens_it(browser: Browser, recorded: list[Path]) -> None:
+    page = browser.visit(recorded[0], "#finding-3").page
+    until(page, "document.getElementById('finding-3').closest('details').open")
+    assert page.locator("#finding-3 .ballots").is_visible()
 
 
 def test_what_is_clicked_is_told_in_words_and_kept(browser: Browser, stale: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from checkers.checker import Budget
-from checkers.history import Event, Type
-from checkers.judge_file import Ask, judge_as
-from checkers.verdict import Validity, Verdict, Witness
-from harness.judged_file import Judged
+from checkers.base.checker import Budget
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
-from harness.report.cycle import KEY_SHOWN_MOST, cycle_of
+from harness.report.judged_file import Judged
+from harness.report.witness.cycle import KEY_SHOWN_MOST, cycle_of
 
 CHROMIUM = shutil.which("chromium")
 CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()

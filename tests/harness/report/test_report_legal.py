@@ -7,8 +7,8 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkers.history import Type
-from harness.report.legal import FOREVER, MOST_OPERATIONS, WindowOp, longest_order
+from checkers.base.history import Type
+from harness.witness.legal import FOREVER, MOST_OPERATIONS, WindowOp, longest_order
 
 
 def op(f: str, invoke: int, complete: int, value: int | None, kind: Type = Type.OK, new: int | None = None) -> WindowOp:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkers.columns import events_to_table
-from checkers.history import NEMESIS, Event, Type
-from harness.report.operations import NEVER, none, pair
+from checkers.base.columns import events_to_table
+from checkers.base.history import NEMESIS, Event, Type
+from harness.report.evidence.operations import NEVER, none, pair
 
 
 def event(index: int, process: int, kind: Type, f: str = "write", value: int | None = None, **more: object) -> Event:

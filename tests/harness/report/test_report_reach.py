@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.columns import TRACE
-from harness.report import operations
-from harness.report.divergence import reach
-from harness.report.load import ReportData
+from checkers.base.columns import TRACE
+from harness.report.evidence import operations
+from harness.report.evidence.load import ReportData
+from harness.report.witness.divergence import reach
 
 
 def trace(node: str, *said: tuple[int, str, int | None]) -> pa.Table:

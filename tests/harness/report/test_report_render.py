@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 import time
@@ -11,15 +12,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from report_runs import build
 
-from harness.report import prewarm, render, timeline
-from harness.report.load import load
-from harness.report.plots import COLOURS, for_page
-from harness.report.render import json_block
+from harness.report.evidence.load import load
+from harness.report.render import json_block, prewarm, render
+from harness.report.timeline import view as timeline
+from harness.report.timeline.plots import COLOURS, for_page
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 
@@ -51,7 +53,15 @@ def visible(html: str) -> str:
         ("several", ["3 violations", "3 checkers found 3 violations in all"]),
         (
             "kill",
-            ["n2 dead", "stopped", "5 was skipped", "nobody led", "killed by a fault", "unbidden", "Its last words"],
+            [
+                "n2 dead",
+                "stopped",
+                "5 was skipped",
+                "nobody led",
+                "Ended by fault 2",
+                "Ended by itself",
+                "Its last words",
+            ],
         ),
         ("unknown", ["Unknown: share of ok operations in faults", "does not show enough to count as a pass"]),
         ("canary", ["Valid: 2 checkers", "No fault was injected"]),
@@ -63,6 +73,61 @@ def test_every_kind_of_run_has_its_page(page_of: Callable[[str], str], kind: str
     words = visible(page_of(kind))
     for part in said:
         assert part in words, f"{part!r} is not on the page of a run of kind {kind}"
+
+
+def with_results(folder: Path, test: dict[str, Any] | None = None, **changes: Any) -> str:
+    """The page of a made-up run whose results.json (and the spec in test.json) say something else."""
+    build(folder)
+    for name, more in (("results", changes), ("test", test or {})):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    return render(folder).read_text()
+
+
+def test_a_planted_bug_that_was_missed_is_amber_and_stands_in_the_first_line(tmp_path: Path) -> None:
+    missed = {"bug": "stale-read", "found": False, "reason": "linearizability is valid"}
+    for verdict in ("unknown", "valid"):
+        page = with_results(tmp_path / verdict, verdict=verdict, planted=missed)
+        head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
+        assert '<svg class="mark unknown"' in head and "mark valid" not in head
+        assert (
+            "<h1>Unknown: planted bug stale-read: not found by linearizability. Linearizability is valid.</h1>" in head
+        )
+        assert head.count("not found") == 1
+
+
+def test_a_run_in_which_the_harness_failed_says_so_in_amber(tmp_path: Path) -> None:
+    page = with_results(tmp_path / "run", verdict="harness failed", exit_code=3, reason="No node became ready")
+    head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
+    assert "<h1>The harness failed: no node became ready.</h1>" in head and "mark valid" not in head
+
+
+def test_the_head_of_an_invalid_run_explains_the_kind_to_people_who_never_met_raft(tmp_path: Path) -> None:
+    page = render(build(tmp_path / "run", "elections")).read_text()
+    head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]
+    assert "each epoch may have one leader only" in head
+
+
+def test_the_text_to_paste_is_complete_without_the_page(tmp_path: Path) -> None:
+    page = html.unescape(render(build(tmp_path / "run", "stale")).read_text())
+    text = re.search(r'<pre id="plain-1"[^>]*>(.*?)</pre>', page, re.S)
+    assert text is not None
+    for part in ("Linearizability: stale read", "Revision: ", "had been in force", "├", "╞", "row ", "Run again: make"):
+        assert part in text[1], part
+    assert max(len(line) for line in text[1].splitlines()) <= 620
+
+
+def test_totals_count_all_violations_and_not_the_witnesses_kept(tmp_path: Path) -> None:
+    folder = build(tmp_path / "run", "several")
+    results = json.loads((folder / "results.json").read_text())
+    for checker in results["checkers"].values():
+        if checker["verdict"] == "invalid":
+            checker["looked_at"]["violations"] = len(checker["witness"]) + 38
+    (folder / "results.json").write_text(json.dumps(results))
+    page = render(folder).read_text()
+    total = sum(c["looked_at"]["violations"] for c in results["checkers"].values() if c["verdict"] == "invalid")
+    assert f"All {total} violations" in page and f'<h2 id="h-findings">{total} violations</h2>' in page
+    assert re.search(r"showing \d+ of (about )?\d+", page)
 
 
 def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:
@@ -184,5 +249,5 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     results["checkers"]["election-safety"]["witness"] *= 4
     (folder / "results.json").write_text(json.dumps(results))
     html = render(folder).read_text()
-    assert html.count('class="folded"') == 3
+    assert html.count('class="folded"') == 4, "of three mechanisms two are open, and of a kind the first alone"
     assert html.count('<article class="finding"') == 6

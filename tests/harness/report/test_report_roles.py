@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.report import faults, roles
-from harness.report.background import background
-from harness.report.load import ReportData, load
+from harness.report.evidence import roles
+from harness.report.evidence.load import ReportData, load
+from harness.report.faults import views as faults
+from harness.report.witness.circumstances import background
 
 NS = 1_000_000_000
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.report import render_summary, words
+from harness.report.summary import render_summary
+from harness.verdicts import planted as bugs
 from system_under_test.subject import Bug
 
 
 @pytest.fixture(autouse=True)
 def knows_the_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     bug = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")
-    monkeypatch.setattr(words, "known_bug", lambda subject, name: bug if name == bug.name else None)
+    monkeypatch.setattr(bugs, "known_bug", lambda subject, name: bug if name == bug.name else None)
 
 
 def test_a_found_bug_and_a_valid_run_are_as_expected(tmp_path: Path) -> None:

@@ -1,0 +1,254 @@
+"""What a folder would lose in a power loss: the changes since they were last made durable, and how to take them back.
+
+Theory.  Every change is carried out on the real folder at once, so reads need nothing special.  Beside it a journal
+keeps, for each change that is not durable yet, how to undo it and how to do it again:
+
+* Data (`write`, `truncate`) belongs to an inode.  An fsync of that inode makes all its earlier data durable.
+* Names (`create`, `unlink`, `rename`, `mkdir`, …) belong to the folder.  They form one ordered journal, as on ext4: any
+  fsync makes all earlier changes of names durable.  A rename that replaces a file first makes the data of the new file
+  durable (ext4's auto_da_alloc), because many programs rely on it.
+
+A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
+again: nothing (`lose`), all but the last write and of that one a prefix cut at any byte (`tear`), or each write with
+probability one half (`reorder`).  A real disk may keep any of these, so a correct program survives all of them.
+
+Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Literal, get_args
+
+Kept = Literal["lose", "tear", "reorder"]
+KEPT: tuple[str, ...] = get_args(Kept)
+PENDING_BYTES_MAX = 64 << 20
+
+Inode = tuple[int, int]
+"""(device, inode number)."""
+
+
+@dataclass(slots=True)
+class Data:
+    """One pending write or truncation of an inode.  image: None for a truncation."""
+
+    offset: int
+    image: bytes | None
+    before: bytes
+    size_before: int
+    size_after: int
+
+
+@dataclass(slots=True)
+class Pending:
+    """An inode with pending data, held open so that it can be restored even after its last name is gone."""
+
+    descriptor: int
+    number: int
+    changes: list[tuple[int, Data]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a power loss did.  undone: changes taken back; redone: writes that the disk kept after all."""
+
+    undone: int
+    redone: int
+    torn_bytes: int = -1
+    """Bytes kept of the torn write; -1 if none was torn."""
+
+
+class Changes:
+    """The journal of one folder.  Not thread-safe: the caller holds a lock around every call.
+
+    aside: a folder on the same file system, outside of what the program sees, for names that may have to come back.
+    """
+
+    def __init__(self, aside: Path) -> None:
+        self._aside = aside
+        self._files: OrderedDict[Inode, Pending] = OrderedDict()
+        self._names: list[Callable[[], None]] = []
+        self._saved = 0
+        self._sequence = 0
+        self._pending_bytes = 0
+
+    # ---- data --------------------------------------------------------------------------------------------------
+
+    def write(self, descriptor: int, offset: int, image: bytes) -> None:
+        """Write all of `image`.  Raises OSError; then nothing is journaled beyond what was written."""
+        size = os.fstat(descriptor).st_size
+        before = os.pread(descriptor, len(image), offset)
+        done = 0
+        while done < len(image):
+            done += os.pwrite(descriptor, image[done:], offset + done)
+        self._note(descriptor, Data(offset, image, before, size, max(size, offset + len(image))))
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut or extend.  Raises OSError."""
+        size_before = os.fstat(descriptor).st_size
+        before = os.pread(descriptor, size_before - size, size) if size < size_before else b""
+        os.ftruncate(descriptor, size)
+        self._note(descriptor, Data(size, None, before, size_before, size))
+
+    def sync(self, descriptor: int, data_only: bool = False) -> None:
+        """Make the data of one inode and every earlier change of names durable.  Raises OSError; nothing is forgotten
+        then, because what the disk holds is unknown."""
+        (os.fdatasync if data_only else os.fsync)(descriptor)
+        self._forget(_inode(descriptor))
+        self.sync_names()
+
+    def sync_names(self) -> None:
+        """Every earlier change of names is durable."""
+        self._names.clear()
+        for saved in self._aside.iterdir():
+            saved.unlink()
+
+    @property
+    def pending(self) -> int:
+        """How many changes a power loss would take back."""
+        return sum(len(file.changes) for file in self._files.values()) + len(self._names)
+
+    # ---- names -------------------------------------------------------------------------------------------------
+
+    def created(self, path: Path) -> None:
+        self._names.append(lambda: path.unlink(missing_ok=True))
+
+    def made_folder(self, path: Path) -> None:
+        self._names.append(path.rmdir)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name; the inode stays aside until the removal is durable."""
+        saved = self._save(path)
+        path.unlink()
+        self._names.append(lambda: _rename(saved, path))
+
+    def remove_folder(self, path: Path) -> None:
+        mode = path.stat().st_mode
+        path.rmdir()
+        self._names.append(lambda: path.mkdir(mode & 0o7777))
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename, replacing a file if there is one."""
+        saved: Path | None = None
+        if new.is_file() and not new.is_symlink() and old != new:
+            descriptor = os.open(old, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                self._forget(_inode(descriptor))
+            finally:
+                os.close(descriptor)
+            saved = self._save(new)
+        old.rename(new)
+
+        def undo() -> None:
+            new.rename(old)
+            if saved is not None:
+                saved.rename(new)
+
+        self._names.append(undo)
+
+    # ---- power loss --------------------------------------------------------------------------------------------
+
+    def lose(self, kept: Kept, rng: Random) -> Loss:
+        """Leave the folder as a disk that lost its power would: see the theory above."""
+        journal = sorted(
+            ((at, file, data) for file in self._files.values() for at, data in file.changes), key=lambda entry: entry[0]
+        )
+        for _, file, data in reversed(journal):
+            _take_back(file.descriptor, data)
+        writes = [(file, data) for _, file, data in journal]
+        torn_bytes = -1
+        redone = 0
+        if kept == "tear" and writes:
+            *whole, (last, torn) = writes
+            for file, data in whole:
+                _do_again(file.descriptor, data, None)
+            torn_bytes = rng.randrange(len(torn.image)) if torn.image else 0
+            _do_again(last.descriptor, torn, torn_bytes)
+            redone = len(whole)
+        if kept == "reorder":
+            for file, data in writes:
+                if rng.random() < 0.5:
+                    _do_again(file.descriptor, data, None)
+                    redone += 1
+        undone = len(writes) - redone + len(self._names)
+        for undo in reversed(self._names):
+            undo()
+        for file in self._files.values():
+            os.fsync(file.descriptor)
+        for inode in list(self._files):
+            self._forget(inode)
+        self._names.clear()
+        return Loss(undone, redone, torn_bytes)
+
+    # ---- helpers -----------------------------------------------------------------------------------------------
+
+    def _note(self, descriptor: int, data: Data) -> None:
+        inode = _inode(descriptor)
+        file = self._files.get(inode)
+        if file is None:
+            again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+            file = self._files[inode] = Pending(again, self._sequence)
+        self._sequence += 1
+        file.changes.append((self._sequence, data))
+        self._pending_bytes += _size(data)
+        while self._pending_bytes > PENDING_BYTES_MAX and len(self._files) > 0:
+            self._write_back()
+
+    def _write_back(self) -> None:
+        """The oldest pending change counts as written back."""
+        inode = min(self._files, key=lambda i: self._files[i].changes[0][0])
+        _, data = self._files[inode].changes.pop(0)
+        self._pending_bytes -= _size(data)
+        if not self._files[inode].changes:
+            self._forget(inode)
+
+    def _forget(self, inode: Inode) -> None:
+        if (file := self._files.pop(inode, None)) is not None:
+            self._pending_bytes -= sum(_size(data) for _, data in file.changes)
+            os.close(file.descriptor)
+
+    def _save(self, path: Path) -> Path:
+        saved = self._aside / str(self._saved)
+        self._saved += 1
+        os.link(path, saved, follow_symlinks=False)
+        return saved
+
+
+def _inode(descriptor: int) -> Inode:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _size(data: Data) -> int:
+    return len(data.before) + len(data.image or b"")
+
+
+def _rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
+def _take_back(descriptor: int, data: Data) -> None:
+    if data.before:
+        _write_all(descriptor, data.before, data.offset)
+    os.ftruncate(descriptor, data.size_before)
+
+
+def _do_again(descriptor: int, data: Data, prefix: int | None) -> None:
+    """Carry a change out once more; of a write only the first `prefix` bytes, if given."""
+    if data.image is None:
+        if prefix is None:
+            os.ftruncate(descriptor, data.size_after)
+        return
+    _write_all(descriptor, data.image[:prefix], data.offset)
+
+
+def _write_all(descriptor: int, image: bytes, offset: int) -> None:
+    done = 0
+    while done < len(image):
+        done += os.pwrite(descriptor, image[done:], offset + done)

@@ -1,0 +1,236 @@
+"""The folder as a FUSE file system: calls go through to a real folder, by way of the journal and the rules.
+
+The page cache of the kernel stays on (write-through, FUSE's default): servers that map their files, like etcd, need it.
+Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
+cached pages do not reach it: a rule for reads applies to files that are opened while it holds (`open` drops the cache).
+
+`arm` holds the n-th of the next operations of a sort for ever, and reports it: the power is about to be lost exactly
+there.  The agent then kills the server and orders the loss.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import mfusepy
+
+from harness.agent.disk.behaviour import Behaviour, failing
+from harness.agent.disk.changes import Changes, Kept, Loss
+
+_STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
+_STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_namemax")
+
+
+class Armed:
+    """Counts operations of one sort, and holds the n-th."""
+
+    def __init__(self, operation: str, nth: int, reached: Callable[[], None]) -> None:
+        self._operation = operation
+        self._left = nth
+        self._reached = reached
+        self._lock = threading.Lock()
+
+    def meet(self, operation: str) -> None:
+        """Returns, or never: the operation that was aimed at does not take place."""
+        if operation != self._operation:
+            return
+        with self._lock:
+            self._left -= 1
+            hit = self._left == 0
+        if self._left < 0 or hit:
+            if hit:
+                self._reached()
+            threading.Event().wait()
+
+
+class FileSystem(mfusepy.Operations):  # type: ignore[misc]
+    """root: the real folder.  Paths that arrive begin with a slash and are relative to it."""
+
+    use_ns = True
+
+    def __init__(self, root: Path, changes: Changes) -> None:
+        self._root = root
+        self._changes = changes
+        self._lock = threading.Lock()
+        self.behaviour = Behaviour()
+        self.armed: Armed | None = None
+
+    # ---- what the agent orders ---------------------------------------------------------------------------------
+
+    def lose(self, kept: Kept, rng: Random) -> Loss:
+        """Leave in the folder what the disk kept.  No operation takes place afterwards: the lock is never released."""
+        self._lock.acquire()
+        return self._changes.lose(kept, rng)
+
+    def pending(self) -> int:
+        with self._lock:
+            return self._changes.pending
+
+    # ---- names -------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, mode: int, fi: Any = None) -> int:
+        self._meet("write", path)
+        real = self._real(path)
+        with self._lock:
+            there = real.exists()
+            descriptor = os.open(real, os.O_RDWR | os.O_CREAT, mode)
+            if not there:
+                self._changes.created(real)
+        return descriptor
+
+    def mkdir(self, path: str, mode: int) -> int:
+        self._meet("write", path)
+        with self._lock:
+            self._real(path).mkdir(mode)
+            self._changes.made_folder(self._real(path))
+        return 0
+
+    def unlink(self, path: str) -> int:
+        self._meet("write", path)
+        with self._lock:
+            self._changes.unlink(self._real(path))
+        return 0
+
+    def rmdir(self, path: str) -> int:
+        self._meet("write", path)
+        with self._lock:
+            self._changes.remove_folder(self._real(path))
+        return 0
+
+    def rename(self, old: str, new: str) -> int:
+        self._meet("write", old)
+        with self._lock:
+            self._changes.rename(self._real(old), self._real(new))
+        return 0
+
+    def link(self, target: str, source: str) -> int:
+        self._meet("write", target)
+        with self._lock:
+            os.link(self._real(source), self._real(target))
+            self._changes.created(self._real(target))
+        return 0
+
+    def symlink(self, target: str, source: str) -> int:
+        self._meet("write", target)
+        with self._lock:
+            self._real(target).symlink_to(source)
+            self._changes.created(self._real(target))
+        return 0
+
+    def readlink(self, path: str) -> str:
+        return str(self._real(path).readlink())
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        return [".", "..", *os.listdir(self._real(path))]  # noqa: PTH208 - names alone are wanted
+
+    # ---- files -------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, flags: int) -> int:
+        self._meet("open", path)
+        access = os.O_RDONLY if flags & os.O_ACCMODE == os.O_RDONLY else os.O_RDWR
+        real = self._real(path)
+        if flags & os.O_TRUNC and access == os.O_RDWR:
+            self.truncate(path, 0)
+        return os.open(real, access)
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        self._meet("read", path)
+        return os.pread(fh, size, offset)
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        self._meet("write", path)
+        with self._lock:
+            self._changes.write(fh, offset, data)
+        return len(data)
+
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+        self._meet("write", path)
+        descriptor = os.open(self._real(path), os.O_RDWR) if fh is None else fh
+        try:
+            with self._lock:
+                self._changes.truncate(descriptor, length)
+        finally:
+            if fh is None:
+                os.close(descriptor)
+        return 0
+
+    def fallocate(self, path: str, mode: int, offset: int, size: int, fh: int) -> int:
+        if mode:
+            raise OSError(95, os.strerror(95))  # EOPNOTSUPP: only plain allocation
+        self._meet("write", path)
+        with self._lock:
+            if (end := offset + size) > os.fstat(fh).st_size:
+                self._changes.truncate(fh, end)
+        return 0
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        self._meet("fsync", path)
+        with self._lock:
+            self._changes.sync(fh, bool(datasync))
+        return 0
+
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        self._meet("fsync", path)
+        with self._lock:
+            self._changes.sync_names()
+        return 0
+
+    def flush(self, path: str, fh: int) -> int:
+        return 0
+
+    def release(self, path: str, fh: int) -> int:
+        os.close(fh)
+        return 0
+
+    # ---- attributes: they pass through and are never lost ------------------------------------------------------
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        status = os.lstat(self._real(path)) if fh is None else os.fstat(fh)
+        found: dict[str, Any] = {name: getattr(status, name) for name in _STAT}
+        return found | {
+            "st_atime": status.st_atime_ns,
+            "st_mtime": status.st_mtime_ns,
+            "st_ctime": status.st_ctime_ns,
+        }
+
+    def access(self, path: str, amode: int) -> int:
+        if not os.access(self._real(path), amode):
+            raise OSError(13, os.strerror(13))
+        return 0
+
+    def chmod(self, path: str, mode: int) -> int:
+        self._real(path).chmod(mode)
+        return 0
+
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        os.chown(self._real(path), uid, gid, follow_symlinks=False)
+        return 0
+
+    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+        os.utime(self._real(path), ns=times or (time.time_ns(), time.time_ns()), follow_symlinks=False)
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        status = os.statvfs(self._real(path))
+        return {name: getattr(status, name) for name in _STATVFS}
+
+    # ---- helpers -----------------------------------------------------------------------------------------------
+
+    def _real(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
+
+    def _meet(self, operation: str, path: str) -> None:
+        """Apply what was ordered: the aimed-at operation is held, then the delay, then the error."""
+        if (armed := self.armed) is not None:
+            armed.meet(operation)
+        effect = self.behaviour.effect(operation, path.rpartition("/")[2])
+        if effect.delay_s:
+            time.sleep(effect.delay_s)
+        if effect.number:
+            raise failing(effect)

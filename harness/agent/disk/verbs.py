@@ -1,0 +1,189 @@
+"""What the agent does with the disk of its node: the verbs behind the faults, and the probes that prove them.
+
+Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
+fsync.  After it, the first must be there.  The second must be gone, unless the disk was ordered to keep some writes.
+
+A disk that is armed holds an operation of the server, and then every later one of that sort.  So its probes are written
+when it is armed.  A process inside such an operation cannot end before the disk lets go: it is killed without waiting,
+the power is lost, and only then its end is awaited.
+
+Proof of a failing disk.  A probe opens, writes, fsyncs and reads a file beside the data, and reports the error of each
+step and how long the fsync took.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.agent.disk.mount import Mounted
+
+DATA, _PROBE, _KEPT, _LOST = "data", "probe", "fsynced", "not-fsynced"
+_BYTES = b"p" * 512
+
+
+class Disk:
+    """The disk of one node.  Blocking.  Every verb but `mount` raises OSError (ENODEV) before `mount`."""
+
+    def __init__(self, kill_server: Callable[[bool], None]) -> None:
+        """kill_server: sends SIGKILL; waits for the end of the server if its argument is true."""
+        self._kill_server = kill_server
+        self._armed = False
+        self._mounted: Mounted | None = None
+        self._last_loss: dict[str, int] = {}
+
+    def mount(self, path: str, root: str) -> None:
+        """Show `root` at `path`.  Data belongs into `path`/data.  Raises OSError where FUSE cannot be used."""
+        mounted = Mounted(Path(path), Path(root))
+        mounted.mount()
+        self._mounted = mounted
+        for folder in (DATA, _PROBE):
+            (mounted.path / folder).mkdir(exist_ok=True)
+        _write(mounted.path / _PROBE / _KEPT, _BYTES, sync=True)
+
+    def unmount(self) -> None:
+        mounted, self._mounted = self._mounted, None
+        if mounted is not None:
+            mounted.unmount()
+
+    def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
+        self._disk().behave(rules, seed)
+
+    def arm(self, operation: str, nth: int) -> None:
+        """Hold the n-th of the next operations of a sort; `lose_power` must follow."""
+        disk = self._disk()
+        self._write_probes()
+        self._armed = True
+        disk.arm(operation, nth)
+
+    def has_reached(self) -> bool:
+        return self._disk().has_reached()
+
+    def lose_power(self, kept: str, seed: int) -> None:
+        """Kill the server, and leave on the disk what a power loss would.  `last_loss` has the figures."""
+        disk = self._disk()
+        probe = disk.path / _PROBE
+        if not self._armed:
+            self._write_probes()
+        self._kill_server(not self._armed)
+        loss = disk.lose_power(kept, seed)
+        self._kill_server(True)
+        self._armed = False
+        self._last_loss = {
+            **loss,
+            "fsynced_kept": int(_content(probe / _KEPT) == _BYTES),
+            "not_fsynced_kept": int(_content(probe / _LOST) != b""),
+        }
+
+    def _write_probes(self) -> None:
+        probe = self._disk().path / _PROBE
+        _write(probe / _KEPT, _BYTES, sync=True)
+        _write(probe / _LOST, b"", sync=True)
+        _write(probe / _LOST, _BYTES, sync=False)
+
+    def last_loss(self) -> dict[str, int]:
+        """undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept, not_fsynced_kept: 1 if the probe was there.
+        Empty before the first power loss."""
+        return dict(self._last_loss)
+
+    def probe(self) -> dict[str, Any]:
+        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took."""
+        path = self._disk().path / _PROBE / f"trial-{time.monotonic_ns()}"
+        found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
+        step, descriptor = "open", -1
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            for step, act in (
+                ("write", lambda: os.pwrite(descriptor, _BYTES, 0)),
+                ("fsync", lambda: os.fsync(descriptor)),
+                ("read", lambda: os.pread(descriptor, len(_BYTES), 0)),
+            ):
+                began = time.monotonic()
+                try:
+                    act()
+                except OSError as refused:
+                    found[step] = errno.errorcode.get(refused.errno or 0, "EIO")
+                if step == "fsync":
+                    found["fsync_s"] = time.monotonic() - began
+        except OSError as refused:
+            found[step] = errno.errorcode.get(refused.errno or 0, "EIO")
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+                try:
+                    path.unlink()
+                except OSError as refused:
+                    found["left"] = str(refused)
+        return found
+
+    def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
+        """Damage one data file that matches a pattern (relative to the data folder), drawn with the seed.
+
+        how: "flip" one bit; "truncate" at any byte; "wipe" everything in the data folder.  The server must be dead.
+        Returns the file, the place, and what was done.  Raises OSError if no file with content matches.
+        """
+        data = self._disk().path / DATA
+        rng = Random(seed)
+        if how == "wipe":
+            removed = _wipe(data)
+            return {"how": how, "file": "", "offset": removed}
+        files = sorted(path for path in data.rglob(pattern) if path.is_file() and path.stat().st_size > 0)
+        if not files:
+            raise OSError(errno.ENOENT, f"no file with content matches {pattern}")
+        path = rng.choice(files)
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            offset = rng.randrange(size_bytes)
+            if how == "truncate":
+                os.ftruncate(descriptor, offset)
+            elif how == "flip":
+                byte = os.pread(descriptor, 1, offset)[0] ^ (1 << rng.randrange(8))
+                os.pwrite(descriptor, bytes([byte]), offset)
+            else:
+                raise OSError(errno.EINVAL, f"damage is flip, truncate or wipe, not {how!r}")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return {"how": how, "file": str(path.relative_to(data)), "offset": offset, "size_bytes": size_bytes}
+
+    def _disk(self) -> Mounted:
+        if self._mounted is None:
+            raise OSError(errno.ENODEV, "the disk of this node is not under the harness' control")
+        return self._mounted
+
+
+def _write(path: Path, content: bytes, *, sync: bool) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | (0 if content else os.O_TRUNC), 0o600)
+    try:
+        os.pwrite(descriptor, content, 0)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _wipe(folder: Path) -> int:
+    """Remove everything in a folder, durably.  Returns how many names were removed."""
+    removed = 0
+    for path in sorted(folder.rglob("*"), key=lambda p: len(p.parts), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink()
+        removed += 1
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return removed

@@ -1,0 +1,59 @@
+"""The wall clocks of servers on nodes that have an agent: the library is sent once, and servers start with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.backend import ClusterSpec
+from harness.backends.clock_library import clock_library
+from nemesis.cluster import CLOCK, CannotInject
+
+_INSTALL_S = 20.0
+
+
+class AgentClocks:
+    """Part of `AgentCluster`."""
+
+    spec: ClusterSpec
+    _clock_problem: str | None = None
+    """Why the last node's clock could not be shifted; None before the first was tried."""
+
+    def _link(self, name: str) -> AgentLink:
+        raise NotImplementedError
+
+    async def install_clock(self, link: AgentLink, node: AgentNode) -> None:
+        """Let every server of this node start with the library, if the run needs that.  `why_no_clock` says why it
+        could not be done."""
+        if CLOCK not in self.spec.wanted or link.name not in self.spec.servers:
+            return
+        try:
+            library = await asyncio.to_thread(clock_library)
+            folder = {"folder": f"{node.log_dir}/clock"}
+            result, _ = await link.call("clock.install", folder, library, timeout_s=_INSTALL_S)
+        except OSError as problem:
+            self._clock_problem = str(problem.strerror or problem)
+            return
+        self._clock_problem = ""
+        node.environment = result["environment"]
+
+    def why_no_clock(self) -> str:
+        """Why the servers' wall clocks cannot be shifted here; "" if they can, as far as is known by now."""
+        if self._clock_problem is None:
+            return "" if CLOCK in self.spec.wanted else "the run was not asked for clocks that can be shifted"
+        return self._clock_problem
+
+    async def set_clock(self, server: str, offset_s: float, rate: float) -> None:
+        """See Cluster.set_clock."""
+        if why := self.why_no_clock():
+            raise CannotInject(f"the clock of {server} cannot be shifted: {why}")
+        await self._link(server).call("clock.order", {"offset_s": offset_s, "rate": rate})
+
+    async def read_clock(self, server: str) -> Mapping[str, Any]:
+        """See Cluster.read_clock."""
+        if why := self.why_no_clock():
+            raise CannotInject(f"the clock of {server} cannot be read: {why}")
+        result, _ = await self._link(server).call("clock.read", timeout_s=_INSTALL_S)
+        return result

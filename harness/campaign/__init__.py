@@ -1,0 +1,1 @@
+"""Many runs, and one page that sums them up."""

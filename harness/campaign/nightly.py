@@ -1,0 +1,158 @@
+"""The nightly campaign: every test and every planted bug over several seeds, and one page that sums them up.
+
+A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.mutation`).  A planted bug
+counts as found only if its own checker is invalid with a witness of the planted mechanism: a bug that is found for
+another reason is a bug that was missed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.judge.judge_run import falsify
+from harness.registry import load_subject
+from harness.spec import Spec
+from nemesis.catalog import KINDS
+from system_under_test.subject import Bug
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of the campaign."""
+
+    nemesis: str
+    subject: str
+    seed: int
+    bug: str | None = None
+    workload: str = "register"
+
+    @property
+    def title(self) -> str:
+        return f"test-{self.nemesis} {self.subject}" + (f" with {self.bug}" if self.bug else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended.  as_expected: valid if clean, found if a bug was planted."""
+
+    job: Job
+    exit_code: int
+    verdict: str
+    as_expected: bool
+    words: str
+    folder: Path | None
+    seconds: float
+
+
+def plan(seeds: Sequence[int], parts: Sequence[str]) -> Iterator[Job]:
+    """The jobs of a campaign, seed by seed.  parts: of "clean", "peer", "bugs", "canary"."""
+    kraft = load_subject("kraft")
+    for seed in seeds:
+        if "canary" in parts:
+            for bug in (None, *load_subject("canary").bugs):
+                yield Job("none", "canary", seed, bug)
+        if "clean" in parts:
+            for nemesis in KINDS:
+                yield Job(nemesis, "kraft", seed)
+        if "peer" in parts:
+            yield Job("partition", "etcd", seed)
+        if "bugs" in parts:
+            for name, planted in kraft.bugs.items():
+                shown = next((shows for shows in planted.shown_by if KINDS.keys() >= set(shows.split(","))), None)
+                if planted.in_containers and shown is not None:
+                    yield Job(shown, "kraft", seed, name, planted.workloads[0])
+
+
+def found(bug: Bug, results: Mapping[str, Any]) -> bool:
+    """True if the planted bug was found by the checker, and through the mechanism, that it was planted for."""
+    entry = results["checkers"].get(bug.found_by)
+    if entry is None or entry["verdict"] != "invalid":
+        return False
+    return any(w["kind"] in bug.witness_kinds for w in entry["witness"])
+
+
+def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
+    """Run one job as a process of its own, as a user would."""
+    words = [sys.executable, "-m", "harness", "run", "--nemesis", job.nemesis, "--subject", job.subject]
+    words += ["--workload", job.workload]
+    words += ["--seed", str(job.seed), "--results", str(results), *options]
+    if job.bug:
+        words += ["--bug", job.bug]
+    if job.subject == "canary":
+        words += ["--backend", "auto", "--time-limit", "5", "--rate", "2000"]
+    before = _newest(results)
+    began = time.monotonic()
+    with (results / "campaign.log").open("ab") as log:
+        code = subprocess.run(words, stdout=log, stderr=log, check=False).returncode
+    folder = _newest(results)
+    folder = None if folder == before else folder
+    seconds = time.monotonic() - began
+    if folder is None or not (folder / "results.json").exists():
+        return Ended(job, code, "none", False, "the harness failed; see campaign.log", folder, seconds)
+    outcome = json.loads((folder / "results.json").read_text())
+    summary, ok = outcome.get("summary", ""), _as_expected(job, code, outcome)
+    if ok and job.bug is None and (unnoticed := [m.name for m in falsify(folder) if not m.noticed]):
+        ok, summary = False, f"falsified rows that nobody noticed: {', '.join(unnoticed)}"
+    return Ended(job, code, outcome["verdict"], ok, summary, folder, seconds)
+
+
+def campaign(
+    seeds: Sequence[int], parts: Sequence[str], results: Path, options: Sequence[str], console: Console
+) -> int:
+    """Run all jobs, write `campaign.json` and `index.html` into `results`; 0 if every job ended as expected."""
+    from harness.report.summary import render_summary
+
+    results.mkdir(parents=True, exist_ok=True)
+    jobs = list(plan(seeds, parts))
+    ended: list[Ended] = []
+    console.print(f"{len(jobs)} runs of about {Spec().time_limit_s + 30:.0f} s each", highlight=False)
+    for number, job in enumerate(jobs, 1):
+        end = run_job(job, results, options)
+        ended.append(end)
+        mark = "[green]as expected[/]" if end.as_expected else "[bold red]NOT AS EXPECTED[/]"
+        console.print(
+            f"{number:3}/{len(jobs)} {job.title:<42} seed {job.seed:<8} exit {end.exit_code} {end.verdict:<8} {mark} "
+            f"({end.seconds:.0f} s)",
+            highlight=False,
+        )
+        (results / "campaign.json").write_text(json.dumps([_to_json(e, results) for e in ended], indent=1) + "\n")
+        render_summary([e.folder for e in ended if e.folder is not None], results / "index.html")
+    missed = [e for e in ended if not e.as_expected]
+    console.print(f"{len(ended) - len(missed)} of {len(ended)} as expected; summary: {results / 'index.html'}")
+    return 1 if missed else 0
+
+
+def _as_expected(job: Job, code: int, results: Mapping[str, Any]) -> bool:
+    if job.bug is None:
+        return code == 0
+    return code == 1 and found(load_subject(job.subject).bugs[job.bug], results)
+
+
+def _newest(results: Path) -> Path | None:
+    link = results / "latest"
+    return link.resolve() if link.exists() else None
+
+
+def _to_json(end: Ended, results: Path) -> dict[str, Any]:
+    job = end.job
+    return {
+        "nemesis": job.nemesis,
+        "subject": job.subject,
+        "seed": job.seed,
+        "bug": job.bug,
+        "exit_code": end.exit_code,
+        "verdict": end.verdict,
+        "as_expected": end.as_expected,
+        "words": end.words,
+        "folder": str(end.folder.relative_to(results.resolve())) if end.folder else None,
+        "seconds": round(end.seconds, 1),
+    }

@@ -1,0 +1,1 @@
+"""The command line: one module a family of commands, and `main`, which finds them."""

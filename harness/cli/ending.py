@@ -1,0 +1,67 @@
+"""The last lines of a run: every checker's verdict, the verdict of all, where the report is, how to run it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+
+from harness.terminal.lines import width_of, wrapped
+
+_REASONS_FROM = 24
+"""Column in which the reason of a checker goes on."""
+
+_COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harness failed": "bold red"}
+
+
+def end(console: Console, results: Mapping[str, Any], as_json: bool) -> NoReturn:
+    """Print them, and end the command with the run's exit code.  as_json: one line of JSON on stdout as well."""
+    _print(console, results)
+    if as_json:
+        click.echo(json.dumps(in_short(results)))
+    raise click.exceptions.Exit(results["exit_code"])
+
+
+def in_short(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a program wants to know of a run; all the rest stands in results.json."""
+    wanted = ("verdict", "exit_code", "summary", "reason", "planted", "report", "rerun")
+    checkers = {name: entry["verdict"] for name, entry in results["checkers"].items()}
+    return {name: results[name] for name in wanted if name in results} | {"checkers": checkers}
+
+
+def _print(console: Console, results: Mapping[str, Any]) -> None:
+    verdict = results["verdict"]
+    console.print()
+    width = width_of(console)
+    summary = wrapped(str(results.get("summary", verdict)), width)
+    console.print(summary, highlight=False, markup=False, style=_COLOUR[verdict])
+    console.print()
+    for name, entry in results["checkers"].items():
+        head = f"  {entry['verdict']:>14}  {name:<22} "
+        lines = wrapped(entry["reason"] or _kinds(entry), width, head, " " * _REASONS_FROM)
+        console.print(f"  [{_COLOUR.get(entry['verdict'], 'dim')}]{entry['verdict']:>14}[/]", end="")
+        console.print(lines.removeprefix(f"  {entry['verdict']:>14}"), highlight=False, markup=False)
+    _draw_first(console, results)
+    if results.get("judged_by", "").startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
+        console.print(f"judged {results['judged_by']}", highlight=False, markup=False, style="yellow")
+    console.print(f"report: {results['report']}", highlight=False, markup=False)
+    console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
+
+
+def _kinds(entry: Mapping[str, Any]) -> str:
+    """The kinds of violations that a checker kept; the first of them all stands in the first line."""
+    return ", ".join(dict.fromkeys(witness["kind"] for witness in entry["witness"]))
+
+
+def _draw_first(console: Console, results: Mapping[str, Any]) -> None:
+    """The witness that the first line is about, drawn; all of them, with their reasons, are in the report."""
+    from harness.terminal.show import show_witness
+    from harness.verdicts.findings import findings
+
+    if found := findings(results):
+        console.print()
+        show_witness(found[0].witness, compact=True, file=console.file)
+    console.print()

@@ -1,0 +1,69 @@
+"""`setup`, `clean-up` and `completion`: what concerns the machine and no single test."""
+
+from __future__ import annotations
+
+import click
+
+from harness.cli.parameters import Name, backends, subjects
+from harness.spec import Spec
+
+_DEFAULT = Spec()
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.option(
+    "--backend",
+    type=Name(backends),
+    default=_DEFAULT.backend,
+    show_default=True,
+    help="Prepare what this backend needs.",
+)
+@click.option(
+    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system to be tested."
+)
+@click.option("--all", "everything", is_flag=True, help="Wait for what only `check` and the tests need, too.")
+def setup(backend: str, subject: str, everything: bool) -> None:
+    """Prepare this machine: Java, compiled kernels, Spark's class archive, the node image."""
+    from rich.console import Console
+
+    from harness.prepare.machine import prepare
+    from harness.registry import check_names, load_subject
+
+    check_names(Spec(backend=backend, subject=subject))
+    prepare(Console(soft_wrap=True), backend, load_subject(subject).declares.nodes, everything)
+
+
+@click.command(name="clean-up")
+def clean_up() -> None:
+    """Remove what runs left behind when they died; runs that are alive are not touched.
+
+    Every run does so when it begins.  This command does it now.
+    """
+    from harness.backends.docker.cleanup import sweep_dead
+    from harness.backends.docker.engine import connect, why_unavailable
+    from harness.backends.namespaces.backend import sweep_folders
+
+    swept = [sweep_folders()] + ([sweep_dead(connect(), 30.0)] if why_unavailable() is None else [])
+    words = [f"removed what {name} had left" for one in swept for name in one.removed]
+    words += [left for one in swept for left in one.left]
+    click.echo("\n".join(words) or "nothing was left behind")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that lets a shell complete commands, options and names.
+
+    \b
+    bash:  eval "$(krucible completion bash)"      (in ~/.bashrc)
+    zsh:   eval "$(krucible completion zsh)"       (in ~/.zshrc)
+    fish:  krucible completion fish | source       (in ~/.config/fish/config.fish)
+    """
+    from click.shell_completion import get_completion_class
+
+    from harness.cli.main import cli
+
+    complete = get_completion_class(shell)
+    assert complete is not None
+    click.echo(complete(cli, {}, "krucible", "_KRUCIBLE_COMPLETE").source())

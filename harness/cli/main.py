@@ -1,0 +1,116 @@
+"""The command line: finds the command, runs it, and turns every refusal into one sentence and exit code 3.
+
+A command's module is imported when that command is named, and imports what is heavy (Spark, numba, matplotlib, pyarrow)
+only once its arguments are known to be good.  So a refusal and `--help` cost no more than Python itself.
+
+Exit codes: 0 valid; 1 invalid; 2 unknown (a budget ran out, a fault was not achieved, the run was vacuous, a planted
+bug was not found); 3 the harness itself failed or was called wrongly.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import sys
+from collections.abc import Mapping
+
+import click
+
+from checkers.base.verdict import HARNESS_FAILED
+
+COMMANDS: Mapping[str, str] = {
+    "run": "harness.cli.run:run",
+    "analyze": "harness.cli.run:analyze",
+    "mutate": "harness.cli.run:mutate",
+    "shrink": "harness.cli.shrinking:shrink",
+    "check": "harness.judge.check_files:check",
+    "check-logs": "harness.judge.check_files:check_logs",
+    "list": "harness.cli.names:list_names",
+    "setup": "harness.cli.machine:setup",
+    "clean-up": "harness.cli.machine:clean_up",
+    "nightly": "harness.cli.many:nightly",
+    "find": "harness.cli.finding:find",
+    "completion": "harness.cli.machine:completion",
+}
+"""Name of a command -> module:attribute, imported when the command is named."""
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for, and knows which name was probably meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+            ctx.fail(f"No such command {name!r}; {meant}")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"krucible {version('krucible')}")
+        context.exit(0)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Krucible breaks a distributed system on purpose and says, with evidence, whether it kept its promises.
+
+    \b
+    A first run:        python -m harness run --nemesis partition
+    Prove it can fail:  python -m harness run --nemesis partition --bug stale-read
+    Judge it again:     python -m harness analyze results/latest
+
+    `krucible` and `python -m harness` are the same command.
+
+    \b
+    Exit codes:
+      0  valid: everything was looked at, and nothing is wrong
+      1  invalid: something is wrong, and the report shows it
+      2  unknown: not enough was tested to say, or a planted bug was not found
+      3  the harness failed, or was called wrongly
+    """
+
+
+def main() -> None:
+    """Run the command line; every refusal is one sentence on stderr and exit code 3."""
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    from harness.cli.refusals import explain, refuse
+
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as problem:
+        refuse(problem.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("krucible: interrupted", err=True)
+    except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
+        explain(problem)
+    else:
+        return code if isinstance(code, int) else 0
+    return HARNESS_FAILED

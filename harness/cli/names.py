@@ -1,0 +1,44 @@
+"""`list`: every name that a user may type."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def list_names(as_json: bool) -> None:
+    """List workloads, nemeses, backends, subjects and their planted bugs."""
+    names = known_names()
+    if as_json:
+        click.echo(json.dumps(names, indent=1))
+        return
+    width = max(len(name) for rows in names.values() for name in rows)
+    for kind, rows in names.items():
+        click.secho(kind, bold=True)
+        for name, summary in rows.items():
+            click.echo(f"  {name:<{width}}  {summary}")
+        click.echo()
+
+
+def known_names() -> dict[str, dict[str, str]]:
+    """Kind of name -> name -> summary."""
+    from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
+    from nemesis.catalog import summaries
+
+    subjects = [load_subject(name) for name in SUBJECTS]
+    return {
+        "workloads": {name: entry.summary for name, entry in WORKLOADS.items()},
+        "nemeses": summaries(),
+        "backends": {name: entry.summary for name, entry in BACKENDS.items()},
+        "subjects": {name: entry.summary for name, entry in SUBJECTS.items()},
+        "bugs": {
+            f"{subject.name}/{bug.name}": f"{bug.summary} (found by {bug.found_by}"
+            + ("" if bug.in_containers else ", in simulation only")
+            + ")"
+            for subject in subjects
+            for bug in subject.bugs.values()
+        },
+    }

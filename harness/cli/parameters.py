@@ -1,0 +1,81 @@
+"""Parameters that several commands share, and the names that a shell may complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class Name(click.ParamType[str]):
+    """A name out of a table.  Any text is let through: `harness.registry` refuses it with the reason.
+
+    known: the names, given what was typed so far; asked by the shell's completion only.
+    """
+
+    name = "name"
+
+    def __init__(self, known: Callable[[click.Context], Iterable[str]]) -> None:
+        self._known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._known(ctx) if name.startswith(incomplete)]
+
+
+def subjects(_: click.Context) -> Iterable[str]:
+    from harness.registry import SUBJECTS
+
+    return SUBJECTS
+
+
+def workloads(_: click.Context) -> Iterable[str]:
+    from harness.registry import WORKLOADS
+
+    return WORKLOADS
+
+
+def backends(_: click.Context) -> Iterable[str]:
+    from harness.registry import BACKENDS
+
+    return ("auto", *BACKENDS)
+
+
+def nemeses(_: click.Context) -> Iterable[str]:
+    from nemesis.catalog import summaries
+
+    return summaries()
+
+
+def bugs(context: click.Context) -> Iterable[str]:
+    """The planted bugs of the subject that was named before."""
+    from harness.registry import SUBJECTS, load_subject
+
+    subject = str(context.params.get("subject"))
+    return load_subject(subject).bugs if subject in SUBJECTS else ()
+
+
+def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> str | None:
+    if not master:
+        return None
+    from checkers.spark.settings import problem_with
+
+    if problem := problem_with(master):
+        raise click.BadParameter(problem)
+    return master
+
+
+spark_master = click.option(
+    "--spark-master",
+    metavar="URL",
+    default=None,
+    callback=_known_master,
+    help="Judge on this Spark cluster (docs/cluster.md) instead of inside the process.",
+)
+
+as_json = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object on stdout (verdict, exit code, where the report is); all words go to stderr.",
+)

@@ -1,0 +1,182 @@
+"""`run`, `analyze` and `mutate`: one test, from its options to its exit code."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.parameters import Name, as_json, backends, bugs, nemeses, spark_master, subjects, workloads
+from harness.spec import Spec, WrongSpec
+
+_DEFAULT = Spec()
+
+
+PROGRESS_S = 10.0
+"""How often a long command reports how far it is."""
+
+
+@click.command()
+@click.option(
+    "--nemesis",
+    type=Name(nemeses),
+    default=_DEFAULT.nemesis,
+    show_default=True,
+    help="What breaks things; see `list`.  Several at once: partition,kill.",
+)
+@click.option(
+    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
+)
+@click.option(
+    "--workload",
+    type=Name(workloads),
+    default=_DEFAULT.workload,
+    show_default=True,
+    help="Which operations clients do.",
+)
+@click.option(
+    "--backend",
+    type=Name(backends),
+    default=_DEFAULT.backend,
+    show_default=True,
+    help="Where nodes live; auto: docker if it answers.",
+)
+@click.option("--nodes", default=_DEFAULT.nodes, show_default=True, help="Servers (client nodes come on top).")
+@click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of the main phase.")
+@click.option(
+    "--rate", default=_DEFAULT.rate_hz, show_default=True, help="Operations per second in all; 0: as fast as can be."
+)
+@click.option("--concurrency", default=_DEFAULT.concurrency, show_default=True, help="Processes at once, in all.")
+@click.option(
+    "--op-timeout",
+    default=_DEFAULT.op_timeout_s,
+    show_default=True,
+    help="Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.",
+)
+@click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Registers to work on.")
+@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
+@click.option("--bug", type=Name(bugs), default=None, help="Run the subject with this planted bug; see `list`.")
+@click.option(
+    "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
+)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option(
+    "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
+)
+@click.option("--over-budget", is_flag=True, help="Let faults destroy what a majority has fsynced, too.")
+@click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
+@spark_master
+@as_json
+def run(
+    time_limit: float,
+    rate: float,
+    op_timeout: float,
+    seed: int | None,
+    results: Path,
+    spark_master: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run one test and judge it.
+
+    The run is kept under results/ before judging begins: history, logs, traces, faults.  Then Spark judges it and
+    report.html is written beside it.  BUG changes nothing but one switch in the subject: the same seed deals the
+    same faults and invokes the same operations.
+    """
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
+    spec = Spec(time_limit_s=time_limit, rate_hz=rate, op_timeout_s=op_timeout, seed=seed, **options)
+
+    from harness.run.refusals import check_spec
+
+    check_spec(spec)
+
+    from rich.console import Console
+
+    from harness.cli.ending import end
+    from harness.run.session import run_and_judge
+
+    console = Console(soft_wrap=True, stderr=as_json)
+    end(console, run_and_judge(spec, results, spark_master, console), as_json)
+
+
+@click.command()
+@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@spark_master
+@click.option("--in-process", is_flag=True, help="Judge without Spark (same verdict; for small runs).")
+@click.option(
+    "--trust-old-format",
+    is_flag=True,
+    help="Take a run at its word that was recorded before histories had an end mark; else it is unknown at best.",
+)
+@as_json
+def analyze(
+    run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, as_json: bool
+) -> None:
+    """Judge a stored run again, one whose harness was killed too."""
+    root = run_folder.resolve()
+    if not (root / "test.json").exists():
+        raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
+
+    from rich.console import Console
+
+    from harness.cli.ending import end
+    from harness.run.session import judge_again
+
+    console = Console(soft_wrap=True, stderr=as_json)
+    end(console, judge_again(root, spark_master, in_process, console, trust_old_format), as_json)
+
+
+@click.command()
+@click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--other",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    help="Another run of the same system: its files take the place of this run's.",
+)
+@click.option("--places", default=1, show_default=True, help="Places in which each kind of change is tried.")
+@click.option("--changes", type=click.IntRange(1), help="Try only so many changes, drawn by the run's seed.")
+def mutate(run_folder: Path, other: Path | None, places: int, changes: int | None) -> None:
+    """Prove that the judge is awake: falsify a valid run in every way there is, one change at a time.
+
+    First single rows that a verdict must hang on: each must turn it invalid.  Then every file of the run is deleted,
+    emptied, cut, flipped in one bit and exchanged, and rows are dropped, doubled, exchanged and altered, under the old
+    manifest and under a fresh one: no change may leave the run valid.
+
+    Exit code 0 if every change was noticed, 1 if one was not.
+    """
+    from checkers.base.json_file import read_object
+
+    root = run_folder.resolve()
+    if not (root / "results.json").exists():
+        raise WrongSpec(f"{run_folder} holds no results.json: judge the run first (analyze)")
+    if (verdict := read_object(root / "results.json").get("verdict")) != "valid":
+        raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
+
+    from harness.judge.judge_run import falsify, spec_of
+    from harness.judge.tampering import summary, tamper
+
+    asleep = 0
+    for mutant in falsify(root):
+        asleep += not mutant.noticed
+        by = ", ".join(mutant.by) if mutant.noticed else "NO CHECKER"
+        click.echo(f"{mutant.name.replace('_', ' '):<42} noticed by {by}")
+    tampered = []
+    reported_s = time.monotonic()
+    for result in tamper(root, spec_of(root).rng("tampering"), other.resolve() if other else None, places, changes):
+        tampered.append(result)
+        if time.monotonic() - reported_s >= PROGRESS_S:
+            reported_s = time.monotonic()
+            click.echo(f"tried {len(tampered)} changes of the run's files and rows", err=True)
+    for where, (noticed, tried) in summary(tampered).items():
+        click.echo(f"{where:<58} noticed {noticed} of {tried}")
+    for result in tampered:
+        if not result.noticed:
+            click.echo(f"NOT NOTICED: {result.tampering.where}, {result.tampering.what}")
+            asleep += 1
+    click.echo(f"noticed {sum(result.noticed for result in tampered)} of {len(tampered)} changes")
+    raise click.exceptions.Exit(1 if asleep else 0)

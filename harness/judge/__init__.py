@@ -1,0 +1,1 @@
+"""Judges what a run kept, and files that users bring."""

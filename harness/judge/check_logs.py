@@ -1,0 +1,138 @@
+"""Judging what nodes left behind, without a test: a run folder, or data directories someone collected.
+
+A run folder has traces and copies of each node's data directory, so every checker of logs and traces can look.  Of bare
+data directories only the logs can be compared as they stand: do two of them disagree below an epoch they share?  Nobody
+can tell from them what was acknowledged or committed.
+
+Nothing is written into the folder: tables are made in a temporary one beside which the run's own files are linked.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from checkers.base.demands import Demands
+from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
+from checkers.catalog import select
+from checkers.judging.pipeline import Progress, judge_run
+from harness.judge.copies import copies_of
+from harness.judge.demanded import demands_of
+from harness.judge.judge_run import spec_of
+from harness.report.judged_file import Judged
+from harness.spec import WrongSpec
+from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables
+from system_under_test.subject import Collected
+
+PATIENCE_S = 2.0
+QUIET_S = 10.0
+_DEPTH_MAX = 6
+_LINKED = ("trace", "test.json", "outcome.json", "faults.json")
+
+
+def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]:
+    """One verdict for a folder, over all that its checkers say (`details` has each); say: hears how far it is."""
+    folder = folder.resolve()
+    is_run = (folder / "copies.json").exists()
+    try:
+        copies = copies_of(folder) if is_run else data_directories(folder)
+        started_ns = _started(folder)
+    except (BrokenFile, OSError) as problem:
+        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+        return
+    if not copies:
+        words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
+        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
+        return
+    with tempfile.TemporaryDirectory(prefix="krucible-logs-") as name:
+        root = Path(name)
+        for linked in _LINKED if is_run else ():
+            if (folder / linked).exists():
+                (root / linked).symlink_to(folder / linked)
+        try:
+            write_tables(root, copies, started_ns, say)
+        except OSError as problem:
+            yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+            return
+        checkers = select({"logs", "traces"} if is_run else {"logs"})
+        verdicts = judge_run(
+            StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
+        )
+    yield Judged(str(folder), _together(verdicts))
+
+
+class Patience:
+    """Tells how far a judgement is on stderr, where it takes longer than PATIENCE_S: one line that changes on a
+    terminal, else a line now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + PATIENCE_S
+        self._shown = False
+
+    def __call__(self, words: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._stream.isatty():
+            self._next = now + 0.2
+            self._stream.write(f"\r\x1b[K{words}")
+            self._shown = True
+        else:
+            self._next = now + QUIET_S
+            self._stream.write(f"{words}\n")
+        self._stream.flush()
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+def data_directories(folder: Path) -> list[Collected]:
+    """Every data directory in a folder, as the final copy of a node named after where it lies."""
+    found: list[Path] = []
+    level: Sequence[Path] = [folder]
+    for _ in range(_DEPTH_MAX):
+        deeper: list[Path] = []
+        for place in level:
+            if (place / LOG_FOLDER).is_dir():
+                found.append(place)
+            else:
+                deeper += sorted(p for p in place.iterdir() if p.is_dir() and not p.is_symlink())
+        level = deeper
+    if found == [folder]:
+        return [Collected(0, "final", folder.name, "dead", folder)]
+    return [Collected(0, "final", "-".join(p.relative_to(folder).parts), "dead", p) for p in found]
+
+
+def _demands(folder: Path) -> Demands:
+    """What the run in this folder must show; of a run that does not say what it was, logs and traces."""
+    try:
+        return demands_of(spec_of(folder))
+    except (BrokenFile, WrongSpec):
+        return Demands(logs=True, traces=True)
+
+
+def _started(folder: Path) -> int:
+    started = read_object(folder / "test.json").get("started_monotonic_ns")
+    return started if isinstance(started, int) else 0
+
+
+def _together(verdicts: dict[str, Verdict]) -> Verdict:
+    overall = combine(v.validity for v in verdicts.values())
+    reasons = [f"{name}: {v.reason}" for name, v in verdicts.items() if v.reason]
+    witnesses = [w for v in verdicts.values() for w in v.witnesses][:MAX_WITNESSES]
+    looked_at = {name: str(v.validity) for name, v in verdicts.items()}
+    details = {name: {"verdict": str(v.validity), "looked_at": dict(v.looked_at)} for name, v in verdicts.items()}
+    if overall is Validity.NOT_APPLICABLE:
+        overall = Validity.UNKNOWN
+    reason = "; ".join(reasons) or ("nothing could be looked at" if overall is Validity.UNKNOWN else "")
+    return Verdict(overall, looked_at, reason, tuple(witnesses), details)

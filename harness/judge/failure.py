@@ -1,0 +1,54 @@
+"""A run that began and could not be judged: *harness failed* is its verdict, in results.json and on a page.
+
+So `results/latest` never leads to a folder without a verdict, and never to the verdict of another run.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.verdict import HARNESS_FAILED
+
+VERDICT = "harness failed"
+TRACEBACK = "failure.txt"
+
+
+def record_failure(root: Path, reason: str, problem: BaseException | None = None) -> dict[str, Any]:
+    """Write results.json and report.html into a run folder; the content of results.json.
+
+    A verdict that was reached before the failure stands; then only the reason and the exit code are added.
+    problem: an exception nobody expected; its traceback is kept in failure.txt.  Never raises for a page that cannot
+    be written: results.json alone must then do.
+    """
+    results = _reached(root) or {"verdict": VERDICT, "checkers": {}}
+    results |= {"exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
+    results["summary"] = f"The harness failed: {reason}"
+    if problem is not None:
+        (root / TRACEBACK).write_text("".join(traceback.format_exception(problem)))
+    _write(root, results)
+    try:
+        from harness.report.render import render
+
+        render(root)
+    except Exception as wrong:  # noqa: BLE001 - the run has failed already, and its reason is what matters
+        results["report_failure"] = f"the report could not be written: {type(wrong).__name__}: {wrong}"
+        _write(root, results)
+    return results
+
+
+def _reached(root: Path) -> dict[str, Any] | None:
+    try:
+        reached = dict(read_object(root / "results.json"))
+    except BrokenFile:
+        return None
+    return reached if isinstance(reached.get("checkers"), dict) else None
+
+
+def _write(root: Path, results: dict[str, Any]) -> None:
+    part = root / ".results.json.part"
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.replace(root / "results.json")

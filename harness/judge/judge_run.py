@@ -1,0 +1,157 @@
+"""From a kept run to its verdict: seal, tabulate, judge on Spark, report.
+
+Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
+by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from checkers.base.checker import Checker, Need
+from checkers.base.demands import Demands
+from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import HARNESS_FAILED, Validity
+from checkers.catalog import select
+from checkers.judging.mutation import Mutant, mutants
+from checkers.judging.pipeline import judge_run, write_results
+from checkers.sealing.seal import seal
+from checkers.spark.session import SparkJudge
+from harness.judge.copies import tabulate
+from harness.judge.demanded import demands_of
+from harness.judge.failure import VERDICT as FAILED
+from harness.judge.planted import demand
+from harness.registry import load_subject, load_workload
+from harness.spec import Spec
+from system_under_test.own.subject import kept
+
+
+def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
+    """The checkers that apply to a run with these demands, in the order of the catalog."""
+    workload = load_workload(spec)
+    has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
+    has["unique-values"] = workload.unique_values
+    return select({"history", *(need for need, there in has.items() if there)}, workload.checkers)
+
+
+def spec_of(root: Path) -> Spec:
+    """What a stored run was asked to be; a system or workload of one's own is the one that was kept with it.
+
+    Raises BrokenFile, WrongSpec.
+    """
+    stored = read_object(root / "test.json").get("spec")
+    if not isinstance(stored, dict):
+        raise BrokenFile("test.json does not say what was tested (it has no spec)")
+    spec = Spec.from_json(stored)
+    own, workload = kept(root), root / "workload" / Path(spec.workload).name
+    if own is not None:
+        spec = replace(spec, subject=str(own))
+    return replace(spec, workload=str(workload)) if workload.is_file() else spec
+
+
+def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
+    """The demands on a stored run.  test: content of its test.json."""
+    return replace(demands_of(spec), ledger="format" in test or not trust_old_format)
+
+
+def outcome_of(root: Path) -> Mapping[str, Any]:
+    """What became of a stored run; nothing where that cannot be read, which its checkers have then said already."""
+    try:
+        return read_object(root / "outcome.json")
+    except BrokenFile:
+        return {}
+
+
+def judge(
+    root: Path,
+    spark: SparkJudge | None,
+    progress: Callable[[str], None],
+    report: bool = True,
+    trust_old_format: bool = False,
+) -> Mapping[str, Any]:
+    """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
+
+    trust_old_format: a run that was recorded before there were ledgers and manifests is taken at its word.  Without it
+    such a run is unknown at best, for nothing shows that it is whole.  It changes nothing for a run of today's format.
+
+    Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
+    cannot be used, WrongSpec where no such test can have been.
+    """
+    test = read_object(root / "test.json")
+    spec = spec_of(root)
+    if not isinstance(started_ns := test.get("started_monotonic_ns", 0), int):
+        raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
+    subject, demands = load_subject(spec.subject), demands_on(spec, test, trust_old_format)
+    began = time.monotonic()
+    progress("sealing the history")
+    seal(root)
+    if demands.logs or demands.traces:
+        progress("reading logs and traces")
+        shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
+        tabulate(root, lambda copies: subject.tables(root, copies, started_ns))
+    verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
+    results = write_results(root, verdicts)
+    demand(subject.bugs.get(spec.bug) if spec.bug else None, results)
+    _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
+    if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
+        _shout(results, contradicted)
+    (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    judged = time.monotonic()
+    if report:
+        from harness.report.render import render
+        from harness.verdicts.headline import verdict_in_words
+
+        results["summary"] = verdict_in_words(results, test)
+        results["judging_s"] = round(judged - began, 3)
+        (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        progress("writing the report")
+        render(root)
+        progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
+    return results
+
+
+def _note_set_up_failure(results: dict[str, Any], why: str) -> None:
+    """A subject that never became ready, and violated nothing either, was not tested: the harness failed."""
+    if why and results["verdict"] != Validity.INVALID:
+        reason = f"the subject never became ready: {why}"
+        results |= {"verdict": FAILED, "exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
+
+
+def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:
+    """Online checks found what the sealed run does not confirm: a failure of the harness, whatever else was found."""
+    if results["verdict"] == Validity.VALID:
+        results["verdict"] = str(Validity.UNKNOWN)
+    words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
+    results |= {"exit_code": HARNESS_FAILED, "contradiction": words, "summary": words}
+
+
+def contradictions(online: Mapping[str, Any], checkers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What online checks found and the sealed run does not confirm; a sentence each.
+
+    online: as in outcome.json ({} where the run had none).  checkers: as in results.json.
+    """
+    return [
+        f"Online checks found that {finding['checker']} was violated ({finding['summary'].rstrip('.')}), but in the "
+        f"sealed run that checker is {checkers.get(finding['checker'], {}).get('verdict', 'missing')}."
+        for finding in online.get("findings") or ()
+        if checkers.get(finding["checker"], {}).get("verdict") != Validity.INVALID
+    ]
+
+
+def falsify(root: Path) -> Iterator[Mutant]:
+    """The mutation check of a judged run (`checkers.judging.mutation`): one mutant per row its verdict must hang on.
+
+    Raises FileNotFoundError where the run was never judged.
+    """
+    spec = spec_of(root)
+    demands = demands_of(spec)
+    with tempfile.TemporaryDirectory(prefix="krucible-mutants-") as scratch:
+        yield from mutants(StoredRun(root, demands), checkers_for(spec, demands), spec.rng("mutants"), Path(scratch))

@@ -1,0 +1,111 @@
+"""Figures, names and lists as people read them: units, plurals, short lines.
+
+Text from a run (keys, values, errors, log lines) may be long or hostile.  It is shortened here, and escaped where it
+enters HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LONGEST = 300
+"""Characters of one hostile or huge text that are shown; the raw files keep it all."""
+
+_UNITS = {"_rate_hz": "/s", "_per_s": "/s", "_hz": "/s", "_ms": " ms", "_s": " s", "_bytes": " bytes", "_share": ""}
+
+
+def looked_at(figures: Mapping[str, Any]) -> str:
+    """{"keys": 10, "operations": 11873, "longest_gap_s": 1.2} -> "10 keys, 11,873 operations, longest gap 1.2 s"."""
+    return ", ".join(_figure(str(name), value) for name, value in figures.items())
+
+
+def amount(value: Any, name: str = "") -> str:
+    """A figure for people: thousands separated, the unit its name ends in."""
+    unit = next((u for suffix, u in _UNITS.items() if name.endswith(suffix)), "")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}{unit}"
+    if isinstance(value, float):
+        if name.endswith("_share"):
+            return f"{value:.0%}".replace("%", " %")
+        return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}") + unit
+    return shorten(str(value))
+
+
+def label(name: str) -> str:
+    """A figure's name for people, without its unit."""
+    suffix = next((s for s in _UNITS if name.endswith(s)), "")
+    return name[: len(name) - len(suffix)].replace("_", " ").replace("-", " ")
+
+
+def shorten(text: str, most: int = LONGEST) -> str:
+    """Text of at most `most` characters, on one line, without control characters."""
+    flat = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+", " ", text[: most * 4])
+    return flat if len(flat) <= most and len(text) <= most * 4 else flat[: most - 1] + "…"
+
+
+def checksum_words(checksum: Any) -> str:
+    """The checksum of a record (schema LOG) as one compares it: the CRC of its batch, without the place in it."""
+    if not isinstance(checksum, int):
+        return shorten(str(checksum), 8)
+    return f"{(checksum >> 31 or checksum) & 0xFFFFFFFF:08x}"
+
+
+def sentence(text: str) -> str:
+    """Text that ends as a sentence does."""
+    text = text.strip()
+    return text if text.endswith((".", "!", "?", "…")) else text + "."
+
+
+def lower_first(text: str) -> str:
+    """The same sentence, to go on after a colon: lower case unless its first word is a name or an acronym."""
+    return text[0].lower() + text[1:] if len(text) > 1 and text[1].islower() else text
+
+
+def seconds(ns: int | float, digits: int = 3) -> str:
+    """Nanoseconds as seconds with a unit."""
+    return f"{ns / 1e9:,.{digits}f} s"
+
+
+def natural(name: str) -> tuple[str, int, str]:
+    """Sort key that puts n2 before n10."""
+    head = name.rstrip("0123456789")
+    digits = name[len(head) :]
+    return head, int(digits) if digits else -1, name
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def either(items: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}" if items else ""
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return _count(count, noun)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _figure(name: str, value: Any) -> str:
+    words = label(name)
+    if words.endswith("seconds") and isinstance(value, int | float) and not isinstance(value, bool):
+        kind = words.removesuffix("seconds").removesuffix("in ").strip()
+        return f"{kind} {amount(value)} s".strip()
+    if words.startswith("seconds ") and isinstance(value, int | float):
+        return f"{amount(value)} s {words.removeprefix('seconds ')}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if any(name.endswith(suffix) for suffix in _UNITS) and isinstance(value, int | float):
+            return f"{words} {amount(value, name)}"
+        singular = value == 1 and words.endswith("s") and not words.endswith("ss")
+        return f"{amount(value)} {words[:-1] if singular else words}"
+    return f"{words}: {amount(value)}"

@@ -1,0 +1,1 @@
+"""Prepares a machine for its first run."""

@@ -1,0 +1,1 @@
+"""What a run left behind, read for the page: operations, roles and commits."""

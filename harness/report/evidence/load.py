@@ -1,0 +1,171 @@
+"""A run folder as one value, `ReportData`, complete or not.
+
+A report is needed most when something went wrong, so no file is demanded here.  A file that is missing, torn or
+nonsense becomes a sentence in `missing`, and the page says what it cannot show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.columns import LOG, read_history
+from checkers.base.history import MalformedHistory
+from checkers.base.json_file import mapping, number, sequence
+from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from harness.plain_words import natural
+from harness.report.evidence import operations
+from harness.report.evidence.operations import Operations
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything the page is made of.
+
+    test, results, outcome: as in results/README.md, {} where missing.  faults: `FaultRecord.to_json` each.
+    traces: node -> table of schema TRACE.  copies: rows of schema COPIES.
+    missing: one sentence for each thing the page has to do without.
+    """
+
+    folder: Path
+    test: Mapping[str, Any]
+    results: Mapping[str, Any]
+    outcome: Mapping[str, Any]
+    faults: list[Mapping[str, Any]]
+    operations: Operations
+    traces: Mapping[str, pa.Table]
+    copies: list[Mapping[str, Any]]
+    event_count: int
+    missing: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return mapping(self.test.get("spec"))
+
+    @property
+    def declares(self) -> Mapping[str, Any]:
+        """What the subject has; a run that does not say so is taken to have everything."""
+        return {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True} | dict(
+            mapping(self.outcome.get("declares"))
+        )
+
+    @cached_property
+    def checkers(self) -> dict[str, Mapping[str, Any]]:
+        return {str(name): mapping(entry) for name, entry in mapping(self.results.get("checkers")).items()}
+
+    @cached_property
+    def end_ns(self) -> int:
+        """Where the time axis ends: the last thing a client, a fault or a node did before collection."""
+        ends = [int(self.operations.end_ns.max())] if len(self.operations) else []
+        ends += [number(f.get("healed_ns"), -1) for f in self.faults]
+        ends += [
+            number(p.get("end_ns"), 0) for p in self.phases if p.get("name") in ("main", "recovery", "final reads")
+        ]
+        return max([*ends, NS])
+
+    @cached_property
+    def phases(self) -> list[Mapping[str, Any]]:
+        return [mapping(p) for p in sequence(self.outcome.get("phases"))]
+
+    @cached_property
+    def main_start_ns(self) -> int:
+        """Start of the main phase, from which a schedule's seconds count."""
+        return next((number(p.get("start_ns"), 0) for p in self.phases if p.get("name") == "main"), 0)
+
+    @cached_property
+    def servers(self) -> tuple[str, ...]:
+        """Names of the servers, in natural order, from all files that name them."""
+        named = self.spec.get("nodes")
+        if isinstance(named, list):
+            return tuple(sorted({str(n) for n in named}, key=natural))
+        names = set(self.traces) | {str(c.get("node")) for c in self.copies}
+        names |= {str(mapping(entry).get("node")) for entry in sequence(self.outcome.get("leaders"))}
+        if isinstance(named, int) and self.declares["nodes"]:
+            names |= {f"n{i + 1}" for i in range(named)}
+        return tuple(sorted(names, key=natural))
+
+    def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
+        """Rows of schema LOG of one node's copy at these offsets; [] where there is no such file."""
+        path = StoredRun(self.folder).log / f"{node}.parquet"
+        if not path.is_file():
+            return []
+        wanted = [("copy", "=", copy), ("offset", "in", sorted(offsets))]
+        try:
+            return list(pq.read_table(path, schema=LOG, filters=wanted).to_pylist())
+        except (pa.ArrowInvalid, OSError):
+            return []
+
+
+def load(folder: Path) -> ReportData:
+    """Read a run folder.  Raises FileNotFoundError only if the folder itself is not there."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such run folder")
+    files = StoredRun(folder)
+    missing: list[str] = []
+    history = _history(folder, missing)
+    faults = _json(folder / FAULTS, list, missing, "the faults")
+    return ReportData(
+        folder=folder,
+        test=_json(folder / TEST, dict, missing, "the specification of the test"),
+        results=_json(folder / "results.json", dict, missing, "the verdicts"),
+        outcome=_json(folder / OUTCOME, dict, missing, "phases, rates, recovery and deaths"),
+        faults=[mapping(f) for f in faults],
+        operations=operations.none() if history is None else operations.pair(history),
+        traces=_traces(files.trace, missing),
+        copies=_copies(files.copies_table, missing),
+        event_count=0 if history is None else len(history),
+        missing=tuple(missing),
+    )
+
+
+def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        missing.append(f"{path.name} is not there, so {holds} cannot be shown.")
+        return kind()
+    except (OSError, ValueError) as problem:
+        missing.append(f"{path.name} cannot be read ({problem}), so {holds} cannot be shown.")
+        return kind()
+    if not isinstance(value, kind):
+        missing.append(f"{path.name} holds no {kind.__name__}, so {holds} cannot be shown.")
+        return kind()
+    return value
+
+
+def _history(folder: Path, missing: list[str]) -> pa.Table | None:
+    try:
+        return read_history(folder)
+    except MalformedHistory as problem:
+        text = str(problem).replace(f"{folder}: ", "this run ").replace(f"{folder}/", "")
+        missing.append(f"There is no history to show operations from: {text}.")
+        return None
+
+
+def _traces(folder: Path, missing: list[str]) -> dict[str, pa.Table]:
+    tables = {}
+    for path in sorted(folder.glob("*.parquet"), key=lambda p: natural(p.stem)):
+        try:
+            tables[path.stem] = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as problem:
+            missing.append(f"The trace of {path.stem} cannot be read ({problem}).")
+    return tables
+
+
+def _copies(path: Path, missing: list[str]) -> list[Mapping[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        return list(pq.read_table(path).to_pylist())
+    except (pa.ArrowInvalid, OSError) as problem:
+        missing.append(f"copies.parquet cannot be read ({problem}).")
+        return []

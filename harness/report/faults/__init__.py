@@ -1,0 +1,1 @@
+"""The faults of a run: what was ordered, and what was measured."""

@@ -1,0 +1,35 @@
+"""The result for one file that was judged by hand: a line of words, or an object of JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.verdict import Verdict
+from harness.plain_words import shorten
+
+LINE_MAX = 2000
+"""Characters of a line; values of a history may be long, or hold line ends and worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One file.  error: why it could not be read; then the verdict is unknown.  model: as it was chosen."""
+
+    file: str
+    verdict: Verdict
+    error: str = ""
+    model: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        entry = {"file": self.file, **self.verdict.to_json()}
+        entry |= {"model": self.model} if self.model else {}
+        return entry | ({"error": self.error} if self.error else {})
+
+    def in_words(self) -> str:
+        verdict = self.verdict
+        why = f"error: {self.error}" if self.error else verdict.reason
+        if verdict.witnesses:
+            first = verdict.witnesses[0]
+            why = first.summary if first.summary.startswith(first.kind) else f"{first.kind}: {first.summary}"
+        return shorten(f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else ""), LINE_MAX)

@@ -1,0 +1,241 @@
+"""The data behind the timeline: faults, roles, commits and operations on one axis, small enough for one page.
+
+Operations travel as packed little-endian arrays (base64).  Rates are counted here over *all* operations, so that
+they stay true when a very long run has to leave single operations out.  The page says what it leaves out.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers.base.history import Type
+from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import plural, seconds, shorten
+from harness.report.evidence.load import ReportData
+from harness.report.evidence.operations import Operations
+from harness.report.evidence.roles import DEAD, Deposed, Segment, Watermarks, leaders
+from harness.report.faults.views import FaultView
+from harness.report.witness.views import FindingView
+
+MAX_OPERATIONS = 120_000
+"""Operations drawn one by one; about 30 bytes of page each."""
+MAX_TABLE_ROWS = 400
+_KEEP_AROUND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A violation's place on the axis.  anchor: id of the element that explains it; key: of linearizability."""
+
+    time_ns: int
+    text: str
+    anchor: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One row of the table that says in words what the canvas draws.  mark: "" or "violation"."""
+
+    time_ns: int
+    what: str
+    words: str
+    mark: str = ""
+    anchor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView:
+    data: dict[str, Any]
+    left_out: str
+    events: list[EventRow]
+    events_left_out: int
+
+
+def view(
+    data: ReportData,
+    faults: Sequence[FaultView],
+    roles: Sequence[Segment],
+    marks: Watermarks,
+    deposed: Sequence[Deposed],
+    moments: Sequence[Moment],
+) -> TimelineView:
+    """Everything the canvas draws, JSON-ready, and the same as a table."""
+    packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults])
+    servers = [s for s in data.servers if any(r.node == s for r in roles) or any(s in f.nodes for f in faults)]
+    if roles or any(f.cut for f in faults):
+        servers = list(data.servers)
+    payload = {
+        "end": data.end_ns / 1e9,
+        "servers": [shorten(s, 24) for s in servers],
+        "ops": packed,
+        "segments": [
+            [servers.index(s.node), s.start_ns / 1e9, s.end_ns / 1e9, s.role, s.epoch, shorten(s.leader or "", 24)]
+            for s in roles
+            if s.node in servers
+        ],
+        "deposed": [
+            [servers.index(d.node), d.start_ns / 1e9, d.end_ns / 1e9, d.epoch] for d in deposed if d.node in servers
+        ],
+        "faults": [_fault(f, servers) for f in faults if f.happened],
+        "marks": {
+            "step": marks.step_ns / 1e9,
+            "of": [_deltas(marks.of[s]) if s in marks.of else None for s in servers],
+        },
+        "rate": _rates(data.operations, data.end_ns),
+        "violations": [
+            {"t": m.time_ns / 1e9, "text": m.text, "anchor": m.anchor, "key": m.key} for m in moments if m.time_ns >= 0
+        ],
+    }
+    rows = _events(data, faults, roles, deposed, moments)
+    return TimelineView(payload, left_out, rows[:MAX_TABLE_ROWS], max(0, len(rows) - MAX_TABLE_ROWS))
+
+
+def moments(found: Sequence[FindingView]) -> list[Moment]:
+    """Where the violations stand on the time axis; those without a time are left out."""
+    return [
+        Moment(f.moment_ns, f"{f.kind}{f', key {shorten(f.key, 40)}' if f.key else ''}", f.anchor, f.key)
+        for f in found
+        if f.moment_ns >= 0
+    ]
+
+
+def pack(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> tuple[dict[str, Any], str]:
+    """Operations as packed arrays, and a sentence on what was left out ("" if nothing was).
+
+    Kept first: everything that is not ok, and everything near a violation or the beginning of a fault; of the
+    rest every k-th.
+    """
+    keep = np.ones(len(ops), dtype=bool)
+    left_out = ""
+    if len(ops) > MAX_OPERATIONS:
+        keep = _most_telling(ops, moments_ns, faults_ns)
+        left_out = (
+            f"The timeline carries {int(keep.sum()):,} of {len(ops):,} operations: failed and unknown ones and those "
+            f"near a fault’s beginning or a violation first, then an even sample. Rates count them all."
+        )
+    start, latency = ops.start_ns[keep], ops.latency_ns[keep]
+    unit_ns = max(1000, -(-int((start.max() if len(start) else 0) + 1) // (2**32 - 1)))
+    value, value2 = _values(ops, keep)
+    packed = {
+        "n": int(keep.sum()),
+        "unit": unit_ns / 1e9,
+        "t": _b64(start // unit_ns, "<u4"),
+        "d": _b64(np.maximum(latency, 0) // unit_ns, "<u4"),
+        "type": _b64(ops.type[keep], "u1"),
+        "f": _b64(ops.f[keep], "u1"),
+        "key": _b64(ops.key[keep] + 1, "<u2"),
+        "node": _b64(ops.node[keep], "<u2"),
+        "error": _b64(ops.error[keep] + 1, "<u2"),
+        "process": _b64(ops.process[keep], "<u4"),
+        "row": _b64(ops.invoke_row[keep], "<u4"),
+        "value": value,
+        "value2": value2,
+        "miss": _b64(ops.matched()[keep] & (ops.type[keep] == Type.FAIL), "u1"),
+        "fs": [shorten(x, 40) for x in ops.fs],
+        "keys": [shorten(x, 60) for x in ops.keys],
+        "nodes": [shorten(x, 24) for x in ops.nodes],
+        "errors": [shorten(x, 160) for x in ops.errors],
+    }
+    return packed, left_out
+
+
+def _most_telling(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> np.ndarray:
+    near = np.zeros(len(ops), dtype=bool)
+    for t in (*moments_ns, *faults_ns):
+        near |= (ops.start_ns <= t + _KEEP_AROUND_NS) & (ops.end_ns >= t - _KEEP_AROUND_NS)
+    keep = _at_most(near | (ops.type != Type.OK), MAX_OPERATIONS // 2)
+    return np.asarray(keep | _at_most(~keep, MAX_OPERATIONS - int(keep.sum())))
+
+
+def _at_most(wanted: np.ndarray, count: int) -> np.ndarray:
+    """The mask, thinned evenly to at most `count` elements."""
+    places = np.flatnonzero(wanted)
+    if len(places) <= count:
+        return wanted
+    out = np.zeros_like(wanted)
+    out[places[np.linspace(0, len(places) - 1, count).astype(np.int64)]] = True
+    return out
+
+
+def _values(ops: Operations, keep: np.ndarray) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def one(value: np.ndarray, has: np.ndarray) -> dict[str, Any]:
+        small = bool((np.abs(value) < 2**31).all()) if len(value) else True
+        return {"wide": not small, "v": _b64(value, "<i4" if small else "<f8"), "has": _b64(has, "u1")}
+
+    first = one(ops.value[keep], ops.has_value[keep])
+    return first, one(ops.value2[keep], ops.has_value2[keep]) if ops.has_value2.any() else None
+
+
+def _b64(values: np.ndarray, dtype: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).astype(dtype).tobytes()).decode("ascii")
+
+
+def _deltas(values: np.ndarray) -> list[int]:
+    return [int(v) for v in np.diff(values, prepend=0)]
+
+
+def _rates(ops: Operations, end_ns: int) -> dict[str, Any]:
+    step = max(100_000_000, -(-end_ns // 1200))
+    count = int(end_ns // step) + 1
+    bins = np.minimum(ops.end_ns // step, count - 1)
+    miss = ops.matched() & (ops.type == Type.FAIL)
+    masks = {
+        "ok": ops.type == Type.OK,
+        "miss": miss,
+        "fail": (ops.type == Type.FAIL) & ~miss,
+        "info": ops.type == Type.INFO,
+    }
+    return {"step": step / 1e9} | {n: np.bincount(bins[m], minlength=count).tolist() for n, m in masks.items()}
+
+
+def _fault(fault: FaultView, servers: Sequence[str]) -> dict[str, Any]:
+    return {
+        "n": fault.number,
+        "name": fault.name,
+        "kind": fault.kind,
+        "words": fault.words,
+        "achieved": fault.achieved,
+        "start": fault.start_ns / 1e9,
+        "end": fault.end_ns / 1e9,
+        "alone": [servers.index(s) for s in fault.alone if s in servers],
+        "nodes": [[servers.index(s), fault.held_states.get(s, "")] for s in fault.nodes if s in servers],
+    }
+
+
+def _events(
+    data: ReportData,
+    faults: Sequence[FaultView],
+    roles: Sequence[Segment],
+    deposed: Sequence[Deposed],
+    moments: Sequence[Moment],
+) -> list[EventRow]:
+    rows = []
+    for f in faults:
+        if f.happened:
+            rows.append(EventRow(f.start_ns, f"fault {f.number} begins", f"{f.name}: {f.words}" if f.words else f.name))
+            rows.append(EventRow(f.end_ns, f"fault {f.number} healed", f.name))
+        else:
+            rows.append(EventRow(f.ordered_ns, f"fault {f.number} {f.achieved}", f"{f.name}: {f.reason}"))
+    rows += [EventRow(s.start_ns, "leader elected", f"{s.node} leads epoch {s.epoch}") for s in leaders(roles)]
+    for d in deposed:
+        answered = plural(d.reads + d.writes, "operation")
+        lasted = seconds(d.end_ns - d.start_ns)
+        words = f"{d.node} still believes it leads epoch {d.epoch}, for {lasted}; it answers {answered}"
+        rows.append(EventRow(d.start_ns, "leader deposed", words))
+    rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
+    for death in (mapping(d) for d in sequence(data.outcome.get("deaths"))):
+        if not death.get("bidden"):
+            why = shorten(str(death.get("reason") or "no reason given"))
+            words = f"{death.get('node')}: {why}"
+            rows.append(EventRow(number(death.get("time_ns"), 0), "node died unexpectedly", words))
+    rows += [EventRow(m.time_ns, "violation", m.text, "violation", m.anchor) for m in moments if m.time_ns >= 0]
+    for phase in data.phases:
+        name = shorten(str(phase.get("name") or ""), 40)
+        rows.append(EventRow(number(phase.get("start_ns"), 0), "phase", f"{name} begins"))
+    return sorted(rows, key=lambda r: r.time_ns)

@@ -1,0 +1,1 @@
+"""One violation as people see it: drawn, in words, step by step."""

@@ -1,0 +1,174 @@
+"""Transactions of a witness as the page shows them: what each did, and the cycle of reasons between them.
+
+A cycle is drawn twice, for two ways of reading: a ring, in which one sees at a glance who waits for whom, and a ladder
+of the same edges with the sentence behind each.  The ring is laid out here, in pixels; the ladder is plain HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import cos, hypot, pi, sin
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import sentence, shorten
+from harness.witness.window import micro_operations, value
+
+RING_MOST = 12
+"""Transactions of a ring; of a longer cycle only the ladder is shown."""
+
+KEY_SHOWN_MOST = 10
+"""Characters of a key beside an arrow; its sentence has it whole."""
+
+_WIDTH = 330
+_RADIUS_NODE = 19.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations in words."""
+
+    name: str
+    who: str
+    rows: str
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge of the ladder; short: what stands on the ring, kind and key."""
+
+    source: str
+    target: str
+    short: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    x: float
+    y: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A curve from the rim of one node to that of the next, its tip as a path, and where its words stand."""
+
+    curve: str
+    tip: str
+    x: float
+    y: float
+    words: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    width: float
+    height: float
+    nodes: list[Node]
+    arrows: list[Arrow]
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """transactions: one for each edge, from which it leaves.  left_out: edges of a long cycle that are not told."""
+
+    edges: list[Edge]
+    transactions: list[Transaction]
+    ring: Ring | None
+    left_out: int
+
+
+def cycle_of(facts: Mapping[str, Any]) -> Cycle | None:
+    """The cycle of a witness of transactions (`checkers/transactions/explain.py`); None if it has none."""
+    given = [mapping(edge) for edge in sequence(facts.get("cycle"))]
+    if not given:
+        return None
+    known = {t.name: t for t in transactions_of(facts)}
+    edges = [_edge(edge) for edge in given]
+    nodes = [known.get(e.source, Transaction(e.source, "", "", "")) for e in edges]
+    length = number(facts.get("length"), len(edges))
+    closed = length <= len(edges) <= RING_MOST
+    return Cycle(edges, nodes, _ring(edges) if closed else None, max(0, length - len(edges)))
+
+
+def transactions_of(facts: Mapping[str, Any]) -> list[Transaction]:
+    """Every transaction a witness names, in the order in which they were invoked."""
+    out = []
+    for name, raw in mapping(facts.get("transactions")).items():
+        transaction = mapping(raw)
+        status = {"info": "outcome unknown", "fail": "failed"}.get(str(transaction.get("status")), "ok")
+        out.append(
+            Transaction(
+                name=shorten(str(name), 8),
+                who=f"process {transaction.get('process', '?')}, {status}",
+                rows=", ".join(f"{number(i, 0):,}" for i in sequence(transaction.get("events"))),
+                did=shorten(micro_operations(transaction.get("operations")), 400),
+            )
+        )
+    return out
+
+
+def _edge(edge: Mapping[str, Any]) -> Edge:
+    kind = shorten(str(edge.get("edge") or edge.get("kind") or "before"), 16)
+    key = edge.get("key")
+    return Edge(
+        source=shorten(str(edge.get("from")), 8),
+        target=shorten(str(edge.get("to")), 8),
+        short=kind if key is None else f"{kind} {shorten(value(key), KEY_SHOWN_MOST)}",
+        why=sentence(shorten(str(edge.get("why") or edge.get("words") or "comes before"))),
+    )
+
+
+def _ring(edges: Sequence[Edge]) -> Ring:
+    """Clockwise from the top left; two nodes stand side by side."""
+    count = len(edges)
+    radius = 84.0 if count == 2 else 62.0 + 13.0 * max(0, count - 3)
+    centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
+    start = pi if count == 2 else -pi / 2
+    nodes = [
+        Node(
+            round(centre_x + radius * cos(start + 2 * pi * k / count), 1),
+            round(centre_y + radius * sin(start + 2 * pi * k / count), 1),
+            edge.source,
+        )
+        for k, edge in enumerate(edges)
+    ]
+    place = {node.name: node for node in nodes}
+    arrows = [_arrow(place[e.source], place.get(e.target, nodes[0]), e.short) for e in edges]
+    return Ring(_WIDTH, round(2 * centre_y, 1), nodes, arrows)
+
+
+def _arrow(a: Node, b: Node, words: str) -> Arrow:
+    """A curve that bends outwards, with its words beyond the bend."""
+    middle_x, middle_y = (a.x + b.x) / 2, (a.y + b.y) / 2
+    length = hypot(b.x - a.x, b.y - a.y) or 1.0
+    across_x, across_y = (b.y - a.y) / length, -(b.x - a.x) / length  # to the left of the way from a to b: outwards
+    bend = 0.28 * length
+    bend_x, bend_y = middle_x + across_x * bend, middle_y + across_y * bend
+    from_x, from_y = _rim(a.x, a.y, bend_x, bend_y, _RADIUS_NODE)
+    to_x, to_y = _rim(b.x, b.y, bend_x, bend_y, _RADIUS_NODE + 3)
+    back_x, back_y = _rim(to_x, to_y, bend_x, bend_y, 9)
+    side_x, side_y = (to_y - back_y) / 2, -(to_x - back_x) / 2
+    tip = (
+        f"M{to_x:.1f} {to_y:.1f}L{back_x + side_x:.1f} {back_y + side_y:.1f}"
+        f"L{back_x - side_x:.1f} {back_y - side_y:.1f}Z"
+    )
+    text_x, text_y = middle_x + across_x * (bend / 2 + 14), middle_y + across_y * (bend / 2 + 14) + 4
+    anchor = "start" if across_x > 0.35 else "end" if across_x < -0.35 else "middle"
+    half = len(words) * 3.65
+    least, most = (4.0, _WIDTH - 2 * half) if anchor == "start" else (2 * half, _WIDTH - 4.0)
+    if anchor == "middle":
+        least, most = half + 4, _WIDTH - half - 4
+    text_x = min(max(text_x, least), max(most, least))
+    curve = f"M{from_x:.1f} {from_y:.1f}Q{bend_x:.1f} {bend_y:.1f} {back_x:.1f} {back_y:.1f}"
+    return Arrow(curve, tip, round(text_x, 1), round(text_y, 1), words, anchor)
+
+
+def _rim(x: float, y: float, towards_x: float, towards_y: float, radius: float) -> tuple[float, float]:
+    """The point that far from (x, y) on the way to another."""
+    length = hypot(towards_x - x, towards_y - y) or 1.0
+    return x + (towards_x - x) * radius / length, y + (towards_y - y) * radius / length

@@ -1,0 +1,77 @@
+"""A violation as plain text, to paste into an issue or a message: complete without the page.
+
+It says which system in which version, under which fault, what broke and what that kind of violation means; then the
+drawing of characters, the reasons, the rows of the history, and the command that runs the test again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import seconds, sentence, shorten
+from harness.report.evidence.load import ReportData
+from harness.terminal.witness import draw_witness
+from harness.verdicts.findings import Finding
+from harness.verdicts.kinds import kind_of
+from harness.witness.window import type_of, value
+
+WIDTH = 100
+"""Columns of the text."""
+
+ROWS_MOST = 40
+
+
+def paste(data: ReportData, finding: Finding, around: str) -> str:
+    """around: the faults in force and who led at that moment, "" if unknown."""
+    lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
+    lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
+    lines += ["", _drawing(finding.witness), ""]
+    rows = [mapping(e) for e in sequence(finding.witness.get("events"))]
+    lines += [f"  {_row(row)}" for row in rows[:ROWS_MOST]]
+    lines += [f"  and {len(rows) - ROWS_MOST} more rows"] if len(rows) > ROWS_MOST else []
+    rerun = data.test.get("rerun")
+    lines += ["", f"Run again: {shorten(str(rerun), 600)}"] if rerun else []
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _where(data: ReportData, finding: Finding, around: str) -> list[tuple[str, str]]:
+    git, spec = mapping(data.test.get("git")), data.spec
+    revision = str(git.get("revision") or "")[:12]
+    dirty = " with uncommitted changes" if git.get("dirty") and revision else ""
+    run = f"{data.folder.parent.name}/{data.folder.name}" if data.test else ""
+    versions = mapping(data.test.get("versions"))
+    system = " ".join(str(part) for part in (spec.get("subject"), versions.get(str(spec.get("subject")))) if part)
+    bug = f", planted bug {spec['bug']}" if spec.get("bug") else ""
+    moment = seconds(finding.moment_ns) if finding.moment_ns >= 0 else ""
+    return [
+        ("Run", shorten(run, 120)),
+        ("System", shorten(system, 120) + bug if system else ""),
+        ("Revision", f"{shorten(revision, 12)}{dirty}" if revision else ""),
+        ("Seed", shorten(str(data.test.get("seed", spec.get("seed", ""))), 40)),
+        ("At", f"{moment}; {around}" if moment and around else moment),
+    ]
+
+
+def _drawing(witness: Mapping[str, Any]) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
+    console.print(draw_witness(witness, WIDTH))
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    """`row 912    7.889 s  p3  ok      write k2 11   n2`."""
+    kind = type_of(row.get("type"))
+    given = "" if row.get("value") is None else value(row.get("value"))
+    given += f" → {value(row['value2'])}" if row.get("value2") is not None else ""
+    given = given or shorten(str(row.get("payload") or ""), 60)
+    what = " ".join(str(part) for part in (row.get("f"), row.get("key"), given) if part not in (None, ""))
+    time = seconds(number(row.get("time_ns"), 0)) if row.get("time_ns") else ""
+    name = kind.name.lower() if kind is not None else shorten(str(row.get("type")), 8)
+    parts = [f"row {row.get('index')!s:<8}", f"{time:>11}", f"p{row.get('process')!s:<4}", f"{name:<7}"]
+    return shorten("  ".join([*parts, shorten(what, 60), *(str(row[c]) for c in ("error", "node") if row.get(c))]), 160)

@@ -1,0 +1,413 @@
+"""The witness drawn: operations as bars per process, in order, long pauses folded, the legal order numbered.
+
+The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped.  What matters
+for the eye is which operation was over before another began, so every event gets room for its words, and a pause in
+which nothing happens is folded and labelled with its length.  Below the bars stand what the object held, the faults in
+force and the nodes that led, on the same axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from harness.plain_words import natural, seconds, shorten
+from harness.report.evidence.roles import Segment, leaders
+from harness.report.faults.views import FaultView
+from harness.witness.legal import FOREVER, Order, WindowOp
+from harness.witness.window import say, value
+
+WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
+"""Class and width of each drawing of one witness; the page shows the one that fits."""
+
+_CHAR = 7.3  # width of a character of the labels' font
+_LANE = 50
+_LABEL_MOST = 28
+_MOST_STRETCH = 3.0  # two operations need not fill a whole page
+_TOP = 46
+_STRIP = 20
+_BEFORE_MOST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    x: float
+    y: float
+    width: float
+    label: str
+    look: str  # ok-write, ok-read, fail, info or bad
+    open: bool
+    step: int | None  # place in the legal order, from 1
+    dot_x: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    y: float
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    x: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the object holds between two steps of the legal order."""
+
+    x: float
+    width: float
+    words: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """From the answer that must be seen to the call that did not see it."""
+
+    x1: float
+    x2: float
+    y1: float
+    y2: float
+    words: str
+    anchor: str
+    text_x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    x: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Something that lasted while the operations ran.  look: fault, leader or deposed; hue: of an epoch, 0 to 5."""
+
+    start_ns: int
+    end_ns: int
+    row: str
+    words: str
+    look: str
+    hue: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A context laid out.  words: as many as have room; title: all of them."""
+
+    x: float
+    y: float
+    width: float
+    words: str
+    title: str
+    look: str
+    hue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    css: str
+    width: float
+    height: float
+    gutter: float
+    lanes: list[Lane]
+    bars: list[Bar]
+    path: list[tuple[int, float, float, float, float]]
+    gaps: list[Gap]
+    ticks: list[Tick]
+    held: list[Held]
+    held_y: float
+    bracket: Bracket | None
+    last_step: int
+    strips: list[Strip]
+    strip_rows: list[tuple[float, str]]
+
+
+def context(ops: Sequence[WindowOp], faults: Sequence[FaultView], roles: Sequence[Segment]) -> list[Context]:
+    """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
+    if not has_times(ops):
+        return []
+    first, last = min(op.start_ns for op in ops), max(op.end_ns for op in ops)
+    out = [
+        Context(f.start_ns, f.end_ns, "faults", f"fault {f.number}: {f.name}", "fault")
+        for f in faults
+        if f.happened and f.start_ns <= last and f.end_ns >= first
+    ]
+    led = [s for s in leaders(roles) if s.start_ns <= last and s.end_ns >= first]
+    for s in sorted(led, key=lambda s: (natural(s.node), s.start_ns)):
+        newer = [o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node]
+        until = min([s.end_ns, *(at for at in newer if at > s.start_ns)])
+        out.append(Context(s.start_ns, until, s.node, f"{s.node} leads epoch {s.epoch}", "leader", s.epoch % 6))
+        if until < s.end_ns:
+            out.append(
+                Context(until, s.end_ns, s.node, f"{s.node} leads epoch {s.epoch}, deposed", "deposed", s.epoch % 6)
+            )
+    return [c for c in out if c.start_ns <= last and c.end_ns >= first]
+
+
+def draw(
+    ops: Sequence[WindowOp],
+    order: Order | None,
+    bad: int | None,
+    letters: Mapping[str, str],
+    before: str,
+    css: str,
+    target: int,
+    *,
+    context: Sequence[Context] = (),
+) -> Picture:
+    """Lay out one witness for a drawing at least `target` pixels wide (wider if its words need it).
+
+    letters: index of an invoke (as text) -> the letter by which the words speak of that operation.  before: what the
+    object held at first, in words.  context: of `context`.
+    """
+    labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {shorten(say(op), _LABEL_MOST)}".strip() for op in ops}
+    narrow = target < 500
+    gutter = 12.0 if narrow else 132.0
+    lane_of, lanes = _lanes(ops, narrow)
+    room = _room_before(before, target)
+    x_of, gaps, right = _axis(ops, lane_of, labels, gutter + 6 + room, target - 18)
+    steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
+    dots = _dots(ops, order, x_of, right)
+    bars = []
+    for i, op in enumerate(ops):
+        open_end = op.complete >= FOREVER
+        x1, x2 = x_of[op.invoke], right if open_end else x_of[op.complete]
+        bars.append(
+            Bar(
+                x=x1,
+                y=lane_of[op.process],
+                width=max(6.0, x2 - x1),
+                label=labels[op.invoke],
+                look="bad" if i == bad else look(op),
+                open=open_end,
+                step=steps.get(i),
+                dot_x=dots.get(i, (x1 + x2) / 2),
+                title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
+            )
+        )
+    held_y = lanes[-1].y + 38
+    held = _held(order, dots, gutter + 6, room, right, before)
+    width = max(float(target), right + 18)
+    below = held_y + (46 if held else 6)
+    strips, strip_rows = _strips(context, _times(ops, x_of), gutter + 6, right, below)
+    return Picture(
+        css=css,
+        width=width,
+        height=below + (_STRIP * len(strip_rows) + 8 if strip_rows else 0),
+        gutter=gutter,
+        lanes=lanes,
+        bars=bars,
+        path=_path(order, dots, bars, bad),
+        gaps=gaps,
+        ticks=_ticks(ops, x_of, right),
+        held=held,
+        held_y=held_y,
+        bracket=_bracket(ops, order, bad, x_of, lane_of, width),
+        last_step=(len(order.steps) + (bad is not None)) if order else 0,
+        strips=strips,
+        strip_rows=strip_rows,
+    )
+
+
+def has_times(ops: Sequence[WindowOp]) -> bool:
+    """Whether the history kept times at all; some of others have none."""
+    return any(op.start_ns or op.end_ns for op in ops)
+
+
+def digits_of(ops: Sequence[WindowOp]) -> int:
+    """Digits of a second that distinguish the begin of these operations from their end."""
+    return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
+
+
+def look(op: WindowOp) -> str:
+    if op.happened:
+        return "ok-read" if op.f == "read" else "ok-write"
+    return "fail" if op.type.name == "FAIL" else "info"
+
+
+def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[Lane]]:
+    lane_of: dict[int, float] = {}
+    lanes: list[Lane] = []
+    step = _LANE + (14 if narrow else 0)
+    for op in sorted(ops, key=lambda op: op.invoke):
+        if op.process not in lane_of:
+            y = _TOP + 30.0 + step * len(lanes)
+            lane_of[op.process] = y
+            nodes = sorted({o.node for o in ops if o.process == op.process and o.node})
+            lanes.append(Lane(y, f"process {op.process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else ""))
+    return lane_of, lanes
+
+
+def _axis(
+    ops: Sequence[WindowOp], lane_of: dict[int, float], labels: dict[int, str], left: float, right: float
+) -> tuple[dict[int, float], list[Gap], float]:
+    """x of every event (by history index), folded pauses, and where the drawing ends."""
+    events: dict[int, tuple[int, WindowOp, bool]] = {}
+    for op in ops:
+        events[op.invoke] = (op.start_ns, op, True)
+        if op.complete < FOREVER:
+            events[op.complete] = (op.end_ns, op, False)
+    rows = sorted(events)
+    spans = [max(0, events[b][0] - events[a][0]) for a, b in itertools.pairwise(rows)]
+    usual = median([s for s in spans if s] or [1])
+    x_of: dict[int, float] = {}
+    gaps = []
+    taken: dict[float, float] = {}
+    x = left
+    for k, row in enumerate(rows):
+        if k:
+            span = spans[k - 1]
+            folded = span > 6 * usual
+            step = 42.0 if folded else 16 + 30 * min(1.0, span / (2 * usual))
+            if folded:
+                gaps.append(Gap(x + step / 2, _lasting(span)))
+            x += step
+        _, op, begins = events[row]
+        lane = lane_of[op.process]
+        if begins:
+            x = max(x, taken.get(lane, 0.0))
+            taken[lane] = x + len(labels[op.invoke]) * _CHAR + 12
+        x_of[row] = x
+    after = 28.0 if any(op.complete >= FOREVER for op in ops) else 4.0
+    tails = [(x_of[op.invoke], len(labels[op.invoke]) * _CHAR) for op in ops] + [(x, after)]
+    end = max(at + tail for at, tail in tails)
+    stretch = max(1.0, min((right - left - tail) / (at - left) for at, tail in tails if at > left) if x > left else 1.0)
+    stretch = min(stretch, _MOST_STRETCH)
+    x_of = {row: left + (at - left) * stretch for row, at in x_of.items()}
+    gaps = [Gap(left + (g.x - left) * stretch, g.words) for g in gaps]
+    return x_of, gaps, max(min(right, left + (x - left) * stretch + 150), end)
+
+
+def _lasting(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s" if ns >= 1e9 else f"{ns / 1e6:.0f} ms" if ns >= 1e6 else f"{ns / 1e3:.0f} µs"
+
+
+def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
+    """Where each step of the order takes effect: within its bar, one after another."""
+    out: dict[int, float] = {}
+    last = 0.0
+    for i in order.steps if order else ():
+        op = ops[i]
+        begin, end = x_of[op.invoke], x_of.get(op.complete, right)
+        room = end - begin
+        last = max(last + 3, begin + min(14.0, room / 2))
+        out[i] = min(last, max(end - 3, begin))
+    return out
+
+
+def _room_before(before: str, target: int) -> float:
+    """Pixels at the left in which the drawing shows what the object held before the first operation."""
+    return min(len(shorten(before, _BEFORE_MOST)) * _CHAR + 16, target / 3) if before else 0.0
+
+
+def _held(
+    order: Order | None, dots: dict[int, float], left: float, room: float, right: float, before: str
+) -> list[Held]:
+    """What it holds at first, and after every step that changes it."""
+    words = shorten(value(order.states[0]) if order and order.steps else before, _BEFORE_MOST)
+    if not order:
+        return [Held(left, room, words, 0)] if words else []
+    first = min((dots[i] for i in order.steps), default=right)
+    out: list[Held] = []
+    if words:
+        out.append(Held(left, first - left, words, 0))
+    xs = [dots[i] for i in order.steps]
+    for k, x in enumerate(xs):
+        if out and order.states[k + 1] == order.states[k]:
+            continue
+        if out:
+            out[-1] = Held(out[-1].x, x - out[-1].x, out[-1].words, out[-1].step)
+        out.append(Held(x, right - x, value(order.states[k + 1]), k + 1))
+    return out
+
+
+def _times(ops: Sequence[WindowOp], x_of: Mapping[int, float]) -> list[tuple[int, float]]:
+    """(time, x) of every event, in order."""
+    times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
+    return sorted((ns, x_of[row]) for row, ns in times.items())
+
+
+def _strips(
+    context: Sequence[Context], times: Sequence[tuple[int, float]], left: float, right: float, top: float
+) -> tuple[list[Strip], list[tuple[float, str]]]:
+    """The contexts on the axis of the events, a row for all faults and one for each leader; and (y, name) of the
+    rows."""
+    rows = list(dict.fromkeys(c.row for c in context))
+    ns, xs = [t for t, _ in times], [x for _, x in times]
+
+    def place(at: int) -> float:
+        return left if at < ns[0] else right if at > ns[-1] else float(np.interp(at, ns, xs))
+
+    strips = []
+    for c in context:
+        x1, x2 = place(c.start_ns), place(c.end_ns)
+        width = max(3.0, x2 - x1)
+        fits = int((width - 8) / 6.6)
+        words = c.words if len(c.words) <= fits else shorten(c.words, fits) if fits >= 6 else ""
+        span = f"{c.words}, {seconds(c.start_ns)} to {seconds(c.end_ns)}"
+        strips.append(Strip(x1, top + _STRIP * rows.index(c.row), width, words, span, c.look, c.hue))
+    return strips, [(top + _STRIP * place, name) for place, name in enumerate(rows)]
+
+
+def _path(
+    order: Order | None, dots: dict[int, float], bars: Sequence[Bar], bad: int | None
+) -> list[tuple[int, float, float, float, float]]:
+    """Lines between the steps: (step they lead to, x1, y1, x2, y2); the last one, to the bad operation, too."""
+    if not order:
+        return []
+    chain = [*order.steps, *([bad] if bad is not None and bad not in order.steps else [])]
+    points = [(dots.get(i, bars[i].x + bars[i].width / 2), bars[i].y) for i in chain]
+    return [(k + 2, *a, *b) for k, (a, b) in enumerate(itertools.pairwise(points))]
+
+
+def _ticks(ops: Sequence[WindowOp], x_of: dict[int, float], right: float) -> list[Tick]:
+    digits, timed = digits_of(ops), has_times(ops)
+    times = {op.invoke: op.start_ns for op in ops} | {op.complete: op.end_ns for op in ops if op.complete < FOREVER}
+    out: list[Tick] = []
+    free = 0.0
+    for row in sorted(times):
+        words = seconds(times[row], digits) if timed else f"row {row}"
+        if x_of[row] >= free and x_of[row] + len(words) * 6.4 <= right + 16:
+            out.append(Tick(x_of[row], words))
+            free = x_of[row] + len(words) * 6.4 + 14
+    return out
+
+
+def _bracket(
+    ops: Sequence[WindowOp],
+    order: Order | None,
+    bad: int | None,
+    x_of: dict[int, float],
+    lane_of: dict[int, float],
+    width: float,
+) -> Bracket | None:
+    """The last change that was over before the bad operation began, and how long before."""
+    if order is None or bad is None:
+        return None
+    late = ops[bad]
+    over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
+    if isinstance(late.got, list | tuple):  # of a set or a log an answer shows many changes
+        over = [op for op in over if op.asked not in late.got]
+    if not over or late.f != "read":
+        return None
+    seen = over[-1]
+    after = seen.new if seen.f == "cas" else seen.asked
+    if after == late.got:
+        return None
+    x1, x2 = x_of[seen.complete], x_of[late.invoke]
+    gap = _lasting(max(0, late.start_ns - seen.end_ns))
+    ago = f"{gap} " if has_times(ops) else ""
+    words = f"{value(after)} acknowledged {ago}{'earlier' if width < 500 else 'before the read began'}"
+    middle, half = (x1 + x2) / 2, len(words) * 3.9
+    text_x = min(max(middle, half + 4), width - half - 4)
+    return Bracket(x1, x2, lane_of[seen.process], lane_of[late.process], words, "middle", text_x)

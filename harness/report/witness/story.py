@@ -1,0 +1,128 @@
+"""The operations of a witness in sentences: what happened in order, and one sentence for each step of the drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from checkers.base.history import Type
+from harness.plain_words import plural, seconds, sentence, shorten
+from harness.report.evidence.load import ReportData
+from harness.report.evidence.roles import Segment, leaders
+from harness.report.faults.views import FaultView
+from harness.report.witness import picture
+from harness.witness.legal import FOREVER, Order, WindowOp
+from harness.witness.window import TRANSACTIONS, micro_operations, say, value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One sentence of the story.  look: "op", "context" or "bad".  rows: history rows it stands on."""
+
+    words: str
+    look: str
+    rows: str = ""
+    step: int | None = None
+
+
+def story(
+    ops: Sequence[WindowOp],
+    order: Order | None,
+    bad: int | None,
+    letters: Mapping[str, str],
+    held_before: str,
+    faults: Sequence[FaultView],
+    roles: Sequence[Segment],
+) -> list[Line]:
+    """What clients invoked and which answers they got, in the order of the history, with the faults and elections of
+    that time.  held_before: a sentence about the state before, or ""."""
+    if not ops:
+        return []
+    steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
+    digits, timed = picture.digits_of(ops), picture.has_times(ops)
+    lines = [
+        (op.start_ns, 1, _tell(op, i == bad, letters.get(str(op.invoke), ""), steps.get(i), digits, timed))
+        for i, op in enumerate(ops)
+    ]
+    first, last = ops[0].start_ns - 2_000_000_000, max(op.end_ns for op in ops)
+    meanwhile = [(f.start_ns, f"fault {f.number} began: {f.words or f.name}") for f in faults]
+    meanwhile += [(f.end_ns, f"fault {f.number} was healed") for f in faults if f.happened]
+    meanwhile += [(s.start_ns, f"{s.node} became leader of epoch {s.epoch}") for s in leaders(roles)]
+    lines += [
+        (at, 0, Line(sentence(f"At {seconds(at)} {what}"), "context")) for at, what in meanwhile if first <= at <= last
+    ]
+    begin = [Line(held_before, "context")] if held_before else []
+    return begin + [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
+
+
+def _asked(op: WindowOp) -> str:
+    if op.f in TRANSACTIONS and isinstance(op.asked, tuple):
+        return micro_operations(op.asked)
+    return op.f if op.asked is None else f"{op.f} {value(op.asked)}"
+
+
+def _answered(op: WindowOp) -> str:
+    return micro_operations(op.got) if op.f in TRANSACTIONS and isinstance(op.got, tuple) else value(op.got)
+
+
+def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> Line:
+    where = f" at {op.node}" if op.node else ""
+    asked = {
+        "read": "read",
+        "write": f"wrote {value(op.asked)}",
+        "cas": f"changed {value(op.asked)} to {value(op.new)}",
+    }.get(op.f, f"invoked {_asked(op)}")
+    start, end = (f" at {seconds(ns, digits)}" if timed else "" for ns in (op.start_ns, op.end_ns))
+    who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {asked}{where}"
+    rows = f"{op.invoke:,}" + (f", {op.complete:,}" if op.complete < FOREVER else ", no answer")
+    if op.f == "read" and op.happened:
+        words = f"{who}{start}: answered{end} with {value(op.got)}."
+    elif op.f == "read":
+        words = f"{who}{start}: no answer."
+    elif op.happened and op.f not in ("write", "cas") and op.got != op.asked:
+        words = f"{who}{start}: answered{end} with {_answered(op)}."
+    elif op.happened:
+        words = f"{who}{start}: acknowledged{end}."
+    elif op.type is Type.FAIL:
+        words = f"{who}{start}: it certainly did not happen ({op.error or 'refused'})."
+    else:
+        words = f"{who}{start}: outcome unknown ({op.error or 'no answer'})."
+    if bad:
+        return Line(f"{words} No legal order contains this answer.", "bad", rows, step)
+    return Line(words, "op", rows, step)
+
+
+def steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before: str) -> list[str]:
+    """What the stepper says at each step, from 1; the last says why the order ends."""
+    if not order:
+        return []
+    out = []
+    for k, i in enumerate(order.steps):
+        op = ops[i]
+        holds = value(order.states[k + 1])
+        legal = f"it holds {holds}, so this is legal" if op.f == "read" else f"from now on it holds {holds}"
+        out.append(f"Process {op.process}: {say(op)}; {legal}.")
+    if bad is not None:
+        op, holds = ops[bad], value(order.states[-1]) if order.steps else before
+        end = "No legal place is left."
+        if not order.steps and len(ops) > 1:
+            end = "Nor does it fit after any of the others: no legal place is left."
+        out.append(f"Process {op.process}: {say(op)}, but it holds {holds}. {end}")
+    return out
+
+
+def window_words(data: ReportData, ops: Sequence[WindowOp], key: str | None, order: Order | None) -> str:
+    if not ops:
+        return ""
+    all_ops = data.operations
+    total = int((all_ops.key == all_ops.keys.index(key)).sum()) if key is not None and key in all_ops.keys else 0
+    of = (
+        f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
+        if key is not None and total >= len(ops)
+        else plural(len(ops), "operation")
+    )
+    are = "is" if len(ops) == 1 else "are"
+    words = f"{of} {are} enough to show it. Each bar is one operation, from call to answer."
+    if order and order.steps:
+        words += " The numbered dots are the longest legal order; nothing legal can follow it."
+    return words

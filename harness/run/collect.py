@@ -1,0 +1,80 @@
+"""Copies of the nodes' data directories: just before each heal, and at the end.
+
+A data directory is copied with its process stopped, one node after another, each for well under 200 ms: a live copy
+mixes before and after a truncation and cries wolf.  A process already stopped or dead stays so.  Before each heal,
+because afterwards the uncommitted tails are gone and all logs agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from checkers.base.stored_run import COPIES_INDEX
+from harness.run.run_folder import RunFolder
+from system_under_test.subject import Collected, Node
+
+_COPY = 'cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
+
+
+class Copies:
+    """Numbers copies from 0; `taken` lists every node's part of every copy."""
+
+    def __init__(self, run: RunFolder, nodes: Sequence[Node]) -> None:
+        self._run = run
+        self._nodes = nodes
+        self._count = 0
+        self.taken: list[Collected] = []
+        self.longest_stop_s = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def take(self, when: str, *, leave_stopped: bool = False) -> list[Collected]:
+        """Copy every node's data directory into `nodes/<n>/copies/<number>/`; what was taken.
+
+        leave_stopped: for the final copy, after which nothing may change any more.
+        """
+        async with self._one_at_a_time:
+            return await self._take(when, leave_stopped)
+
+    async def _take(self, when: str, leave_stopped: bool) -> list[Collected]:
+        number, self._count = self._count, self._count + 1
+        loop = asyncio.get_running_loop()
+        for node in self._nodes:
+            aside = f"{node.log_dir}/copy-{number}"
+            await _ran(node, ["sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", aside])
+            async with node.alone:  # no fault may stop or continue the process meanwhile
+                state = await node.state()
+                began = loop.time()
+                if state == "running":
+                    await node.signal("STOP")
+                try:
+                    sizes = await _ran(node, ["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir])
+                finally:
+                    if state == "running" and not leave_stopped:
+                        await node.signal("CONT")
+                self.longest_stop_s = max(self.longest_stop_s, loop.time() - began)
+            folder = self._run.node(node.name) / "copies" / str(number)
+            await node.copy_out(aside, folder)
+            await _ran(node, ["rm", "-rf", aside])
+            trace_size_bytes = int(sizes.split()[0]) if sizes.split() else 0
+            self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes))
+        return [copy for copy in self.taken if copy.copy == number]
+
+    def write_index(self) -> None:
+        """Write `copies.json`, so that the copies can be told apart when the run is judged, now or later."""
+        self._run.write_json(COPIES_INDEX, self.index())
+
+    def index(self) -> list[dict[str, Any]]:
+        """The content of `copies.json`: every node's part of every copy so far, paths relative to the run folder."""
+        root = self._run.root
+        return [{**asdict(copy), "folder": str(copy.folder.relative_to(root))} for copy in self.taken]
+
+
+async def _ran(node: Node, argv: Sequence[str]) -> bytes:
+    """What a command on the node printed.  Raises OSError with the node's own words if it failed."""
+    done = await node.run(argv, timeout_s=30)
+    if done.status != 0:
+        raise OSError(f"{node.name}: its data directory could not be copied: {done.stderr.decode().strip()}")
+    return done.stdout

@@ -1,0 +1,390 @@
+"""Conducts one run, phase by phase, until everything it produced lies in the run folder.
+
+    set-up -> main (clients and nemesis at once) -> final heal -> recovery -> final reads -> collection
+
+Nothing is judged here.  Whatever happens in a phase, the later duties remain: faults are healed, what the nodes hold is
+collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
+the harness until judging says so: its nodes may have died of the very bug that is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from checkers.base import ledger
+from checkers.base.history import Type
+from checkers.base.stored_run import SMALL_FILES
+from checkers.online.finding import Finding
+from checkers.raft.log_matching import LOG_MATCHING
+from checkers.sealing.manifest import STREAM, entries_of, write_manifest
+from checkers.warm_up import load_online_kernels
+from harness.backends.backend import Backend, ClusterSpec
+from harness.judge.demanded import demands_of
+from harness.judge.judge_run import checkers_for
+from harness.registry import load_backend, load_subject, load_workload
+from harness.run.collect import Copies
+from harness.run.dealt import capabilities_of, schedule_of
+from harness.run.interpreter import Interpreter
+from harness.run.online import Online
+from harness.run.outcome import Outcome, deaths
+from harness.run.progress import Progress
+from harness.run.rates import achieved_rate_hz
+from harness.run.recorder import Recorder
+from harness.run.run_folder import RunFolder, describe_test
+from harness.run.watch import Watch
+from harness.spec import CLIENT_NODES, Spec
+from nemesis.faults import FaultRecord
+from nemesis.heal import heal_all
+from nemesis.inject import Hooks, PlayOptions, play
+from nemesis.schedules import Schedule, as_executed
+from system_under_test.own.subject import OwnSubject
+from system_under_test.subject import Collected, Node, Subject
+
+READY_LIMIT_S = 60.0
+
+
+class SetUpFailed(RuntimeError):
+    """The subject never became ready; the message says what it was waited for."""
+
+
+class Conductor:
+    """One run.  `run()` once; afterwards `outcome` and the run folder tell everything."""
+
+    def __init__(self, spec: Spec, backend_name: str, run: RunFolder, progress: Progress) -> None:
+        self.spec = spec
+        self.run_folder = run
+        self.progress = progress
+        self.subject: Subject = load_subject(spec.subject)
+        self.workload = load_workload(spec)
+        self.outcome = Outcome(self.subject.declares, spec.rate_hz)
+        run_id = run.run_id
+        servers = spec.servers if self.subject.declares.nodes else ()
+        wanted = capabilities_of(spec) if servers else frozenset()
+        cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, needs=self.subject.needs)
+        self.backend: Backend = load_backend(backend_name, cluster)
+        self.backend.restart_with(self.subject.start)
+        if isinstance(self.subject, OwnSubject):
+            self.subject.keep(run.root)
+        if spec.workload.endswith(".py"):
+            (run.root / "workload").mkdir()
+            shutil.copy(spec.workload, run.root / "workload")
+        self.online: Online | None = None
+        self.ended = asyncio.Event()
+        self.recorder = Recorder(run.root / "history.arrows", self._hand_over)
+        self.test = describe_test(spec, run_id, backend_name, self.recorder.started_monotonic_ns)
+        self.test["backend_notes"] = list(self.backend.notes)
+        run.write_json("test.json", self.test)
+        self.records: dict[int, FaultRecord] = {}
+        self.nodes: list[Node] = []
+        self.copies = Copies(run, self.nodes)
+        self.watch = Watch(self.subject, self.nodes, self.recorder)
+        self.outcome.leaders, self.outcome.loop_stalls = self.watch.leaders, self.watch.stalls
+        hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
+        self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
+        if spec.online:
+            names = [checker.name for checker in checkers_for(spec, demands_of(spec))]
+            stream, clock = run.root / "history.arrows", self.recorder.now_ns
+            self.online = Online(stream, names, clock, self._violated, progress.say)
+            self.outcome.online = self.online.told
+
+    async def run(self) -> None:
+        """Raises BackendUnavailable; SetUpFailed is noted in `outcome` instead.  Cancelled (Ctrl-C): cleans up, keeps
+        what there is, marks the run as interrupted and raises CancelledError on."""
+        watch = self.watch
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._destroy)
+                await self._create()
+                duties = [watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()]
+                duties += [self.online.watch()] if self.online is not None else []
+                await _beside(self._test(), duties)
+                self.outcome.health = await self.backend.health()
+        except asyncio.CancelledError:
+            self.outcome.interrupted = True
+            raise
+        finally:
+            self._write_outcome()
+            self._write_faults()
+            self._close_the_ledger()
+            self.recorder.close()
+            write_manifest(self.run_folder.root)
+
+    async def _test(self) -> None:
+        try:
+            await self._phase("set-up", self._set_up())
+            await self._phase("main", self._main())
+            await self._phase("recovery", self._recover())
+            await self._phase("final reads", self._read_all())
+        except SetUpFailed as failure:
+            self.outcome.set_up_failure = str(failure)
+        await self._phase("collection", self._collect())
+
+    async def _phase(self, name: str, work: Awaitable[None]) -> None:
+        entry = {"name": name, "start_ns": self.recorder.enter(Type.INVOKE, ledger.PHASE, name), "end_ns": -1}
+        self.outcome.phases.append(entry)
+        self.progress.phase(name)
+        ended = Type.INFO
+        try:
+            await work
+            ended = Type.OK
+        finally:
+            entry["end_ns"] = self.recorder.enter(ended, ledger.PHASE, name)
+
+    async def _create(self) -> None:
+        """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
+        self.progress.phase("create")
+        ready = asyncio.to_thread(load_online_kernels) if self.online is not None else asyncio.sleep(0)
+        await asyncio.gather(self.backend.create(self.progress.detail), ready)
+        self._say_leftovers()
+        self.nodes.extend(self.backend.node(name) for name in self.backend.servers)
+        self.test["started_monotonic_ns"] = self.recorder.begin()
+        self.run_folder.write_json("test.json", self.test)
+        begun = {"format": ledger.FORMAT, "run_id": self.test["run_id"], "spec": self.test["spec"]}
+        self.recorder.enter(Type.OK, ledger.BEGIN, begun)
+
+    async def _set_up(self) -> None:
+        subject, spec = self.subject, self.spec
+        await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
+        await asyncio.gather(*(subject.start(node) for node in self.nodes))
+        if self.online is not None and subject.declares.traces:
+            started_ns = self.recorder.started_monotonic_ns
+            self.online.follow({node.name: subject.live(node, started_ns) for node in self.nodes})
+        await self._wait_until_ready()
+        await self._wait_for_leader()
+        peers = {node.name: f"{node.address}:{subject.port}" for node in self.nodes}
+        config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(self.workload.functions)}
+        for name in CLIENT_NODES:
+            here = [p for p in spec.placements() if p.client_node == name]
+            await self.backend.client_host(name).open(subject.client_module, here, peers, config)
+        made = await self.interpreter.until_ok(self.workload.set_up(), READY_LIMIT_S, self.progress.detail)
+        if missing := {key: why for key, why in made.items() if why != "ok"}:
+            raise SetUpFailed(f"the keys could not be created: {missing}")
+
+    async def _wait_until_ready(self) -> None:
+        until = time.monotonic() + READY_LIMIT_S
+        while (missing := await self.subject.ready(self.nodes)) is not None:
+            if time.monotonic() > until:
+                raise SetUpFailed(f"not ready within {READY_LIMIT_S:g} s: {missing}")
+            self.progress.detail(missing)
+            await asyncio.sleep(0.1)
+
+    async def _wait_for_leader(self) -> None:
+        if not self.subject.declares.elections:
+            return
+        until = time.monotonic() + READY_LIMIT_S
+        while time.monotonic() < until:
+            await self.watch.ask()
+            if self.watch.leader() is not None and len(self.watch.statuses) == len(self.nodes):
+                return
+            await asyncio.sleep(0.05)
+        heard = ", ".join(f"{s.node} {s.role} in epoch {s.epoch}" for s in self.watch.statuses.values())
+        raise SetUpFailed(f"no leader within {READY_LIMIT_S:g} s; heard of: {heard or 'no node at all'}")
+
+    async def _main(self) -> None:
+        spec = self.spec
+        began_ns = self.recorder.now_ns()
+        self.interpreter.tally.invoked = 0
+        schedule = schedule_of(self.spec, self.subject.declares)
+        self.test["schedule"] = [asdict(card) for card in schedule.cards]
+        self.test["main_began_ns"] = began_ns
+        self.run_folder.write_json("test.json", self.test)
+        until = time.monotonic() + spec.time_limit_s
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                self.interpreter.run(
+                    self.workload.generator,
+                    lambda p: spec.rng(f"operations/{p.thread}"),
+                    lambda p: spec.rng(f"pace/{p.thread}"),
+                    spec.rate_hz,
+                    until,
+                    self.workload.pace,
+                )
+            )
+            if schedule.cards:
+                group.create_task(self._break_things(schedule, began_ns))
+
+    async def _break_things(self, schedule: Schedule, began_ns: int) -> None:
+        hooks = Hooks(note=self.recorder.note, record=self._fault_changed, before_heal=self._before_heal)
+        clock, rng = self.recorder.now_ns, self.spec.rng("nemesis")
+        options = PlayOptions(schedule.faults, self.spec.over_budget)
+        try:
+            await play(schedule.cards, self.backend, self.watch.ask, clock, began_ns, rng, hooks, options, self.ended)
+        finally:
+            text = as_executed(tuple(self.records.values()), began_ns)
+            (self.run_folder.root / "schedule.json").write_text(text)
+
+    def _hand_over(self, batch: pa.RecordBatch) -> None:
+        if self.online is not None:
+            self.online.hand_over(batch)
+
+    async def _violated(self, findings: Sequence[Finding], time_ns: int) -> None:
+        """An online check found something: tell it, and end the main phase if that was asked for."""
+        for finding in findings:
+            self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
+        phase = self.outcome.phases[-1]["name"]
+        if self.spec.stop_on_violation and phase in ("set-up", "main") and not self.ended.is_set():
+            self._stop(findings[0], time_ns)
+        if phase != "collection" and any(finding.checker == LOG_MATCHING.name for finding in findings):
+            with contextlib.suppress(OSError):  # whoever does not answer now is copied later in any case
+                await self._copy("found online")
+
+    def _stop(self, finding: Finding, time_ns: int) -> None:
+        self.outcome.stopped = {"time_ns": time_ns, "checker": finding.checker, "summary": finding.witness.summary}
+        self.test["stopped"] = self.outcome.stopped
+        self.run_folder.write_json("test.json", self.test)
+        self.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
+        self.ended.set()
+        self.interpreter.end()
+
+    async def _before_heal(self, record: FaultRecord) -> None:
+        if self.subject.declares.logs:
+            await self._copy(f"before heal {record.card.number}")
+
+    def _fault_changed(self, record: FaultRecord) -> None:
+        self.records[record.card.number] = record
+        self._write_faults()
+        self.progress.fault(record.card.number, record.words, record.injected_ns, record.healed_ns)
+
+    def _write_faults(self) -> None:
+        self.run_folder.write_json("faults.json", [r.to_json() for r in self.records.values()])
+
+    async def _copy(self, when: str, *, leave_stopped: bool = False) -> None:
+        self.recorder.enter(Type.INVOKE, ledger.COPY, {"when": when})
+        taken: list[Collected] = []
+        try:
+            taken = await self.copies.take(when, leave_stopped=leave_stopped)
+        finally:
+            self.copies.write_index()
+            nodes = {copy.node: copy.state for copy in taken}
+            number = taken[0].copy if taken else -1
+            entry = {"when": when, "copy": number, "nodes": nodes}
+            self.recorder.enter(Type.OK if taken else Type.INFO, ledger.COPY, entry)
+        if self.online is not None:
+            self.online.copied(taken)
+        await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
+
+    async def _recover(self) -> None:
+        """Heal whatever is broken, prove it, and wait until every live node has caught up."""
+        self.outcome.recovery = {"needed": bool(self.nodes), "limit_s": self.spec.recovery_limit_s}
+        if not self.nodes:
+            return
+        killed = {node for record in self.records.values() for node in record.killed}
+        proof = await heal_all(self.backend, restart=killed)
+        self.outcome.recovery["proof"] = asdict(proof)
+        began = time.monotonic()
+        waiting_for: str | None = "nothing was asked yet"
+        while waiting_for is not None and time.monotonic() - began < self.spec.recovery_limit_s:
+            waiting_for = await self.subject.caught_up(self.nodes, self.spec.keys)
+            if dead := await self._majority_dead():
+                waiting_for = f"{dead}: no majority is left that could recover"
+                break
+            if waiting_for is not None:
+                self.progress.detail(waiting_for)
+                await asyncio.sleep(0.1)
+        self.outcome.recovery |= {
+            "recovered": waiting_for is None,
+            "seconds": round(time.monotonic() - began, 3),
+            "waiting_for": waiting_for or "",
+        }
+
+    async def _majority_dead(self) -> str:
+        """Who died unbidden, if they are a majority: they stay dead, so there is nothing to wait for."""
+        states = await asyncio.gather(*(node.state() for node in self.nodes))
+        dead = [node.name for node, state in zip(self.nodes, states, strict=True) if state == "dead"]
+        return f"{' and '.join(dead)} died" if 2 * len(dead) > len(self.nodes) else ""
+
+    async def _read_all(self) -> None:
+        limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0
+        self.outcome.final_reads = await self.interpreter.until_ok(self.workload.final(), limit_s, self.progress.detail)
+
+    async def _collect(self) -> None:
+        for name in CLIENT_NODES:
+            await self.backend.client_host(name).close()
+        if self.subject.declares.logs:
+            await self._copy("final", leave_stopped=True)
+        for node in self.nodes:
+            await node.signal("KILL")
+            await self.subject.collect(node, self.run_folder.node(node.name))
+
+    async def _destroy(self) -> None:
+        """Remove the nodes.  What is left behind is said and fails neither the run nor its verdict."""
+        self.progress.phase("clean-up")
+        said = len(self.backend.leftovers)
+        await asyncio.shield(self.backend.destroy())
+        self._say_leftovers(said)
+
+    def _say_leftovers(self, already_said: int = 0) -> None:
+        for words in self.backend.leftovers[already_said:]:
+            self.progress.say(f"  left behind: {words}")
+
+    async def _show(self) -> None:
+        tally, before, then = self.interpreter.tally, 0, time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            done, now = sum(tally.by_type.values()), time.monotonic()
+            leader = self.watch.leader()
+            self.progress.running(
+                rate_hz=(done - before) / (now - then),
+                unknown=tally.by_type[Type.INFO],
+                leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
+                limit_s=self.spec.time_limit_s if self.outcome.phases[-1]["name"] == "main" else None,
+            )
+            before, then = done, now
+
+    def _achieved_rate_hz(self) -> float | None:
+        main = next((p for p in self.outcome.phases if p["name"] == "main" and p["end_ns"] >= 0), None)
+        if main is None:
+            return None
+        self.recorder.flush()
+        return achieved_rate_hz(self.run_folder.root, main["start_ns"], main["end_ns"], self.records.values())
+
+    def _close_the_ledger(self) -> None:
+        """Enter every small file as it was written last, and the end of the history."""
+        written = [name for name in SMALL_FILES if (self.run_folder.root / name).exists()]
+        for name in written:
+            content = self.run_folder.read_json(name)
+            self.recorder.enter(Type.OK, ledger.FILE, {"name": name, "content": content})
+        self.recorder.flush()
+        bound = {name: entry for name, entry in entries_of(self.run_folder.root).items() if name != STREAM}
+        self.recorder.enter(Type.OK, ledger.BOUND, bound)
+        self.recorder.end(
+            {
+                "phases": len(self.outcome.phases),
+                "faults": len(self.records),
+                "copies": len(self.copies.index()),
+                "final_reads": sum(why == "ok" for why in self.outcome.final_reads.values()),
+                "files": len(written),
+            }
+        )
+
+    def _write_outcome(self) -> None:
+        outcome, started_ns = self.outcome, self.recorder.started_monotonic_ns
+        outcome.achieved_rate_hz = self._achieved_rate_hz()
+        outcome.loop_late_ms = self.watch.lateness()
+        outcome.longest_copy_stop_s = round(self.copies.longest_stop_s, 3)
+        outcome.deaths = deaths(self.backend.exits(), self.subject.complaints(self.run_folder.root), started_ns)
+        self.run_folder.write_json("outcome.json", outcome.to_json())
+
+
+async def _beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run `work` with `duties`, which never end, beside it.  A duty that fails ends the work with its exception."""
+    main, others = asyncio.create_task(work), [asyncio.create_task(duty) for duty in duties]
+    try:
+        await asyncio.wait([main, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            if task.done():
+                task.result()
+        await main
+    finally:
+        for task in (main, *others):
+            task.cancel()
+        await asyncio.gather(main, *others, return_exceptions=True)

@@ -1,0 +1,173 @@
+"""The interpreter: turns generators into operations, paced, one at a time per process, and records both ends.
+
+A *thread* is a place where a process lives.  After an operation of unknown outcome its process is retired: it might
+still take effect at any time, so no later operation may claim to follow it.  The thread goes on as a new process,
+`process + concurrency`, with the same generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from time import monotonic
+
+from checkers.base.history import Type
+from harness.backends.backend import ClientHost
+from harness.run.recorder import Recorder
+from system_under_test.client import Outcome, Placement, Request
+from workloads.generators import Generator, Turn, Wait
+from workloads.pace import Pace, Steady
+
+BACKLOG_S = 1.0
+"""How far a thread may fall behind its schedule and still catch up; what is further behind is dropped."""
+
+
+@dataclass
+class Tally:
+    """Operations so far, for the progress line and the achieved rate."""
+
+    invoked: int = 0
+    by_type: dict[Type, int] = field(default_factory=lambda: dict.fromkeys(Type, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """When one thread invokes.  rate_hz: of this thread; 0 = without a pause.  until, began: time.monotonic()."""
+
+    rate_hz: float
+    until: float
+    began: float
+    pace: Pace
+
+    def mean_gap_s(self, now: float) -> float:
+        return 1 / (self.rate_hz * self.pace.factor(now - self.began)) if self.rate_hz else 0.0
+
+    def after(self, due: float, now: float, rng: Random) -> float:
+        """When the next request is due, after one that was due at `due` and has its outcome now."""
+        mean_gap_s = self.mean_gap_s(now)
+        return max(due + rng.expovariate(1 / mean_gap_s), now - BACKLOG_S) if mean_gap_s else now
+
+
+class Interpreter:
+    """hosts: client node -> its ClientHost."""
+
+    def __init__(
+        self,
+        placements: Sequence[Placement],
+        hosts: Mapping[str, ClientHost],
+        recorder: Recorder,
+        timeout_s: float,
+    ) -> None:
+        self.tally = Tally()
+        self._placements = placements
+        self._hosts = hosts
+        self._recorder = recorder
+        self._timeout_s = timeout_s
+        self._process = {p.thread: p.thread for p in placements}
+        self._ended = False
+        self._pausing: set[asyncio.Future[None]] = set()
+
+    def end(self) -> None:
+        """No thread of `run` invokes anything more; operations under way go on to their outcome."""
+        self._ended = True
+        for pause in self._pausing:
+            _wake(pause)
+
+    async def ask(self, placement: Placement, request: Request) -> Outcome:
+        """One operation of one thread, recorded; retires the process if the outcome is unknown."""
+        process = self._process[placement.thread]
+        self._recorder.invoke(process, request)
+        self.tally.invoked += 1
+        outcome = await self._hosts[placement.client_node].invoke(placement.thread, request, self._timeout_s)
+        self._recorder.complete(process, request, outcome)
+        self.tally.by_type[outcome.type] += 1
+        if outcome.type is Type.INFO:
+            self._process[placement.thread] = process + len(self._placements)
+        return outcome
+
+    async def run(
+        self,
+        generator_of: Callable[[Placement], Generator],
+        rng_of: Callable[[Placement], Random],
+        pace_rng_of: Callable[[Placement], Random],
+        rate_hz: float,
+        until: float,
+        pace: Pace | None = None,
+    ) -> None:
+        """Every thread invokes what its generator says until `until` (time.monotonic()) or until `end`.
+
+        rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
+        exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
+        """
+        schedule = _Schedule(rate_hz / len(self._placements), until, monotonic(), pace or Steady())
+        async with asyncio.TaskGroup() as group:
+            for placement in self._placements:
+                turn = Turn(placement, len(self._placements), rng_of(placement))
+                group.create_task(self._thread(generator_of(placement), turn, pace_rng_of(placement), schedule))
+
+    async def until_ok(
+        self, requests: Sequence[Request], limit_s: float, follow: Callable[[str], None] = lambda _: None
+    ) -> dict[str, str]:
+        """Ask each request, by threads that follow the leader, again and again until it is ok or `limit_s` is over.
+        Returns key -> "ok", or the last error of one of its requests."""
+        askers = [p for p in self._placements if p.follows and not p.reads_only] or list(self._placements)
+        result = ["not invoked: the time was over"] * len(requests)
+        until = monotonic() + limit_s
+        waiting = list(reversed(range(len(requests))))
+
+        async def asker(placement: Placement) -> None:
+            while waiting and monotonic() < until:
+                number = waiting.pop()
+                request = requests[number]
+                outcome = await self.ask(placement, request)
+                result[number] = "ok" if outcome.type is Type.OK else outcome.error or str(outcome.type.name).lower()
+                if outcome.type is not Type.OK:
+                    waiting.insert(0, number)
+                    follow(f"{request.f} {request.key}: {result[number]}")
+                    await asyncio.sleep(0.05)
+
+        await asyncio.gather(*(asker(p) for p in askers))
+        by_key: dict[str, str] = {}
+        for request, words in zip(requests, result, strict=True):
+            if by_key.get(str(request.key), "ok") == "ok":
+                by_key[str(request.key)] = words
+        return by_key
+
+    async def _thread(self, generator: Generator, turn: Turn, rng: Random, schedule: _Schedule) -> None:
+        due = monotonic() + rng.random() * schedule.mean_gap_s(monotonic())
+        while due < schedule.until:
+            wait = due - monotonic()
+            if wait > 0 and not self._ended:
+                await self._pause(wait)
+            if self._ended:
+                return
+            turn = replace(turn, time_s=monotonic() - schedule.began)
+            step, generator = generator.next(turn)
+            if step is None:
+                return
+            if isinstance(step, Wait):
+                due = monotonic() + step.seconds
+                continue
+            outcome = await self.ask(turn.placement, step)
+            generator = generator.heard(step, outcome)
+            turn = replace(turn, count=turn.count + 1)
+            due = schedule.after(due, monotonic(), rng)
+
+    async def _pause(self, seconds: float) -> None:
+        """A sleep that `end` cuts short."""
+        loop = asyncio.get_running_loop()
+        pause: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _wake, pause)
+        self._pausing.add(pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pausing.discard(pause)
+
+
+def _wake(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

@@ -1,0 +1,165 @@
+"""Online checks: about once a second, what is new of the history and of the nodes' traces and logs is judged in a
+thread.
+
+The event loop only hands over (batches the recorder has written and nobody changes any more) and fetches (rows of a
+trace, through the agents, outside the data network); tables, kernels and words are made in the thread, and the kernels
+run without the interpreter's lock.  A look begins only when the one before has ended, so a slow machine gets fewer
+looks and never a backlog of them: `behind_s` tells how long a look took at most.
+
+What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`);
+if it does not, one of the two is wrong, and that is told as a failure of the harness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from checkers.base.verdict import Validity
+from checkers.judging.tasks import in_words
+from checkers.online.finding import Finding
+from checkers.online.keys import Alarm, OnlineKeys
+from checkers.online.logs import OnlineLogs
+from checkers.online.prefix import judge_prefix
+from checkers.online.traces import OnlineTraces
+from system_under_test.subject import Collected, Live
+
+EVERY_S = 1.0
+FETCH_LIMIT_S = 2.0
+"""How long a node may take to hand over what is new; then it is asked again at the next look."""
+
+LINEARIZABILITY = "linearizability"
+
+
+class OnlineDisagreement(AssertionError):
+    """The online core and the judge of the sealed run contradict each other about the same events."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What online checks did and found, as in outcome.json (results/README.md)."""
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    looks: int = 0
+    cpu_s: float = 0.0
+    behind_s: float = 0.0
+    completions: int = 0
+    trace_rows: int = 0
+    log_entries: int = 0
+    failure: str = ""
+
+
+class Online:
+    """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
+    not looked at.  found: told on the event loop what a look has found, and when (ns since the test
+    began)."""
+
+    def __init__(
+        self,
+        stream: Path,
+        checkers: Collection[str],
+        now_ns: Callable[[], int],
+        found: Callable[[Sequence[Finding], int], Awaitable[None]],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.told = Told()
+        self._stream = stream
+        self._checkers = frozenset(checkers)
+        self._now_ns = now_ns
+        self._found = found
+        self._say = say
+        self._batches: list[pa.RecordBatch] = []
+        self._lives: Mapping[str, Live] = {}
+        self._copies: list[Collected] = []
+        self._keys = OnlineKeys()
+        self._traces = OnlineTraces()
+        self._logs = OnlineLogs()
+
+    def hand_over(self, batch: pa.RecordBatch) -> None:
+        """The next events of the history, already on disk (the recorder's `on_flush`)."""
+        self._batches.append(batch)
+
+    def follow(self, lives: Mapping[str, Live]) -> None:
+        """Judge the traces and logs of these nodes too, from their beginning."""
+        self._lives = lives
+
+    def copied(self, copies: Sequence[Collected]) -> None:
+        """Judge what these copies of data directories have beyond the stable part of their logs."""
+        self._copies += [copy for copy in copies if copy.node in self._lives]
+
+    async def watch(self) -> None:
+        """Look, for ever, or until a look fails: then that is told, and the sealed run is judged without these."""
+        while not self.told.failure:
+            began = time.monotonic()
+            await self.look()
+            self.told.behind_s = max(self.told.behind_s, round(time.monotonic() - began, 3))
+            await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
+        await asyncio.Event().wait()
+
+    async def look(self) -> None:
+        """Judge what is new since the last look."""
+        batches, self._batches = self._batches, []
+        copies, self._copies = self._copies, []
+        answered = await asyncio.gather(*map(_fetched, self._lives.values()))
+        fresh = {node: live for (node, live), there in zip(self._lives.items(), answered, strict=True) if there}
+        try:
+            findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
+        except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
+            self.told.failure = in_words(problem)
+            self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.told.failure})")
+            return
+        if findings:
+            time_ns = self._now_ns()
+            self.told.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
+            await self._found(findings, time_ns)
+
+    def _judge(
+        self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
+    ) -> list[Finding]:
+        """In a thread of its own."""
+        began = time.thread_time()
+        findings: list[Finding] = []
+        if batches and LINEARIZABILITY in self._checkers:
+            findings += self._confirmed(self._keys.take(pa.Table.from_batches(batches)))
+        judged = self._traces.take([live.trace() for live in fresh.values()])
+        for live in fresh.values():
+            judged += self._logs.take(live.entries())
+        for copy in copies:
+            judged += self._logs.take(self._lives[copy.node].tail(copy))
+        findings += [finding for finding in judged if finding.checker in self._checkers]
+        told = self.told
+        told.looks += 1
+        told.completions, told.trace_rows = self._keys.judged, self._traces.rows
+        told.log_entries = self._logs.entries
+        told.cpu_s = round(told.cpu_s + time.thread_time() - began, 6)
+        return findings
+
+    def _confirmed(self, alarms: Sequence[Alarm]) -> list[Finding]:
+        """What the whole prefixes of these keys violate, judged as the sealed run will be."""
+        if not alarms:
+            return []
+        verdict = judge_prefix(self._stream, {alarm.key for alarm in alarms})
+        wrong = {str(w.facts["key"]): w for w in verdict.witnesses}
+        for alarm in alarms:
+            if alarm.key in wrong or alarm.why == "not linearizable":
+                self._keys.close(alarm.key)
+        denied = [a.key for a in alarms if a.why == "not linearizable" and a.key not in wrong]
+        if denied and verdict.validity is Validity.VALID:
+            raise OnlineDisagreement(f"key {denied[0]} is linearizable as a whole, though not what online checks kept")
+        return [Finding(LINEARIZABILITY, witness) for witness in wrong.values()]
+
+
+async def _fetched(live: Live) -> bool:
+    """Bring what is new of a node; False where it does not answer now."""
+    try:
+        async with asyncio.timeout(FETCH_LIMIT_S):
+            await live.fetch()
+    except OSError:  # TimeoutError too
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""Which exceptions are sentences for the user, and which are mistakes of the harness."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from harness.spec import WrongSpec
+
+_SENTENCES = (
+    ("checkers.base.history", "MalformedHistory"),
+    ("checkers.base.json_file", "BrokenFile"),
+    ("harness.backends.backend", "BackendUnavailable"),
+    ("nemesis.schedules", "BadSchedule"),
+)
+
+
+def expected() -> tuple[type[Exception], ...]:
+    """The exceptions whose message is a sentence for the user.  A module that is not loaded has raised none."""
+    loaded = [getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules]
+    return (WrongSpec, OSError, *loaded)
+
+
+def sentences(problem: BaseException) -> list[str]:
+    """The problem in sentences, one for each exception of a group; [] if it is a mistake of the harness."""
+    leaves = list(_leaves(problem))
+    if all(isinstance(leaf, expected()) for leaf in leaves):
+        return [str(leaf) for leaf in leaves]
+    return []
+
+
+def _leaves(problem: BaseException) -> Iterator[BaseException]:
+    if isinstance(problem, BaseExceptionGroup):
+        for inner in problem.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield problem

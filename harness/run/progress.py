@@ -1,0 +1,99 @@
+"""What a user sees while a run goes on: one line that changes on a terminal, a line now and then in a log file.
+
+Beside that line, lines that stay: each phase that took a second, each fault and each heal with its time, what online
+checks found.  Times of the faults are seconds since the test began, as everywhere in the report.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from harness.terminal.lines import width_of, wrapped
+
+QUIET_S = 10.0
+"""Where there is no terminal, a line about the running phase is printed this often."""
+
+VIOLATIONS_TOLD = 3
+
+
+class Progress:
+    """phase() begins a phase; detail(), running() and fault() say what it is doing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = console.status("starting") if console.is_terminal else None
+        self._phase = ""
+        self._began = self._told = time.monotonic()
+        self._in_force: dict[int, str] = {}
+        self._healed: set[int] = set()
+        self._violations = 0
+        if self._status:
+            self._status.start()
+
+    def phase(self, name: str) -> None:
+        """A new phase; the one before stays on the screen with its duration."""
+        now = time.monotonic()
+        if self._phase and now - self._began >= 1.0:
+            self.say(f"  {self._phase}: {now - self._began:.1f} s")
+        self._phase, self._began = name, now
+        self._tell(name, always=True)
+
+    def detail(self, words: str) -> None:
+        self._tell(f"{self._phase}: {words}")
+
+    def fault(self, number: int, words: str, injected_ns: int, healed_ns: int) -> None:
+        """What is known of a fault now; times are ns since the test began, -1 for what has not happened."""
+        if injected_ns >= 0 and number not in self._in_force and number not in self._healed:
+            self._in_force[number] = words
+            self._lasting(f"fault {number}: {words}", injected_ns)
+        if healed_ns >= 0 and number not in self._healed:
+            self._healed.add(number)
+            if self._in_force.pop(number, None) is not None:
+                self._lasting(f"fault {number} healed", healed_ns)
+
+    def violation(self, words: str) -> None:
+        """What an online check has just found; only the first few of a run, because many may follow."""
+        self._violations += 1
+        if self._violations <= VIOLATIONS_TOLD:
+            lines = wrapped(words, width_of(self._console), "  violated ", "    ")
+            self._console.print(f"  [bold red]violated[/] {escape(lines.removeprefix('  violated '))}", highlight=False)
+
+    def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
+        """limit_s: how long the phase will last, where that is known."""
+        elapsed_s = time.monotonic() - self._began
+        clock = f"{elapsed_s:.0f} s" if limit_s is None else f"{min(elapsed_s, limit_s):.0f}/{limit_s:.0f} s"
+        running = f"{clock}, {rate_hz:.0f} operations/s, {unknown} of unknown outcome"
+        words = [self._phase, running, leader, " + ".join(self._in_force.values())]
+        self._tell(" · ".join(w for w in words if w))
+
+    def say(self, words: str) -> None:
+        """A line that stays."""
+        indent = words[: len(words) - len(words.lstrip())]
+        lines = wrapped(words.strip(), width_of(self._console), indent, f"{indent}  ")
+        self._console.print(lines, highlight=False, markup=False)
+
+    def command(self, words: str) -> None:
+        """A command to copy: on one line, however narrow the terminal is."""
+        self._console.print(f"  {words}", highlight=False, markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._phase:
+            self.phase("")
+        if self._status:
+            self._status.stop()
+
+    def _lasting(self, words: str, time_ns: int) -> None:
+        head = f"  {time_ns / 1e9:7.1f} s  "
+        self._console.print(wrapped(words, width_of(self._console), head), highlight=False, markup=False)
+
+    def _tell(self, words: str, *, always: bool = False) -> None:
+        now = time.monotonic()
+        if self._status:
+            self._status.update(words.replace("[", "\\["))
+        elif words and (now - self._told >= QUIET_S or (always and self._console.is_terminal)):
+            self._told = now
+            self._console.print(wrapped(words, width_of(self._console), "  ", "    "), highlight=False, markup=False)

@@ -1,0 +1,87 @@
+"""Everything about a run that can be known to be wrong before its nodes are made.
+
+Each refusal is one sentence (`WrongSpec`, `BadSchedule`) that says what is wrong and what would be right.  Nothing here
+is imported that judging needs, so a refusal comes at once.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from harness.registry import check_names, load_subject
+from harness.run.dealt import dealt
+from harness.run.schedules import read_schedule
+from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
+from system_under_test.subject import Bug, Subject
+
+OPERATIONS_PER_KEY_LEAST = 2.0
+"""With fewer operations no two on one key can overlap, and such a run is never valid."""
+
+_LONGEST_OPENING_S = 120
+
+
+def check_spec(spec: Spec) -> None:
+    """Raises WrongSpec or BadSchedule where this run cannot be, or could show nothing."""
+    check_names(spec)
+    subject = load_subject(spec.subject)
+    _check_rate(spec)
+    _check_faults(spec, subject)
+    if spec.bug is not None:
+        _check_bug(spec, subject.bugs[spec.bug])
+
+
+def _check_rate(spec: Spec) -> None:
+    operations = spec.rate_hz * spec.time_limit_s
+    if spec.rate_hz and operations < OPERATIONS_PER_KEY_LEAST * spec.keys:
+        most = int(operations / OPERATIONS_PER_KEY_LEAST)
+        raise WrongSpec(
+            f"--keys must be at most {most} here, not {spec.keys}: the run invokes {operations:g} operations, "
+            f"and every key needs {OPERATIONS_PER_KEY_LEAST:g}"
+        )
+
+
+def _check_faults(spec: Spec, subject: Subject) -> None:
+    if spec.schedule is not None:
+        if not subject.declares.faults:
+            raise WrongSpec(f"subject {subject.name} has no nodes to break, so it cannot play a --schedule")
+        _check_schedule(spec, Path(spec.schedule))
+    elif spec.nemesis != "none":
+        if not subject.declares.faults:
+            raise WrongSpec(f"subject {subject.name} has no nodes to break: choose --nemesis none")
+        if not dealt(spec, subject.declares):
+            raise WrongSpec(_too_short(spec, subject))
+
+
+def _check_schedule(spec: Spec, path: Path) -> None:
+    cards = read_schedule(path, (*spec.servers, *CLIENT_NODES)).cards
+    if not cards:
+        raise WrongSpec(f"{path}: the schedule holds no card: choose --nemesis none for a run without faults")
+    late = [card for card in cards if card.heal_s > spec.time_limit_s]
+    if late:
+        last_s = max(card.heal_s for card in late)
+        raise WrongSpec(
+            f"{path}: card {late[0].number} is healed at {late[0].heal_s:g} s, after the --time-limit of "
+            f"{spec.time_limit_s:g} s"
+            + (f": the schedule needs at least {math.ceil(last_s)}" if last_s <= LIMITS["time_limit_s"][1] else "")
+        )
+
+
+def _too_short(spec: Spec, subject: Subject) -> str:
+    for limit_s in range(math.ceil(spec.time_limit_s), _LONGEST_OPENING_S):
+        if dealt(spec, subject.declares, limit_s):
+            return (
+                f"--time-limit {spec.time_limit_s:g} leaves no time for any fault of nemesis {spec.nemesis}: "
+                f"it must be at least {limit_s}, or choose --nemesis none"
+            )
+    return f"--nodes {spec.nodes} are too few for any fault of nemesis {spec.nemesis}: choose more, or --nemesis none"
+
+
+def _check_bug(spec: Spec, bug: Bug) -> None:
+    if not bug.in_containers:
+        raise WrongSpec(f"no run on nodes can show the planted bug {bug.name}: only the tests of the core do")
+    chosen = set(spec.nemesis.split(","))
+    if bug.shown_by and spec.schedule is None and not any(chosen >= set(shows.split(",")) for shows in bug.shown_by):
+        raise WrongSpec(
+            f"--nemesis {spec.nemesis} cannot show the planted bug {bug.name}: choose {' or '.join(bug.shown_by)}"
+        )

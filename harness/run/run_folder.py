@@ -1,0 +1,93 @@
+"""The run store: one folder per run, and everything in it before any checking begins (results/README.md)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from checkers.base import ledger
+from harness.spec import Spec
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "docker", "kio", "networkx", "matplotlib")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    root: Path
+
+    @staticmethod
+    def create(results: Path, spec: Spec) -> RunFolder:
+        """A fresh folder `results/<test>/<UTC time>-<seed>`; `results/latest` points to it from now on."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        name = f"{stamp}-{spec.seed}" + (f"-{spec.bug}" if spec.bug else "")
+        folder = results / spec.test / name
+        for attempt in range(2, 100):
+            try:
+                folder.mkdir(parents=True)
+                break
+            except FileExistsError:
+                folder = results / spec.test / f"{name}.{attempt}"
+        _point(results / "latest", folder)
+        return RunFolder(folder)
+
+    @property
+    def run_id(self) -> str:
+        """Unique among runs of this machine; stands in labels and table names."""
+        return f"{os.getpid():x}{datetime.now(UTC).strftime('%H%M%S%f')[:9]}"
+
+    def node(self, name: str) -> Path:
+        folder = self.root / "nodes" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def write_json(self, name: str, data: object) -> None:
+        """Whole or not at all: a reader, or a kill, never meets half a file."""
+        part = self.root / f".{name}.part"
+        part.write_text(json.dumps(data, indent=1) + "\n")
+        part.replace(self.root / name)
+
+    def read_json(self, name: str) -> Any:
+        return json.loads((self.root / name).read_text())
+
+
+def describe_test(spec: Spec, run_id: str, backend: str, started_monotonic_ns: int) -> dict[str, Any]:
+    """What test.json says of a run that is about to begin (the schedule is added once it is dealt)."""
+    return {
+        "format": ledger.FORMAT,
+        "run_id": run_id,
+        "test": spec.test,
+        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started_monotonic_ns": started_monotonic_ns,
+        "seed": spec.seed,
+        "spec": {**spec.to_json(), "backend": backend},
+        "rerun": spec.rerun(),
+        "versions": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        },
+        "git": _git(),
+    }
+
+
+def _git() -> dict[str, Any]:
+    def ask(*words: str) -> str:
+        answer = subprocess.run(["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=False)
+        return answer.stdout.strip()
+
+    return {"revision": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
+
+
+def _point(link: Path, folder: Path) -> None:
+    fresh = link.with_name(f".latest-{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(os.path.relpath(folder, link.parent))
+    fresh.replace(link)

@@ -1,0 +1,143 @@
+"""One call of the command line: choose the backend, run, judge, hand back what to tell the user.
+
+Spark starts in the background before the first container does, so that its cold start costs the user nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from checkers.spark.session import SparkJudge
+from harness.backends.backend import ClusterSpec
+from harness.judge.failure import TRACEBACK, record_failure
+from harness.judge.judge_run import judge, spec_of
+from harness.registry import load_backend, load_subject
+from harness.run.conductor import Conductor
+from harness.run.dealt import capabilities_of
+from harness.run.problems import sentences
+from harness.run.progress import Progress
+from harness.run.run_folder import RunFolder
+from harness.spec import CLIENT_NODES, Spec, WrongSpec
+
+
+def choose_backend(spec: Spec, progress: Progress) -> str:
+    """The backend that `auto` stands for on this machine; says so where it is not the first choice.
+
+    Raises WrongSpec where the backend that was asked for can inject no fault of this run.
+    """
+    if not load_subject(spec.subject).declares.nodes:
+        return "in-process"
+    if spec.backend != "auto":
+        if why := lacking(spec, spec.backend):
+            raise WrongSpec(f"--nemesis {spec.nemesis} cannot be injected: {why}")
+        return spec.backend
+    from harness.backends.docker.engine import why_unavailable
+
+    if (reason := why_unavailable()) is not None:
+        progress.say(f"no Docker here ({reason}): the same test runs on network namespaces instead")
+        return "namespaces"
+    if (reason := lacking(spec, "docker")) and not lacking(spec, "namespaces"):
+        progress.say(f"{reason}: the run takes network namespaces")
+        return "namespaces"
+    return "docker"
+
+
+def lacking(spec: Spec, backend: str) -> str:
+    """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
+    wanted = capabilities_of(spec)
+    cluster = load_backend(backend, ClusterSpec("choosing", spec.servers, CLIENT_NODES, spec.seed, wanted))
+    return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
+
+
+def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: Console) -> dict[str, Any]:
+    """Run one test and judge it; the content of results.json, which is there however the run ends.
+
+    Raises BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
+    """
+    progress = Progress(console)
+    spark = SparkJudge(spark_master)
+    try:
+        backend = choose_backend(spec, progress)
+        spark.start_in_background()
+        threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
+        run = RunFolder.create(results.resolve(), spec)
+        what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
+        progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
+        try:
+            asyncio.run(_interruptible(Conductor(spec, backend, run, progress)))
+            progress.phase("judging")
+            found = dict(judge(run.root, spark, progress.detail))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _tell_interruption(run.root, progress)
+            raise KeyboardInterrupt from None
+        except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict, whatever went wrong
+            found = _failed(run.root, problem)
+        return _to_tell(run.root, found, spec)
+    finally:
+        progress.stop()
+        spark.stop()
+
+
+def judge_again(
+    root: Path, spark_master: str | None, in_process: bool, console: Console, trust_old_format: bool = False
+) -> dict[str, Any]:
+    """Judge the stored run in `root` again.  Raises what `judge` raises; then results.json stays as it was."""
+    progress = Progress(console)
+    spark = None if in_process else SparkJudge(spark_master)
+    try:
+        if spark is not None:
+            spark.start_in_background()
+        progress.phase("judging")
+        found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format))
+        return _to_tell(root, found, spec_of(root))
+    finally:
+        progress.stop()
+        if spark is not None:
+            spark.stop()
+
+
+def _failed(root: Path, problem: Exception) -> dict[str, Any]:
+    """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
+    if words := sentences(problem):
+        return record_failure(root, " ".join(words))
+    reason = f"a mistake of the harness itself ({type(problem).__name__}: {problem}); its traceback is in {TRACEBACK}"
+    return record_failure(root, reason, problem)
+
+
+def _tell_interruption(root: Path, progress: Progress) -> None:
+    again = f"python -m harness analyze {_shown(root)}"
+    progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
+    progress.command(again)
+    record_failure(root, f"the run was interrupted; judge what was recorded with: {again}")
+
+
+def _prewarm_report() -> None:
+    """Plots take a second to import; better while nodes come up than while the user waits for the report."""
+    from harness.report.render import prewarm
+
+    prewarm()
+
+
+async def _interruptible(conductor: Conductor) -> None:
+    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await conductor.run()
+
+
+def _to_tell(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:
+    """results.json, and what the terminal adds."""
+    return {**results, "report": _shown(root / "report.html"), "rerun": spec.rerun()}
+
+
+def _shown(path: Path) -> str:
+    """A path as a user would type it."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,81 @@
+"""Watches a run while it goes on: who leads, whether our own loop stalls, and the line a user sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from harness.run.recorder import Recorder
+from system_under_test.subject import Node, NodeStatus, Subject
+
+STATUS_EVERY_S = 0.25
+STALL_MS = 500.0
+"""A stall of the harness' own loop worth telling: longer, and a latency may be ours rather than the subject's."""
+
+
+@dataclass
+class Watch:
+    """statuses: what each node last said of itself.  leaders: every leader seen, in order, as in outcome.json.
+    late_ms: how late this event loop woke up, ten times a second."""
+
+    subject: Subject
+    nodes: Sequence[Node]
+    recorder: Recorder
+    statuses: dict[str, NodeStatus] = field(default_factory=dict)
+    leaders: list[dict[str, object]] = field(default_factory=list)
+    stalls: list[dict[str, float]] = field(default_factory=list)
+    late_ms: list[float] = field(default_factory=list)
+
+    async def ask(self) -> list[NodeStatus]:
+        """What every node says of itself now; silent nodes are left out."""
+        answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
+        fresh = [s for s in answers if s is not None]
+        self.statuses = {s.node: s for s in fresh}
+        seen = {(entry["node"], entry["epoch"]) for entry in self.leaders}
+        for s in sorted(fresh, key=lambda s: s.epoch):
+            if s.role == "leader" and (s.node, s.epoch) not in seen:
+                self.leaders.append({"time_ns": self.recorder.now_ns(), "node": s.node, "epoch": s.epoch})
+        return fresh
+
+    async def _status(self, node: Node) -> NodeStatus | None:
+        try:
+            return await self.subject.status(node)
+        except OSError:
+            return None  # its agent does not answer now; whoever needs the node itself will hear why
+
+    def leader(self) -> NodeStatus | None:
+        """The leader of the highest epoch that any node reported last."""
+        leading = [s for s in self.statuses.values() if s.role == "leader"]
+        return max(leading, key=lambda s: s.epoch, default=None)
+
+    async def poll(self) -> None:
+        """Ask for ever."""
+        while True:
+            await self.ask()
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    async def mind_the_loop(self) -> None:
+        """Notice, for ever, when this event loop did not run in time."""
+        while True:
+            before = monotonic()
+            await asyncio.sleep(0.1)
+            late_ms = (monotonic() - before - 0.1) * 1e3
+            self.late_ms.append(max(0.0, late_ms))
+            if late_ms > STALL_MS:
+                self.stalls.append({"time_ns": self.recorder.now_ns(), "stall_ms": round(late_ms, 1)})
+
+    def lateness(self) -> dict[str, float]:
+        """Quantiles of `late_ms`; {} while there are none."""
+        if not self.late_ms:
+            return {}
+        in_order = sorted(self.late_ms)
+        places = {"p50": 0.5, "p99": 0.99, "most": 1.0}
+        return {name: round(in_order[int(share * (len(in_order) - 1))], 1) for name, share in places.items()}
+
+    async def flush(self) -> None:
+        """Bring the history to disk once a second, for ever."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.recorder.flush()

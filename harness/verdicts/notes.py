@@ -1,0 +1,40 @@
+"""What a reader must know beside the verdict: how the run ended, and whether the harness kept up with its own plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from harness.plain_words import listed, seconds, sentence, shorten
+
+
+def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
+    """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
+    out = []
+    if outcome.get("set_up_failure"):
+        out.append(f"Set-up failed: {sentence(shorten(str(outcome['set_up_failure'])))}")
+    if outcome.get("interrupted"):
+        out.append("The run was interrupted: it is judged as far as it went.")
+    if stopped := mapping(outcome.get("stopped")):
+        what = sentence(shorten(str(stopped.get("summary"))))
+        at = seconds(number(stopped.get("time_ns"), 0), 1)
+        out.append(
+            f"The run was stopped early, {at} after it began, by an online check of {stopped.get('checker')}: {what}"
+        )
+    if failure := mapping(outcome.get("online")).get("failure"):
+        out.append(
+            f"Online checks failed and were given up ({shorten(str(failure))}); the sealed run was judged in full."
+        )
+    wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
+    if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:
+        out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")
+    stalls = [number(mapping(s).get("stall_ms"), 0) for s in sequence(outcome.get("loop_stalls"))]
+    if stalls:
+        times = "once" if len(stalls) == 1 else f"{len(stalls)} times"
+        out.append(f"The harness’ own loop stalled {times}, for up to {max(stalls):,} ms.")
+    steal = {n: s for n, s in mapping(outcome.get("steal_s")).items() if isinstance(s, int | float) and s > 0.5}
+    if steal:
+        lost = listed([f"{n} {s:.1f} s" for n, s in sorted(steal.items())])
+        out.append(f"The machine took CPU time away from nodes: {lost}.")
+    return out

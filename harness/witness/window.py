@@ -1,0 +1,251 @@
+"""The operations of a witness as people see them: paired from its rows, each with its label and its letter.
+
+Shared by the page and the terminal, so that both show one witness alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from checkers.base.history import Type
+from checkers.base.json_file import mapping, number, sequence
+from checkers.models.model import frozen, letter
+from harness.plain_words import shorten
+from harness.witness.legal import FOREVER, Order, WindowOp, longest_order
+
+MESSAGES_MOST = 40
+"""Messages of one log of Kafka that are listed."""
+
+_LABEL_MAX = 24
+_TXN_LABEL_MAX = 60
+_ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
+"""Functions whose answer may be that there is nothing, which must be seen."""
+
+TRANSACTIONS = ("txn", "send", "poll")
+"""Functions whose values are lists of micro-operations."""
+
+MICRO_OPERATIONS = {"append": "append", "r": "read", "w": "write", "send": "send", "poll": "poll"}
+
+
+TOLD_APART = {
+    "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
+    "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
+    "under_way", "guilty", "as_stale_read",
+}  # fmt: skip
+"""Facts that the page shows in other ways than as a list.  `letters` name operations by the index of their invoke,
+`culprit` is the letter of the one no order explains."""
+
+
+def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
+    """Pair a witness' history rows into operations, in order of invocation."""
+    open_by_process: dict[int, Mapping[str, Any]] = {}
+    out: list[WindowOp] = []
+    for event in sorted(events, key=lambda e: number(e.get("index"), 0)):
+        process, kind = number(event.get("process"), -1), type_of(event.get("type"))
+        if kind is None or process < 0:
+            continue
+        if kind is Type.INVOKE:
+            if process in open_by_process:
+                out.append(_op(open_by_process[process], None))
+            open_by_process[process] = event
+        elif process in open_by_process:
+            out.append(_op(open_by_process.pop(process), event))
+    out += [_op(event, None) for event in open_by_process.values()]
+    return sorted(out, key=lambda op: op.invoke)
+
+
+def type_of(raw: Any) -> Type | None:
+    """Rows may carry the stored integer or the word."""
+    if isinstance(raw, str):
+        return Type.__members__.get(raw.upper())
+    return Type(raw) if isinstance(raw, int) and raw in list(Type) else None
+
+
+def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, str]:
+    """Index of an invoke, as text -> the name of that operation: as the witness names it (by a letter, or T1, T2, ...),
+    else a letter in order of invocation."""
+    given = {str(k): shorten(str(v), 4) for k, v in mapping(facts.get("letters")).items()}
+    for name, transaction in mapping(facts.get("transactions")).items():
+        indices = {number(index, -1) for index in sequence(mapping(transaction).get("events"))}
+        given |= {str(op.invoke): shorten(str(name), 4) for op in ops if op.invoke in indices}
+    return given or {str(op.invoke): letter(place) for place, op in enumerate(ops)}
+
+
+def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
+    """The longest legal order of a window: as the checker found it, else of a register searched for here.
+
+    None for a witness that is no window of one object.
+    """
+    if not ops or "states_before" not in facts or len({op.key for op in ops}) != 1:
+        return None
+    given = mapping(facts.get("order"))
+    if not given:
+        states = [s if isinstance(s, int) else None for s in sequence(facts["states_before"])]
+        return longest_order(ops, states)
+    at = {op.invoke: i for i, op in enumerate(ops)}
+    steps = [mapping(step) for step in sequence(given.get("steps"))]
+    places = [at.get(number(step.get("call"), -1)) for step in steps]
+    if None in places:
+        return None
+    holds = (str(given.get("begins")), *(str(step.get("holds")) for step in steps))
+    chosen = tuple(place for place in places if place is not None)
+    left = [i for i, op in enumerate(ops) if op.happened and i not in chosen]
+    return Order(chosen, holds, min(left, key=lambda i: ops[i].complete, default=None))
+
+
+def culprit_of(
+    ops: Sequence[WindowOp], order: Order | None, letters: Mapping[str, str], facts: Mapping[str, Any]
+) -> int | None:
+    """Index of the operation that has no legal place: as the checker named it, else where the longest order stuck."""
+    culprit = str(facts.get("culprit") or "")
+    for i, op in enumerate(ops):
+        if culprit and letters.get(str(op.invoke)) == culprit:
+            return i
+    return order.stuck if order else None
+
+
+def told_by_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """How sentences begin that say of one operation what its bar says already.  Of an operation that was under way
+    before the window the bar does not say that it may have been done by then."""
+    apart = {str(name) for name in sequence(facts.get("under_way"))}
+    return tuple(f"{name}: " for name in letters.values() if name not in apart)
+
+
+def say(op: WindowOp) -> str:
+    """An operation with its answer, as short as a label must be."""
+    if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.asked, tuple):
+        return shorten(micro_operations(op.got if op.got is not None else op.asked), _TXN_LABEL_MAX)
+    if op.f == "read":
+        return shorten(f"read {value(op.got)}", _LABEL_MAX) if op.happened else "read"
+    if op.f == "cas":
+        return f"cas {value(op.asked)} → {value(op.new)}"
+    words = f"{op.f} {value(op.asked)}" if op.asked is not None else op.f
+    if op.happened and op.got != op.asked and (op.got is not None or op.f in _ANSWERS_NIL):
+        words += f" → {value(op.got)}"
+    elif op.happened and op.got is None and op.f in _ANSWERS_NIL:
+        words += " → nil"
+    return shorten(words, _LABEL_MAX)
+
+
+def micro_operations(parts: Any) -> str:
+    """`append x 1, read y [1 2]`; of Kafka `send k 7 at 5, poll k: 5=7 6=9`."""
+    return ", ".join(_micro(part) for part in sequence(parts)) or "nothing"
+
+
+def _micro(part: Any) -> str:
+    match sequence(part):
+        case ["poll"]:
+            return "poll"
+        case ["poll", answer]:
+            by_key = dict(answer) if isinstance(answer, list | tuple | Mapping) else {}
+            polled = [f"{key}: {_messages(messages)}" for key, messages in by_key.items()]
+            return "poll " + ("; ".join(polled) or "nothing")
+        case ["send", key, [offset, sent]]:
+            return f"send {value(sent)} to {value(key)}" + (f" at {offset}" if offset is not None else "")
+        case ["send", key, sent]:
+            return f"send {value(sent)} to {value(key)}"
+        case [f, key, given]:
+            return f"{MICRO_OPERATIONS.get(str(f), f)} {value(key)} {value(given)}"
+        case _:
+            return value(frozen(part))
+
+
+def message_logs(ops: Sequence[WindowOp], letters: Mapping[str, str]) -> dict[str, list[list[str]]]:
+    """Per key of Kafka, [offset, value, sent by, polled by] of every message these operations speak of, by offset."""
+    logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
+    for op in ops:
+        name = letters.get(str(op.invoke), f"process {op.process}")
+        parts = op.got if isinstance(op.got, tuple) else op.asked
+        for part in sequence(parts) if op.f in TRANSACTIONS else ():
+            for key, offset, sent, polled in _messages_of(part):
+                by = logs.setdefault(key, {}).setdefault((offset, value(polled if sent is None else sent)), ([], []))
+                by[sent is None].append(name)
+    return {
+        key: [
+            [_offset(offset), shorten(text, 60), ", ".join(sent), ", ".join(polled) or "no consumer"]
+            for (offset, text), (sent, polled) in sorted(
+                log.items(), key=lambda m: (m[0][0] is None, m[0][0] or 0, m[0][1])
+            )[:MESSAGES_MOST]
+        ]
+        for key, log in logs.items()
+    }
+
+
+def _offset(offset: int | None) -> str:
+    return "?" if offset is None else str(offset)
+
+
+def _messages_of(part: Any) -> list[tuple[str, int | None, Any, Any]]:
+    """(key, offset, what was sent or None, what was polled or None) of one micro-operation."""
+    match sequence(part):
+        case ["send", key, [int() | None as offset, sent]]:
+            return [(value(key), offset, sent, None)]
+        case ["send", key, sent]:
+            return [(value(key), None, sent, None)]
+        case ["poll", answer] if isinstance(answer, tuple | Mapping):
+            return [
+                (value(key), m[0] if isinstance(m[0], int) else None, None, m[1])
+                for key, messages in dict(answer).items()
+                for m in map(sequence, sequence(messages))
+                if len(m) == 2
+            ]
+        case _:
+            return []
+
+
+def _messages(messages: Any) -> str:
+    pairs = [sequence(m) for m in sequence(messages)]
+    shown = [f"{value(p[0])}={value(p[1])}" for p in pairs[:8] if len(p) == 2]
+    return " ".join(shown) + (f" and {len(pairs) - 8} more" if len(pairs) > 8 else "")
+
+
+def value(state: Any) -> str:
+    """A value for people: nil, numbers and texts as they are, lists in brackets."""
+    if state is None:
+        return "nil"
+    if isinstance(state, str):
+        return state or '""'
+    if isinstance(state, list | tuple):
+        return f"[{' '.join(value(each) for each in state)}]"
+    return json.dumps(state, default=str, ensure_ascii=False)
+
+
+def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
+    kind = Type.INFO if done is None else type_of(done.get("type")) or Type.INFO
+    start = number(invoke.get("time_ns"), 0)
+    got = None if done is None else _value(done)
+    error = None if done is None else done.get("error")
+    key = invoke.get("key")
+    unknown = done is None or kind is Type.INFO
+    return WindowOp(
+        invoke=number(invoke.get("index"), 0),
+        complete=FOREVER if unknown else number(done.get("index"), 0) if done else FOREVER,
+        process=number(invoke.get("process"), -1),
+        node=shorten(str((done or invoke).get("node") or ""), 24),
+        f=shorten(str(invoke.get("f") or "?"), 40),
+        key=None if key is None else str(key),
+        type=kind,
+        asked=_value(invoke),
+        new=_int(invoke.get("value2")),
+        got=got,
+        start_ns=start,
+        end_ns=start if done is None else number(done.get("time_ns"), start),
+        error=None if error is None else shorten(str(error), 120),
+    )
+
+
+def _value(row: Mapping[str, Any]) -> Hashable:
+    """The value of a row: its integer, else what its payload says, lists as tuples."""
+    payload = row.get("payload")
+    if isinstance(payload, str):
+        try:
+            return frozen(json.loads(payload))
+        except (ValueError, RecursionError):
+            return payload
+    return _int(row.get("value"))
+
+
+def _int(given: Any) -> int | None:
+    return int(given) if isinstance(given, int | float) and not isinstance(given, bool) else None

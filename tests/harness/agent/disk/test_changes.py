@@ -1,0 +1,171 @@
+"""A power loss keeps what was fsynced, and of the rest only what a real disk might have kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.agent.disk.changes import Changes
+
+
+class Folder:
+    """A folder whose changes are journaled, as a program would use it."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / "seen"
+        aside = root / "aside"
+        self.path.mkdir(parents=True)
+        aside.mkdir()
+        self.changes = Changes(aside)
+        self._open: dict[str, int] = {}
+
+    def open(self, name: str) -> int:
+        if name not in self._open:
+            there = (self.path / name).exists()
+            self._open[name] = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o644)
+            if not there:
+                self.changes.created(self.path / name)
+        return self._open[name]
+
+    def append(self, name: str, data: bytes) -> None:
+        descriptor = self.open(name)
+        self.changes.write(descriptor, os.fstat(descriptor).st_size, data)
+
+    def sync(self, name: str) -> None:
+        self.changes.sync(self.open(name))
+
+    def read(self, name: str) -> bytes | None:
+        path = self.path / name
+        return path.read_bytes() if path.exists() else None
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_was_fsynced_stays_and_what_was_not_is_gone(folder: Folder) -> None:
+    folder.append("log", b"kept")
+    folder.sync("log")
+    folder.append("log", b" lost")
+    assert folder.read("log") == b"kept lost"
+    loss = folder.changes.lose("lose", Random(1))
+    assert folder.read("log") == b"kept"
+    assert loss.undone == 1
+
+
+def test_an_overwritten_range_comes_back(folder: Folder) -> None:
+    folder.append("log", b"abcdef")
+    folder.sync("log")
+    folder.changes.write(folder.open("log"), 2, b"XY")
+    folder.changes.truncate(folder.open("log"), 3)
+    folder.changes.write(folder.open("log"), 5, b"tail")
+    assert folder.read("log") == b"abX\0\0tail"
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("log") == b"abcdef"
+
+
+def test_a_new_file_without_any_fsync_is_gone(folder: Folder) -> None:
+    folder.append("new", b"x")
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("new") is None
+
+
+def test_an_fsync_of_any_file_keeps_names_but_not_others_data(folder: Folder) -> None:
+    folder.append("one", b"1")
+    folder.append("two", b"2")
+    folder.sync("two")
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("one") == b""
+    assert folder.read("two") == b"2"
+
+
+def test_removed_and_renamed_names_come_back_in_order(folder: Folder) -> None:
+    for name in ("state", "old"):
+        folder.append(name, name.encode())
+        folder.sync(name)
+    folder.append("state.tmp", b"new state")
+    folder.changes.rename(folder.path / "state.tmp", folder.path / "state")
+    folder.changes.unlink(folder.path / "old")
+    assert folder.read("state") == b"new state"
+    assert folder.read("old") is None
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("state") == b"state"
+    assert folder.read("old") == b"old"
+
+
+def test_a_rename_that_replaced_a_file_is_whole_once_any_fsync_came_after(folder: Folder) -> None:
+    folder.append("state", b"1")
+    folder.sync("state")
+    folder.append("state.tmp", b"22")
+    folder.changes.rename(folder.path / "state.tmp", folder.path / "state")
+    folder.append("log", b"x")
+    folder.sync("log")
+    folder.changes.lose("lose", Random(1))
+    assert folder.read("state") == b"22"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_torn_write_keeps_a_prefix_and_all_before_it(folder: Folder, seed: int) -> None:
+    folder.append("log", b"A" * 10)
+    folder.append("log", b"B" * 10)
+    folder.changes.sync_names()
+    loss = folder.changes.lose("tear", Random(seed))
+    assert 0 <= loss.torn_bytes < 10
+    assert folder.read("log") == b"A" * 10 + b"B" * loss.torn_bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.integers(0, 1), st.integers(0, 40), st.binary(min_size=1, max_size=20)),
+            st.tuples(st.just("truncate"), st.integers(0, 1), st.integers(0, 40), st.just(b"")),
+            st.tuples(st.just("sync"), st.integers(0, 1), st.just(0), st.just(b"")),
+        ),
+        max_size=30,
+    ),
+    kept=st.sampled_from(["lose", "tear", "reorder"]),
+    seed=st.integers(0, 1000),
+)
+def test_any_sequence_leaves_at_least_the_fsynced_state(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, int, int, bytes]],
+    kept: str,
+    seed: int,
+) -> None:
+    """With nothing pending every mode gives the state of the last fsync; `lose` always does."""
+    folder = Folder(tmp_path_factory.mktemp("disk"))
+    durable = {"f0": b"", "f1": b""}
+    for name in durable:
+        folder.open(name)
+    folder.changes.sync_names()
+    clean = dict.fromkeys(durable, True)
+    for action, number, at, data in steps:
+        name = f"f{number}"
+        if action == "write":
+            folder.changes.write(folder.open(name), at, data)
+        elif action == "truncate":
+            folder.changes.truncate(folder.open(name), at)
+        else:
+            folder.sync(name)
+            durable[name] = folder.read(name) or b""
+        clean[name] = action == "sync"
+    folder.changes.lose(kept, Random(seed))  # type: ignore[arg-type]
+    for name, expected in durable.items():
+        if clean[name] or kept == "lose":
+            assert folder.read(name) == expected
+    assert folder.changes.pending == 0
+    folder.close()

@@ -1,0 +1,139 @@
+"""The verbs behind disk faults, and their probes: each probe also has a case in which it says no."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_mount import why_no_fuse
+
+from harness.agent.disk.verbs import Disk
+
+APPEND = """
+import os, sys
+sys.stdin.read()
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+for word in (b"one", b"two"):
+    os.write(file, word)
+    os.fsync(file)
+"""
+
+pytestmark = pytest.mark.skipif(why_no_fuse() != "", reason=why_no_fuse())
+
+
+@pytest.fixture
+def killed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def disk(tmp_path: Path, killed: list[str]) -> Iterator[Disk]:
+    made = Disk(lambda wait: killed.append("server" if wait else "server, later"))
+    made.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
+    yield made
+    made.unmount()
+
+
+def test_a_power_loss_kills_the_server_and_proves_itself(disk: Disk, tmp_path: Path, killed: list[str]) -> None:
+    log = tmp_path / "disk" / "data" / "log"
+    log.write_bytes(b"never fsynced")
+    assert disk.last_loss() == {}
+    disk.lose_power("lose", 1)
+    assert set(killed) == {"server"}
+    assert not log.exists() or log.read_bytes() == b""
+    assert disk.last_loss()["fsynced_kept"] == 1
+    assert disk.last_loss()["not_fsynced_kept"] == 0
+
+
+def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sync everything behind the probe's back: then it must report that the bytes survived."""
+    monkeypatch.setattr("harness.agent.disk.mount.Mounted.lose_power", lambda self, kept, seed: {"undone": 0})
+    disk.lose_power("lose", 1)
+    assert disk.last_loss()["not_fsynced_kept"] == 1
+
+
+def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
+    tmp_path: Path,
+) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-c", APPEND, str(tmp_path / "disk" / "data" / "log")], stdin=subprocess.PIPE
+    )
+    orders: list[bool] = []
+
+    def kill(wait: bool) -> None:
+        orders.append(wait)
+        server.kill()
+        if wait:
+            server.wait()
+
+    disk = Disk(kill)
+    disk.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
+    try:
+        disk.arm("fsync", 2)
+        assert server.stdin is not None
+        server.stdin.close()
+        while not disk.has_reached():
+            time.sleep(0.01)
+        disk.lose_power("lose", 1)
+        assert orders == [False, True]
+        assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"one"
+        assert disk.last_loss()["fsynced_kept"] == 1
+        assert disk.last_loss()["not_fsynced_kept"] == 0
+        assert disk.probe()["fsync"] == "", "the disk that comes back holds nothing"
+    finally:
+        disk.unmount()
+
+
+@pytest.mark.parametrize(
+    ("rule", "step", "error"),
+    [
+        ({"operations": ["write"], "error": "ENOSPC"}, "open", "ENOSPC"),
+        ({"operations": ["fsync"], "error": "EIO"}, "fsync", "EIO"),
+        ({"operations": ["open"], "error": "EIO"}, "open", ""),
+    ],
+)
+def test_the_probe_reports_what_the_disk_does(disk: Disk, rule: dict[str, object], step: str, error: str) -> None:
+    """A new file is created, not opened: so a rule for `open` alone does not meet the probe's first step."""
+    assert {disk.probe()[name] for name in ("open", "write", "fsync", "read")} == {""}
+    disk.behave([rule], 1)
+    assert disk.probe()[step] == error
+    disk.behave([], 1)
+    assert disk.probe()[step] == ""
+
+
+def test_the_probe_measures_a_slow_fsync(disk: Disk) -> None:
+    disk.behave([{"operations": ["fsync"], "delay_s": 0.1}], 1)
+    assert disk.probe()["fsync_s"] >= 0.1
+
+
+def test_damage_changes_exactly_one_bit(disk: Disk, tmp_path: Path) -> None:
+    data = tmp_path / "disk" / "data"
+    (data / "log").write_bytes(bytes(100))
+    done = disk.damage("log", "flip", 5)
+    content = (data / "log").read_bytes()
+    assert sum(byte.bit_count() for byte in content) == 1
+    assert content[done["offset"]] != 0
+
+
+def test_damage_truncates_and_wipes(disk: Disk, tmp_path: Path) -> None:
+    data = tmp_path / "disk" / "data"
+    (data / "deep").mkdir()
+    (data / "deep" / "log").write_bytes(bytes(100))
+    assert disk.damage("*.none", "wipe", 1)["offset"] == 2
+    assert os.listdir(data) == []  # noqa: PTH208
+    (data / "log").write_bytes(bytes(100))
+    assert disk.damage("log", "truncate", 3)["offset"] == (data / "log").stat().st_size
+    with pytest.raises(OSError, match="no file with content"):
+        disk.damage("*.none", "flip", 1)
+
+
+def test_without_a_mounted_disk_every_verb_refuses() -> None:
+    with pytest.raises(OSError, match="not under the harness' control"):
+        Disk(lambda wait: None).probe()

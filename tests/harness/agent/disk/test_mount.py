@@ -1,0 +1,138 @@
+"""A folder under the daemon serves programs as a disk does, fails on order, and loses what was not fsynced."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.agent.disk.mount import Mounted
+
+
+def why_no_fuse() -> str:
+    """Why FUSE cannot be used here; "" if it can."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    return "" if os.geteuid() == 0 else "needs the right to mount"
+
+
+pytestmark = pytest.mark.skipif(why_no_fuse() != "", reason=why_no_fuse())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Mounted]:
+    mounted = Mounted(tmp_path / "disk", tmp_path / "root")
+    mounted.mount()
+    yield mounted
+    mounted.unmount()
+
+
+def append(path: Path, data: bytes, sync: bool) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+
+
+@pytest.mark.parametrize(("synchronous", "survives"), [("extra", True), ("full", False)])
+def test_a_database_loses_only_what_it_documents(disk: Mounted, synchronous: str, survives: bool) -> None:
+    """SQLite commits by removing its journal.  Only `extra` makes the removal durable at once, says its manual."""
+    with sqlite3.connect(disk.path / "db") as database:
+        database.execute(f"pragma synchronous = {synchronous}")
+        database.execute("create table t (n integer)")
+        database.execute("insert into t values (7)")
+    database.close()
+    disk.lose_power("lose", 1)
+    assert sqlite3.connect(disk.path / "db").execute("select n from t").fetchall() == ([(7,)] if survives else [])
+
+
+def test_a_file_can_be_mapped(disk: Mounted) -> None:
+    append(disk.path / "file", b"abc", sync=True)
+    with (disk.path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        assert view[:] == b"abc"
+
+
+@pytest.mark.parametrize("kept", ["lose", "tear", "reorder"])
+def test_power_loss_keeps_what_was_fsynced(disk: Mounted, kept: str) -> None:
+    log = disk.path / "log"
+    append(log, b"kept", sync=True)
+    append(log, b" lost", sync=False)
+    assert log.read_bytes() == b"kept lost"
+    assert disk.pending() > 0
+    loss = disk.lose_power(kept, 7)
+    assert log.read_bytes().startswith(b"kept")
+    assert kept == "reorder" or log.read_bytes() == b"kept lost"[: 4 + max(loss["torn_bytes"], 0)]
+
+
+def test_without_a_loss_everything_is_there_after_the_daemon_ended(disk: Mounted) -> None:
+    append(disk.path / "log", b"not fsynced", sync=False)
+    disk.unmount()
+    disk.mount()
+    assert (disk.path / "log").read_bytes() == b"not fsynced"
+
+
+@pytest.mark.parametrize(("operation", "error"), [("write", "ENOSPC"), ("fsync", "EIO"), ("open", "EIO")])
+def test_operations_fail_on_order_and_work_again_after_it(disk: Mounted, operation: str, error: str) -> None:
+    append(disk.path / "log", b"x", sync=True)
+    disk.behave([{"operations": [operation], "error": error}], seed=1)
+    with pytest.raises(OSError) as refused:
+        append(disk.path / "log", b"y", sync=True)
+    assert refused.value.errno == getattr(errno, error)
+    disk.behave([], seed=1)
+    append(disk.path / "log", b"z", sync=True)
+    assert (disk.path / "log").read_bytes().endswith(b"z")
+
+
+def test_a_rule_may_name_files(disk: Mounted) -> None:
+    disk.behave([{"operations": ["write"], "error": "EIO", "files": "*.log"}], seed=1)
+    append(disk.path / "other", b"x", sync=True)
+    with pytest.raises(OSError):
+        append(disk.path / "a.log", b"x", sync=True)
+
+
+def test_a_slow_fsync_takes_at_least_as_long_as_ordered(disk: Mounted) -> None:
+    disk.behave([{"operations": ["fsync"], "delay_s": 0.05}], seed=1)
+    began = time.monotonic()
+    append(disk.path / "log", b"x", sync=True)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_the_power_can_be_lost_at_the_very_fsync(disk: Mounted) -> None:
+    """The armed fsync never returns, so nothing it should have kept was acknowledged."""
+    log = disk.path / "log"
+    append(log, b"1", sync=True)
+    disk.arm("fsync", 2)
+    append(log, b"2", sync=True)
+    assert not disk.has_reached()
+    if (child := os.fork()) == 0:
+        append(log, b"3", sync=True)
+        os._exit(0)
+    while not disk.has_reached():
+        time.sleep(0.01)
+    os.kill(child, 9)
+    disk.lose_power("lose", 1)
+    os.waitpid(child, 0)
+    assert log.read_bytes() == b"12"
+
+
+def test_a_power_loss_does_not_repair_a_failing_disk(disk: Mounted) -> None:
+    append(disk.path / "log", b"x", sync=True)
+    disk.behave([{"operations": ["fsync"], "error": "EIO"}], seed=1)
+    disk.lose_power("lose", 1)
+    with pytest.raises(OSError):
+        append(disk.path / "log", b"y", sync=True)
+
+
+def test_an_order_that_makes_no_sense_is_refused(disk: Mounted) -> None:
+    with pytest.raises(OSError, match="operations must be some of"):
+        disk.behave([{"operations": ["think"]}], seed=1)
+    with pytest.raises(OSError, match="kept must be"):
+        disk.lose_power("everything", 1)
+    append(disk.path / "log", b"x", sync=True)

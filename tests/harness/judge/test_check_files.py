@@ -1,0 +1,385 @@
+"""`check` and `check-logs` as a user meets them: formats, verdicts, damage, exit codes, a model of one's own."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity, Verdict
+from checkers.by_hand.judge_file import NAMES
+from harness.cli.main import cli
+from harness.judge.check_files import MODELS, _Waiting
+from harness.report.judged_file import Judged
+
+ROOT = Path(__file__).parents[3]
+SHARED = ROOT.parent / "shared" / "data" / "histories"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here: no ../shared/data")
+
+LINEARIZABLE_ETCD = {"002", "005", "007", "018", "025", "031", "038", "045", "048", "049"}
+
+RIGHT = """{:process 0, :type :invoke, :f :write, :value 1}
+{:process 0, :type :ok, :f :write, :value 1}
+{:process 1, :type :invoke, :f :read, :value nil}
+{:process 1, :type :ok, :f :read, :value 1}
+"""
+WRONG = RIGHT.replace(":f :read, :value 1", ":f :read, :value 2")
+
+
+def check(*arguments: object, command: str = "check") -> Result:
+    result = CliRunner().invoke(cli, [command, *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def written(folder: Path, **texts: str) -> dict[str, Path]:
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return {name: folder / name for name in texts}
+
+
+def verdicts(result: Result) -> dict[str, str]:
+    entries = [json.loads(line) for line in result.stdout.splitlines()]
+    return {Path(entry["file"]).name: entry["verdict"] for entry in entries}
+
+
+def test_a_line_for_each_file_and_the_worst_verdict_as_exit_code(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, wrong=WRONG)
+    result = check("--model", "register", *files.values())
+    first, second = result.stdout.splitlines()
+    assert first == f"valid    {files['right']}"
+    assert second.startswith(f"invalid  {files['wrong']}  value from nowhere: At index 3 the system answered a read")
+    assert result.exit_code == 1
+    assert check("--model", "register", files["right"]).exit_code == 0
+
+
+def test_a_folder_stands_for_every_file_in_it(tmp_path: Path) -> None:
+    (tmp_path / "b" / "deeper").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    written(tmp_path / "b" / "deeper", wrong=WRONG)
+    written(tmp_path / "b", right=RIGHT)
+    written(tmp_path, a=RIGHT)
+    written(tmp_path / ".git", hidden=WRONG)
+    result = check("--model", "register", "--json", tmp_path)
+    assert [
+        (Path(e["file"]).relative_to(tmp_path), e["verdict"]) for e in map(json.loads, result.stdout.splitlines())
+    ] == [
+        (Path("a"), "valid"),
+        (Path("b/deeper/wrong"), "invalid"),
+        (Path("b/right"), "valid"),
+    ]
+    assert result.exit_code == 1
+
+
+def test_a_folder_without_a_file_is_no_pass(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["check", "--model", "register", str(tmp_path)])
+    assert result.exit_code != 0
+    assert "there is no file in the folder" in result.output
+
+
+def test_json_has_file_verdict_and_witness(tmp_path: Path) -> None:
+    [line] = check("--model", "cas-register", "--json", *written(tmp_path, wrong=WRONG).values()).stdout.splitlines()
+    entry = json.loads(line)
+    assert (Path(entry["file"]).name, entry["verdict"]) == ("wrong", "invalid")
+    assert [e["index"] for e in entry["witness"][0]["events"]] == [2, 3]
+
+
+def test_a_damaged_file_is_unknown_by_its_line_and_the_others_are_judged(tmp_path: Path) -> None:
+    twice = RIGHT.replace(":type :ok, :f :write", ":type :invoke, :f :write")
+    files = written(tmp_path, cut=RIGHT[:-20], twice=twice, wrong=WRONG)
+    result = check("--model", "register", *files.values(), tmp_path / "absent")
+    lines = result.stdout.splitlines()
+    assert re.fullmatch(rf"unknown  {files['cut']}  error: line 4: .*", lines[0])
+    assert lines[1] == f"unknown  {files['twice']}  error: line 2: process 0 invokes write while its write is open"
+    assert lines[2].startswith("invalid")
+    assert "No such file" in lines[3]
+    assert result.exit_code == 3
+    entry = json.loads(check("--model", "register", "--json", files["twice"]).stdout)
+    assert entry["verdict"] == "unknown"
+    assert entry["error"].startswith("line 2: ")
+
+
+def test_what_a_model_cannot_judge_is_unknown(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, cas=RIGHT.replace(":f :write, :value 1", ":f :cas, :value [nil 1]"))
+    assert check("--model", "mutex", files["right"]).exit_code == 2
+    result = check("--model", "register", files["cas"])
+    assert "cas is not an operation of a register" in result.stdout
+    assert result.exit_code == 2
+    assert check("--model", "cas-register", files["cas"]).exit_code == 0
+    assert check("--model", "cas-register", "--steps", 5, files["cas"]).exit_code == 2
+
+
+def test_our_own_parquet_and_keys(tmp_path: Path) -> None:
+    events = [
+        Event(0, 0, 0, Type.INVOKE, "write", "a", 1),
+        Event(1, 1, 0, Type.OK, "write", "a", 1),
+        Event(2, 2, 0, Type.INVOKE, "read", "b"),
+        Event(3, 3, 0, Type.OK, "read", "b", None),
+    ]
+    pq.write_table(events_to_table(events), tmp_path / "history.parquet")
+    assert check("--model", "register", tmp_path / "history.parquet").exit_code == 0
+    keyed = RIGHT.replace(":value 1", ':value ["a" 1]').replace(":value nil", ':value ["b" nil]')
+    files = written(tmp_path, keyed=keyed.replace(':f :read, :value ["a" 1]', ':f :read, :value ["b" nil]'))
+    assert check("--model", "register", "--keyed", files["keyed"]).exit_code == 0
+    assert check("--model", "register", files["keyed"]).exit_code == 2
+
+
+def test_a_model_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, **{"empty.py": "", "broken.py": "1 / 0"})
+    for model, complaint in (
+        ("stack", "there is no 'stack'"),
+        (files["empty.py"], "defines no function init"),
+        (files["broken.py"], "broken.py line 1: it cannot be run: ZeroDivisionError: division by zero"),
+    ):
+        result = check("--model", model, files["right"])
+        assert result.exit_code != 0
+        assert complaint in result.output
+
+
+def test_the_names_in_the_help_are_the_models_there_are() -> None:
+    assert sorted(MODELS) == sorted(NAMES)
+
+
+def test_explain_draws_the_witness_below_the_line_and_nothing_else_changes(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, wrong=WRONG)
+    plain = check("--model", "register", *files.values()).stdout.splitlines()
+    drawn = check("--model", "register", "--explain", *files.values()).stdout.splitlines()
+    assert drawn[:2] == plain
+    assert any("read 2" in line and line.endswith("╡ ✗") for line in drawn[2:])
+    assert "  Right would have been: an answer of 1." in drawn
+
+
+def test_a_page_shows_every_file_and_draws_the_witness(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, wrong=WRONG, cut=RIGHT[:-20])
+    page = tmp_path / "page.html"
+    result = check("--model", "register", "--report", page, *files.values())
+    assert result.stdout.splitlines()[-1] == f"report: {page}"
+    text = page.read_text()
+    for part in ("Invalid: 1 of 3 histories", "1 file could not be read", 'id="finding-1"', "read 2", "line 4"):
+        assert part in text
+    assert "http://" not in text and "https://" not in text
+    assert check("--model", "register", "--report", tmp_path / "no" / "page", files["right"]).exit_code != 0
+
+
+def test_a_page_of_valid_files_and_one_of_unreadable_ones_say_so(tmp_path: Path) -> None:
+    files = written(tmp_path, right=RIGHT, cut=RIGHT[:-20])
+    page = tmp_path / "page.html"
+    check("--model", "register", "--report", page, files["right"])
+    assert "Valid: 1 history, and nothing wrong with it." in page.read_text()
+    check("--model", "register", "--report", page, files["cut"])
+    assert "Unknown." in page.read_text()
+
+
+KAFKA = """{:process 0, :type :invoke, :f :send, :value [[:send 0 1]]}
+{:process 0, :type :ok, :f :send, :value [[:send 0 [5 1]]]}
+{:process 0, :type :invoke, :f :send, :value [[:send 0 2]]}
+{:process 0, :type :ok, :f :send, :value [[:send 0 [6 2]]]}
+{:process 0, :type :invoke, :f :txn, :value [[:send 0 3] [:poll]]}
+{:process 0, :type :ok, :f :txn, :value [[:send 0 [7 3]] [:poll {}]]}
+{:process 1, :type :invoke, :f :assign, :value [0]}
+{:process 1, :type :ok, :f :assign, :value [0]}
+{:process 1, :type :invoke, :f :poll, :value [[:poll]]}
+{:process 1, :type :ok, :f :poll, :value [[:poll {0 [[5 1] [6 2] [7 3]]}]]}
+{:process 2, :type :invoke, :f :crash, :value nil}
+{:process 2, :type :info, :f :crash, :value nil}
+"""
+
+
+def test_histories_of_kafka_and_what_is_allowed(tmp_path: Path) -> None:
+    skipped = KAFKA.replace("{0 [[5 1] [6 2] [7 3]]}", "{0 [[5 1] [7 3]]}")
+    files = written(tmp_path, right=KAFKA, skipped=skipped, subscribed=skipped.replace("assign", "subscribe"))
+    assert check("--model", "kafka", files["right"]).exit_code == 0
+    result = check("--model", "kafka", "--explain", files["skipped"])
+    assert result.stdout.startswith(f"invalid  {files['skipped']}  lost-write: 2 was sent to 0 at offset 6")
+    allowed = ("--allow", "lost-write", "--allow", "int-poll-skip")
+    assert check("--model", "kafka", *allowed, files["skipped"]).exit_code == 0
+    assert check("--model", "kafka", *allowed[:2], files["skipped"]).exit_code == 1
+    assert "did you mean lost-write?" in check("--model", "kafka", "--allow", "lost-writes", files["right"]).output
+    assert "only kafka" in check("--model", "register", *allowed, files["right"]).output
+
+
+def test_what_transactions_must_be_is_chosen(tmp_path: Path) -> None:
+    skew = """{:process 0, :type :invoke, :f :txn, :value [[:append "x" 1] [:r "y" nil]]}
+{:process 1, :type :invoke, :f :txn, :value [[:append "y" 1] [:r "x" nil]]}
+{:process 0, :type :ok, :f :txn, :value [[:append "x" 1] [:r "y" []]]}
+{:process 1, :type :ok, :f :txn, :value [[:append "y" 1] [:r "x" []]]}
+{:process 2, :type :invoke, :f :txn, :value [[:r "x" nil] [:r "y" nil]]}
+{:process 2, :type :ok, :f :txn, :value [[:r "x" [1]] [:r "y" [1]]]}
+"""
+    files = written(tmp_path, skew=skew)
+    assert check("--model", "list-append", files["skew"]).exit_code == 1
+    assert check("--model", "list-append", "--consistency", "snapshot-isolation", files["skew"]).exit_code == 0
+    wrong = check("--model", "list-append", "--consistency", "serialisable", files["skew"])
+    assert "did you mean serializable?" in wrong.output
+
+
+def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = written(tmp_path, right=RIGHT, secret=RIGHT)
+    read = Path.read_bytes
+
+    def guarded(path: Path) -> bytes:
+        if path.name == "secret":  # whoever runs the tests may be allowed to read anything
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", guarded)
+    first, second = check("--model", "register", files["secret"], files["right"]).stdout.splitlines()
+    assert first.endswith("error: Permission denied")
+    assert second.startswith("valid")
+    result = check("--model", "register", tmp_path)  # the same two, named by their folder
+    assert sorted(result.stdout.splitlines()) == sorted([first, second])
+    assert result.exit_code == 3
+
+
+def test_hostile_values_stay_on_their_line(tmp_path: Path) -> None:
+    hostile = "evil\\n\\u001b[31mvalid    other.edn\\u202e"
+    text = RIGHT.replace(":f :write, :value 1", f':f :add, :value "{hostile}"').replace(":value nil", ":value nil")
+    files = written(tmp_path, evil=text.replace(":f :read, :value 1", ":f :read, :value []"))
+    result = check("--model", "set", files["evil"])
+    assert len(result.stdout.splitlines()) == 1
+    assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
+    drawn = check("--model", "set", "--explain", files["evil"]).stdout
+    assert "\x1b" not in drawn and "\u202e" not in drawn and "\nvalid" not in drawn
+
+
+STEP = """
+def init():
+    return 0
+
+def step(state, operation):
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def init(:\n    return 0\n", "own.py line 1: invalid syntax"),
+        ("x = 1\n\nraise SystemExit(4)", "own.py line 3: it cannot be run: SystemExit: 4"),
+        ("def step(s, o):\n    return s\n", "own.py: defines no function init"),
+        ("def init():\n    return [1]\n\ndef step(s, o):\n    return s\n", "own.py line 1: init gave the state [1]"),
+        ("def init():\n    return nothing\n\ndef step(s, o):\n    return s\n", "own.py line 2: init failed: NameError"),
+        ('observers = "read"\n' + STEP.format(body="return state"), "own.py: observers must be a set of names"),
+        ("describe = 7\n" + STEP.format(body="return state"), "own.py: describe must be a function"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, source: str, complaint: str) -> None:
+    files = written(tmp_path, right=RIGHT, **{"own.py": source})
+    result = check("--model", files["own.py"], files["right"])
+    assert complaint in result.output
+    assert "Traceback" not in result.output
+    assert result.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("return None + 1 if operation.f == 'read' else state", "own.py line 6: step failed on read() -> 1 (index 2)"),
+        ("return [state]", "own.py line 5: step gave the state [0] on write(1) (index 0), and states must be hashable"),
+        ("return 1 // (operation.f == 'write')", "own.py line 6: step failed on read() -> 1 (index 2): ZeroDivision"),
+        ("return step(state, operation)", "own.py line 6: step failed on write(1) (index 0): RecursionError"),
+    ],
+)  # fmt: skip
+def test_a_step_that_fails_is_told_with_its_line_and_the_operation(tmp_path: Path, body: str, complaint: str) -> None:
+    files = written(tmp_path, right=RIGHT, again=RIGHT, **{"own.py": STEP.format(body=body)})
+    result = check("--model", files["own.py"], files["right"], files["again"])
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("unknown") and complaint in line for line in lines)
+    assert result.exit_code == 3
+
+
+def test_a_model_with_ever_more_states_ends_within_its_budget(tmp_path: Path) -> None:
+    body = "return (*((0,) if state == 0 else state), operation.call)"
+    lines = "".join(f"{{:process {p}, :type :invoke, :f :w, :value {p}}}\n" for p in range(14))
+    lines += "".join(f"{{:process {p}, :type :ok, :f :w, :value {p}}}\n" for p in range(14))
+    files = written(tmp_path, many=lines, **{"own.py": STEP.format(body=body)})
+    result = check("--model", files["own.py"], "--steps", 20_000_000, files["many"])
+    assert result.stdout.startswith(f"unknown  {files['many']}  the budget of")
+    assert result.exit_code == 2
+
+
+def test_the_worked_example_of_judging_by_hand_is_what_is_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "check.md").read_text()
+    parts = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
+    files = written(tmp_path, **{"store.edn": parts["history"]})
+    result = check("--model", "register", "--explain", files["store.edn"])
+    assert result.stdout.replace(f"{tmp_path}/", "").rstrip() == parts["verdict"].rstrip()
+
+
+def test_every_model_is_documented() -> None:
+    text = (ROOT / "docs" / "check.md").read_text()
+    assert [name for name in NAMES if f"| `{name}` |" not in text] == []
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "models.md").read_text()
+    parts = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
+    files = written(tmp_path, **{"bank.py": parts["model"], "history.edn": parts["history"]})
+    result = check("--model", files["bank.py"], files["history.edn"])
+    assert result.stdout.replace(f"{tmp_path}/", "") == parts["verdict"]
+    assert result.exit_code == 1
+
+
+@needs_shared
+@pytest.mark.parametrize("failed_cas", ["did-not-happen", "observed"])
+def test_the_recorded_etcd_histories(failed_cas: str) -> None:
+    files = sorted((SHARED / "etcd").glob("*.log"))
+    found = verdicts(check("--model", "cas-register", "--json", "--failed-cas", failed_cas, *files))
+    assert len(found) == 50
+    assert {name[5:8] for name, verdict in found.items() if verdict == "valid"} == LINEARIZABLE_ETCD
+    assert set(found.values()) == {"valid", "invalid"}
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("model", "pattern", "verdict"),
+    [
+        ("cas-register", "cas-register/good/*", "valid"),
+        ("cas-register", "cas-register/bad/*", "invalid"),
+        ("kv", "kv/*-ok.txt", "valid"),
+        ("kv", "kv/*-bad.txt", "invalid"),
+        ("list-append", "elle/*", "invalid"),
+    ],
+)
+def test_the_other_recorded_histories(model: str, pattern: str, verdict: str) -> None:
+    found = verdicts(check("--model", model, "--json", *sorted(SHARED.glob(pattern))))
+    assert found
+    assert set(found.values()) == {verdict}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file: float) -> list[str]:
+    """What stands on stderr after three files, as it was written."""
+    now = [0.0]
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("harness.judge.check_files.time.monotonic", lambda: now[0])
+
+    def judged() -> Iterator[Judged]:
+        for name in ("a", "b", "c"):
+            now[0] += seconds_a_file
+            yield Judged(name, Verdict(Validity.VALID))
+
+    told = [each.file for each in _Waiting(3).told(judged())]
+    assert told == ["a", "b", "c"]
+    return re.findall(r"judged \d of 3 files|\x1b\[K$", stderr.getvalue())
+
+
+def test_whoever_waits_at_a_terminal_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = waited(monkeypatch, Terminal(), seconds_a_file=1.5)
+    assert shown == ["judged 2 of 3 files", "judged 3 of 3 files", "\x1b[K"], "and nothing is left standing"
+    assert waited(monkeypatch, Terminal(), seconds_a_file=0.1) == []
+    assert waited(monkeypatch, io.StringIO(), seconds_a_file=9.0) == []

@@ -1,0 +1,35 @@
+"""What is demanded follows from spec, subject and workload; outcome.json cannot lower it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from checkers.base.stored_run import StoredRun
+from harness.judge.demanded import demands_of
+from harness.judge.judge_run import checkers_for
+from harness.spec import Spec
+
+
+def test_a_subject_with_nodes_has_servers_and_final_reads_to_show() -> None:
+    demands = demands_of(Spec(subject="kraft", nodes=3, keys=2))
+    assert demands.servers == ("n1", "n2", "n3")
+    assert demands.nodes and demands.logs and demands.traces and demands.elections and demands.faults
+    assert demands.final_reads == (("read", "k0"), ("read", "k1"))
+    assert demands.reads == {"read"} and demands.writes == {"write"}
+
+
+def test_the_canary_has_no_servers_to_show() -> None:
+    demands = demands_of(Spec(subject="canary", nodes=3))
+    assert demands.servers == ()
+    assert not (demands.nodes or demands.logs or demands.traces or demands.elections or demands.faults)
+
+
+@pytest.mark.parametrize("declares", [{}, {"logs": False, "traces": False, "nodes": False, "faults": False}])
+def test_outcome_json_lowers_nothing(tmp_path: Path, declares: dict[str, bool]) -> None:
+    (tmp_path / "outcome.json").write_text(json.dumps({"declares": declares}))
+    spec = Spec(subject="kraft", nodes=3)
+    run = StoredRun(tmp_path, demands_of(spec))
+    assert run.servers == ("n1", "n2", "n3")
+    names = {checker.name for checker in checkers_for(spec, run.demands)}
+    assert {"log-matching", "election-safety", "nodes-stay-up"} <= names

@@ -1,0 +1,206 @@
+"""A run whose evidence is not whole is unknown, and says what is missing; a whole one is valid."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from canary_run import canary_run
+
+from checkers.base.columns import read_stream
+from checkers.sealing.manifest import write_manifest
+from checkers.sealing.seal import seal
+from harness.judge.judge_run import judge
+
+
+def silent(_: str) -> None:
+    """Progress that no test reads."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return canary_run(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+@pytest.fixture
+def sealed(run: Path) -> Path:
+    seal(run)
+    return run
+
+
+def judged(run: Path, **options: bool) -> tuple[str, str]:
+    """The verdict of the run, and the reason of the checker of evidence."""
+    results = judge(run, None, silent, report=False, **options)
+    return results["verdict"], results["checkers"]["evidence"]["reason"]
+
+
+def test_a_whole_run_is_valid_and_stays_so_when_judged_again(run: Path) -> None:
+    assert judged(run) == ("valid", "")
+    assert judged(run) == ("valid", "")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_a_stream_that_lost_its_end_is_unknown(run: Path, share: float) -> None:
+    stream = run / "history.arrows"
+    content = stream.read_bytes()
+    stream.write_bytes(content[: int(len(content) * share)])
+    write_manifest(run)  # whoever truncates it may know the manifest
+    verdict, why = judged(run)
+    assert verdict == "unknown"
+    assert "cut short" in why or "no ledger" in why
+
+
+def test_a_batch_that_was_damaged_is_unknown_and_the_rest_is_kept(run: Path) -> None:
+    stream = run / "history.arrows"
+    content = bytearray(stream.read_bytes())
+    at = len(content) * 2 // 3
+    content[at : at + 300] = b"\xff" * 300
+    stream.write_bytes(content)
+    verdict, why = judged(run)
+    assert verdict == "unknown"
+    assert "history.arrows" in why
+    assert stream.exists()
+
+
+Change = Callable[[pa.Table], pa.Table]
+
+
+def without(table: pa.Table, row: int) -> pa.Table:
+    return pa.concat_tables([table.slice(0, row), table.slice(row + 1)])
+
+
+def renumbered(table: pa.Table) -> pa.Table:
+    return table.set_column(0, table.schema.field(0), pa.array(range(len(table)), pa.int64()))
+
+
+def entries(table: pa.Table, f: str) -> list[int]:
+    return [row for row, name in enumerate(table["f"].to_pylist()) if name == f]
+
+
+def without_its_end(table: pa.Table) -> pa.Table:
+    return table.slice(0, len(table) - 1)
+
+
+def half(table: pa.Table) -> pa.Table:
+    return table.slice(0, len(table) // 2)
+
+
+def without_final_reads(table: pa.Table) -> pa.Table:
+    ends = [row for row in entries(table, "phase") if table["payload"][row].as_py() == '"final reads"']
+    return renumbered(pa.concat_tables([table.slice(0, ends[0] + 1), table.slice(ends[1])]))
+
+
+def without_a_phase(table: pa.Table) -> pa.Table:
+    rows = entries(table, "phase")
+    return renumbered(without(without(table, rows[3]), rows[2]))
+
+
+def without_one_operation(table: pa.Table) -> pa.Table:
+    """The first read after the middle and its answer."""
+    middle = len(table) // 2
+    rows = table.select(["process", "type", "f"]).to_pylist()
+    first = next(i for i in range(middle, len(rows)) if rows[i]["f"] == "read" and rows[i]["type"] == 0)
+    answer = next(i for i in range(first + 1, len(rows)) if rows[i]["process"] == rows[first]["process"])
+    return renumbered(without(without(table, answer), first))
+
+
+def with_two_rows_exchanged(table: pa.Table) -> pa.Table:
+    """Two rows of different processes, so that the grammar still holds."""
+    process, time_ns = table["process"].to_pylist(), table["time_ns"].to_pylist()
+    at = next(i for i in range(40, len(process) - 1) if process[i] != process[i + 1] and time_ns[i] < time_ns[i + 1])
+    order = [*range(at), at + 1, at, *range(at + 2, len(process))]
+    return renumbered(table.take(order))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without_its_end, "cut short"),
+        (half, "cut short"),
+        (without_final_reads, "end mark counts"),
+        (without_a_phase, "does not show that phase 'main' began"),
+        (without_one_operation, "rows before its end mark"),
+        (with_two_rows_exchanged, "is earlier than the row before it"),
+    ],
+)
+def test_a_history_that_lost_rows_is_unknown_even_under_a_fresh_manifest(
+    sealed: Path, change: Change, words: str
+) -> None:
+    history = sealed / "history.parquet"
+    pq.write_table(change(pq.read_table(history)), history)
+    write_manifest(sealed)
+    verdict, why = judged(sealed)
+    assert verdict == "unknown"
+    assert words in why
+
+
+def test_an_answer_put_into_a_sealed_history_is_noticed(sealed: Path) -> None:
+    """Earlier, the buckets of the first judging hid it."""
+    history = sealed / "history.parquet"
+    table = pq.read_table(history)
+    is_read = pc.and_(pc.equal(table["f"].cast(pa.string()), "read"), pc.equal(table["type"], 1))
+    value = pc.if_else(is_read, pa.scalar(999_999, pa.int64()), table["value"])
+    pq.write_table(table.set_column(6, table.schema.field(6), value), history)
+    results = judge(sealed, None, silent, report=False)
+    assert results["checkers"]["linearizability"]["verdict"] == "invalid"
+    assert "history.parquet was changed" in results["checkers"]["evidence"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("outcome.json", lambda o: o | {"final_reads": {}}, "outcome.json differs"),
+        ("outcome.json", lambda o: o | {"declares": {}}, "declares nodes: None"),
+        ("outcome.json", lambda o: {k: v for k, v in o.items() if k != "deaths"}, "outcome.json differs"),
+        ("outcome.json", lambda o: o | {"recovery": {}}, "outcome.json differs"),
+        ("outcome.json", lambda o: o | {"phases": o["phases"][:-1]}, "the phases of outcome.json"),
+        ("outcome.json", lambda o: {}, "outcome.json differs"),
+        ("faults.json", lambda f: [{"card": {"kind": "kill"}, "achieved": "installed"}], "faults of kind kill"),
+        ("test.json", lambda t: t | {"spec": t["spec"] | {"keys": 2}}, "test.json is not that of this history"),
+        ("test.json", lambda t: {k: v for k, v in t.items() if k != "format"}, "test.json differs"),
+    ],
+)
+def test_a_small_file_that_was_rewritten_is_noticed_even_under_a_fresh_manifest(
+    sealed: Path, name: str, change: Callable[[Any], Any], words: str
+) -> None:
+    (sealed / name).write_text(json.dumps(change(json.loads((sealed / name).read_text()))))
+    write_manifest(sealed)
+    verdict, why = judged(sealed, trust_old_format=True)
+    assert verdict == "unknown"
+    assert words in why
+
+
+def test_a_run_without_its_manifest_is_unknown(sealed: Path) -> None:
+    (sealed / "manifest.json").unlink()
+    verdict, why = judged(sealed)
+    assert verdict == "unknown"
+    assert "there is no manifest.json" in why
+
+
+def test_a_run_of_the_old_format_is_unknown_unless_it_is_trusted(run: Path, tmp_path: Path) -> None:
+    (run / "manifest.json").unlink()
+    stream = run / "history.arrows"
+    old = read_stream(stream)
+    old = old.filter(pc.invert(pc.equal(old["process"], -1)))
+    with pa.ipc.new_stream(str(tmp_path / "old"), old.schema) as writer:
+        writer.write_table(renumbered(old))
+    (tmp_path / "old").replace(stream)
+    verdict, why = judged(run, trust_old_format=True)
+    assert verdict == "unknown", "its test.json names the format of today"
+    test = json.loads((run / "test.json").read_text())
+    del test["format"]
+    (run / "test.json").write_text(json.dumps(test))
+    verdict, why = judged(run)
+    assert verdict == "unknown"
+    assert "no ledger" in why
+    assert judged(run, trust_old_format=True)[0] == "valid"

@@ -1,0 +1,63 @@
+"""Real runs, recorded: each is judged as it was when it was recorded, and falsifying a clean one is noticed."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from recorded_runs import DATA, unpacked
+
+from harness.campaign.nightly import found
+from harness.cli.main import cli
+from harness.judge.judge_run import falsify, judge
+from harness.registry import load_subject
+
+CLEAN = {"kraft-partition": 9, "kraft-kill": 9, "etcd-partition": 3}
+"""Of each clean run, how many kinds of rows its verdict must hang on, at least."""
+
+PLANTED = ("stale-read", "minority-commit", "divergence-by-offset", "lone-vote")
+
+
+def silent(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+def test_every_recorded_run_is_judged_here() -> None:
+    assert {path.name.removesuffix(".tar.xz") for path in DATA.glob("*.tar.xz")} == {
+        *CLEAN,
+        *(f"kraft-{bug}" for bug in PLANTED),
+    }
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_run_is_valid_and_every_falsified_row_of_it_is_noticed(name: str, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    results = judge(root, None, silent, report=False)
+    assert results["verdict"] == "valid", results["summary"]
+    mutants = list(falsify(root))
+    assert len(mutants) >= CLEAN[name]
+    assert [mutant.name for mutant in mutants if not mutant.noticed] == []
+
+
+@pytest.mark.parametrize("name", ("kraft-partition", "kraft-kill"))
+def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name: str, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    assert CliRunner().invoke(cli, ["check-logs", str(root)]).exit_code == 0
+    assert CliRunner().invoke(cli, ["check", "--model", "register", str(root / "history.parquet")]).exit_code == 0
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_path: Path) -> None:
+    root = unpacked(f"kraft-{bug}", tmp_path)
+    results = judge(root, None, silent, report=False, trust_old_format=True)
+    assert results["exit_code"] == 1
+    assert found(load_subject("kraft").bugs[bug], results)
+
+
+def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> None:
+    root = unpacked("kraft-partition", tmp_path)
+    trace = root / "trace" / "n2.jsonl"
+    lines = trace.read_bytes().splitlines(keepends=True)
+    trace.write_bytes(b"".join(lines[: len(lines) // 2]))
+    results = judge(root, None, silent, report=False, trust_old_format=True)
+    assert results["verdict"] == "unknown"
+    assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]

@@ -1,0 +1,128 @@
+"""Faults are shown by what their records hold: links, states, measurements; no kind is known by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_runs import build
+
+from harness.report.evidence.load import ReportData, load
+from harness.report.faults import views as faults
+from harness.report.faults.majority import sides
+from harness.report.render import _ended_by
+
+S = 1_000_000_000
+SERVERS = ("n1", "n2", "n3", "n4", "n5")
+EVERYBODY = (*SERVERS, "c1", "c2")
+
+
+def apart(*groups: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    """The links between nodes that share no group."""
+    everybody = {n for group in groups for n in group}
+    return frozenset((a, b) for a, b in permutations(everybody, 2) if not any(a in g and b in g for g in groups))
+
+
+def words(cut: frozenset[tuple[str, str]]) -> list[str]:
+    return [side.words(len(SERVERS)) for side in sides(SERVERS, EVERYBODY, cut)]
+
+
+def test_each_side_of_a_partition_says_who_could_reach_a_majority() -> None:
+    assert words(apart(("n1", "n2", "c1"), ("n3", "n4", "n5", "c2"))) == [
+        "n3, n4, n5 and c2 could reach a majority: 3 of 5 servers together.",
+        "n1, n2 and c1 could not: 2 of 5 servers together.",
+    ]
+
+
+def test_a_bridge_joins_two_sides_of_which_each_reaches_a_majority_through_it() -> None:
+    assert words(apart(("n1", "n2", "n3", "c1"), ("n3", "n4", "n5", "c2"))) == [
+        "n1, n2, n3, n4, n5, c1 and c2 could reach a majority: 5 of 5 servers together."
+    ]
+
+
+def test_servers_do_not_forward_so_a_chain_is_no_majority() -> None:
+    neighbours = [("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n4", "n5")]
+    (chain, *clients) = sides(SERVERS, EVERYBODY, apart(*neighbours, ("c1",), ("c2",)))
+    assert chain.servers == 5
+    assert chain.reach == ("n2", "n3", "n4"), "each of these talks to both neighbours"
+    assert chain.cut_off == ("n1", "n5")
+    assert [side.cut_off for side in clients] == [("c1",), ("c2",)]
+
+
+def test_a_link_that_is_open_one_way_only_is_no_conversation() -> None:
+    deaf = frozenset((n, "n1") for n in EVERYBODY if n != "n1")
+    assert words(deaf)[-1] == "n1 could not: 1 of 5 servers together."
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    return load(build(tmp_path_factory.mktemp("runs") / "stale", "stale"))
+
+
+def record(**more: Any) -> dict[str, Any]:
+    card = {"number": 1, "kind": "flood", "name": "basement", "at_s": 1.0, "heal_s": 9.0}
+    known = {"card": card, "kind": "flood", "achieved": "installed", "words": "water stands in the basement of n2"}
+    return known | {"nodes": ["n2"], "cut": [], "injected_ns": 2 * S, "healed_ns": 9 * S, "apply_ms": 4.0} | more
+
+
+def view(data: ReportData, **more: Any) -> faults.FaultView:
+    (one,) = faults.views(dataclasses.replace(data, faults=[record(**more)]))
+    return one
+
+
+def test_a_kind_of_fault_that_this_version_never_met_is_shown_by_its_record(data: ReportData) -> None:
+    measured = [
+        {"phase": "hold", "to_ns": 3 * S, "values": {"water_level_ms": 12.5}, "states": {"n2": "running"}},
+        {"phase": "heal", "to_ns": 9 * S, "problems": ["the pump did not answer"]},
+    ]
+    seen = view(data, measured=measured)
+    assert (seen.kind, seen.words, seen.pairs_words) == ("flood", "water stands in the basement of n2", "n2")
+    assert [(m.when, m.words, m.wrong) for m in seen.measured] == [
+        ("hold", "n2 running; water level 12.5 ms", False),
+        ("heal", "the pump did not answer", True),
+    ]
+    assert seen.ring is None and seen.sides == []
+
+
+def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: ReportData) -> None:
+    links = {"n1>n2": [150, 3], "n2>n1": [150, 0], "n1>n3": [150, 150]}
+    measured = [{"phase": "hold", "to_ns": 3 * S, "links": links}, {"phase": "heal", "to_ns": 9 * S, "links": links}]
+    seen = view(data, cut=[["n1", "n2"], ["n2", "n1"]], measured=measured, lapsed_ns=3 * S)
+    assert [(m.words, m.wrong) for m in seen.measured] == [
+        ("n1 to n2 let beacons through", True),
+        ("n2 to n1 was silent", True),
+    ]
+    assert seen.lapsed_ns == 3 * S
+    aside = [{**measured[0], "unsettled": [["n1", "n2"]]}]
+    assert not view(data, cut=[["n1", "n2"], ["n2", "n1"]], measured=aside).measured[0].wrong
+
+
+def test_only_a_fault_whose_record_says_so_ended_a_process(data: ReportData) -> None:
+    death = {"node": "n2", "time_ns": 2 * S - 3_000_000, "bidden": True}
+    dead = {"ordered": {"held": {"states": {"n2": "dead"}}}}
+    assert _ended_by(data, death, [view(data, **dead)]) == "ended by fault 1 (basement)"
+    assert _ended_by(data, death, [view(data)]) == "stopped by the harness", "this fault ended nothing"
+    other = {"ordered": {"held": {"states": {"n3": "dead"}}}}
+    assert _ended_by(data, death, [view(data, **other)]) == "stopped by the harness"
+    late = death | {"time_ns": data.end_ns + S}
+    assert _ended_by(data, late, [view(data, **dead)]) == "stopped by the harness at the end of the run"
+    assert _ended_by(data, death | {"bidden": False}, [view(data, **dead)]) == "ended by itself"
+
+
+def test_an_old_record_that_was_measured_twice_only_is_read_as_well(data: ReportData) -> None:
+    old = record(inject_proof={"verdict": "as ordered", "states": {"n2": "dead", "n1": "running"}})
+    del old["kind"]
+    (seen,) = faults.views(dataclasses.replace(data, faults=[old]))
+    assert seen.held_states == {"n2": "dead"}
+    assert seen.ended("n2", 3 * S) and not seen.ended("n1", 3 * S) and not seen.ended("n2", 10 * S)
+    assert seen.measured == []
+
+
+def test_no_line_of_the_report_branches_on_a_kind() -> None:
+    source = Path(faults.__file__).parents[1]
+    kinds = ("partition", "pause", "'kill", '"kill', "packets", "power-loss")
+    lines = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if "==" in line]
+    assert [line for line in lines if any(kind in line for kind in kinds)] == []

@@ -1,0 +1,195 @@
+"""Online checks at their rim: what they are fed with, what they tell, and what happens where they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from checkers.base.columns import TRACE
+from checkers.base.history import Type
+from checkers.base.verdict import HARNESS_FAILED, Witness
+from checkers.online.finding import Finding
+from checkers.online.logs import LIVE, Entries
+from harness.judge.judge_run import contradictions, judge
+from harness.run.online import Online
+from harness.run.recorder import Recorder
+from system_under_test.client import Outcome, Request
+from system_under_test.subject import Collected, NodeGone
+
+CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
+
+
+NOTHING = Entries("n1", LIVE, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+
+
+class Written:
+    """A recorder whose batches go to online checks, and what these found."""
+
+    def __init__(self, folder: Path, checkers: tuple[str, ...] = CHECKERS) -> None:
+        self.found: list[Finding] = []
+        stream = folder / "history.arrows"
+        self.said: list[str] = []
+        self.online = Online(stream, checkers, lambda: 7, self.told, self.said.append)
+        self.recorder = Recorder(stream, self.online.hand_over)
+
+    async def told(self, findings: Sequence[Finding], time_ns: int) -> None:
+        self.found += findings
+
+    def asks(self, process: int, f: str, value: int | None, answer: int | None) -> None:
+        request = Request(f, "k1", value)
+        self.recorder.invoke(process, request)
+        self.recorder.complete(process, request, Outcome(Type.OK, answer, node="n1"))
+
+    async def look(self) -> None:
+        self.recorder.flush()
+        await self.online.look()
+
+
+class FakeLive:
+    """What a node adds: one table a look; an exception is raised instead."""
+
+    def __init__(self, *looks: list[dict[str, Any]] | Exception) -> None:
+        self.left = list(looks)
+        self.now: list[dict[str, Any]] = []
+
+    async def fetch(self) -> None:
+        now = self.left.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        self.now = now
+
+    def trace(self) -> pa.Table:
+        return pa.Table.from_pylist(self.now, TRACE)
+
+    def entries(self) -> Entries:
+        return NOTHING
+
+    def tail(self, copy: Collected) -> Entries:
+        return NOTHING
+
+
+def row(node: str, seq: int, event: str, epoch: int, **columns: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(TRACE.names)
+    return (
+        nothing | {"node": node, "incarnation": 0, "seq": seq, "time_ns": seq, "event": event, "epoch": epoch} | columns
+    )
+
+
+async def test_a_stale_read_is_told_once_with_the_witness_of_the_sealed_judgement(tmp_path: Path) -> None:
+    run = Written(tmp_path)
+    run.asks(0, "write", 1, 1)
+    await run.look()
+    assert run.found == []
+    run.asks(1, "read", None, None)
+    await run.look()
+    await run.look()
+    (finding,) = run.found
+    assert (finding.checker, finding.witness.kind, finding.witness.facts["key"]) == (
+        "linearizability",
+        "stale read",
+        "k1",
+    )
+    assert run.online.told.findings[0]["time_ns"] == 7
+    assert (run.online.told.completions, run.online.told.looks, run.online.told.failure) == (2, 3, "")
+
+
+async def test_a_workload_that_linearizability_does_not_judge_is_not_looked_at(tmp_path: Path) -> None:
+    run = Written(tmp_path, checkers=("vacuity",))
+    run.asks(0, "write", 1, 1)
+    run.asks(1, "read", None, None)
+    await run.look()
+    assert run.found == []
+
+
+async def test_two_votes_in_one_epoch_are_found_though_the_agent_did_not_answer_in_between(tmp_path: Path) -> None:
+    run = Written(tmp_path)
+    first, second = row("n1", 0, "vote", 3, peer="n2"), row("n1", 1, "vote", 3, peer="n3")
+    silent = FakeLive([first], NodeGone("n1: its agent is gone"), [second])
+    run.online.follow({"n1": silent, "n2": FakeLive([], [], [])})
+    await run.look()
+    await run.look()
+    assert run.found == []
+    await run.look()
+    assert [f.checker for f in run.found] == ["vote-once"]
+    assert run.online.told.trace_rows == 2
+
+
+async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = Written(tmp_path)
+    run.online.follow({"n1": BrokenLive()})
+    watching = asyncio.create_task(run.online.watch())
+    await asyncio.sleep(0.3)
+    assert run.online.told.failure == "UnreadableRow: line 3 is no row"
+    assert not watching.done(), "a duty that ends would end the run"
+    assert len(run.said) == 1 and "line 3 is no row" in run.said[0]
+    watching.cancel()
+
+
+class BrokenLive(FakeLive):
+    async def fetch(self) -> None:
+        return None
+
+    def trace(self) -> pa.Table:
+        raise UnreadableRow("line 3 is no row")
+
+
+class UnreadableRow(ValueError):
+    pass
+
+
+def test_what_the_sealed_run_does_not_confirm_is_a_contradiction() -> None:
+    finding = Finding("vote-once", Witness("voted twice in one epoch", "n1 voted twice.")).to_json()
+    online = {"findings": [finding]}
+    assert contradictions(online, {"vote-once": {"verdict": "invalid"}}) == []
+    assert contradictions({}, {"vote-once": {"verdict": "valid"}}) == []
+    for verdict in ("valid", "unknown"):
+        (words,) = contradictions(online, {"vote-once": {"verdict": verdict}})
+        assert "n1 voted twice" in words and f"that checker is {verdict}" in words
+    assert len(contradictions(online, {})) == 1
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_sealed_run_that_contradicts_the_online_checks_is_shouted_and_never_valid(
+    tmp_path: Path, stale: bool, kept_run: Callable[[bool], Path]
+) -> None:
+    run = kept_run(stale)
+    outcome = json.loads((run / "outcome.json").read_text())
+    claim = {"checker": "linearizability", "kind": "stale read", "summary": "k1 was stale.", "time_ns": 1}
+    (run / "outcome.json").write_text(json.dumps(outcome | {"online": {"findings": [claim]}}))
+    results = judge(run, None, lambda _: None)
+    page = (run / "report.html").read_text()
+    if stale:
+        assert (results["verdict"], results["exit_code"]) == ("invalid", 1)
+        assert "contradiction" not in results
+        return
+    assert (results["verdict"], results["exit_code"]) == ("unknown", HARNESS_FAILED)
+    assert "contradicts itself" in results["summary"] and "k1 was stale" in results["summary"]
+    assert json.loads((run / "results.json").read_text())["exit_code"] == HARNESS_FAILED
+    assert "contradicts itself" in page
+
+
+@pytest.fixture
+def kept_run(tmp_path: Path) -> Callable[[bool], Path]:
+    """A folder as a run of the canary leaves it."""
+
+    def keep(stale: bool) -> Path:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        run = Written(folder)
+        run.asks(0, "write", 1, 1)
+        run.asks(1, "read", None, None if stale else 1)
+        run.recorder.close()
+        spec = {"subject": "canary", "nemesis": "none", "nodes": 1, "keys": 1, "seed": 1}
+        (folder / "test.json").write_text(json.dumps({"spec": spec, "started_monotonic_ns": 0, "rerun": "again"}))
+        declares = dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), False)
+        (folder / "outcome.json").write_text(json.dumps({"declares": declares, "final_reads": {"k1": "ok"}}))
+        return folder
+
+    return keep

@@ -1,0 +1,160 @@
+"""However a run ends, its folder holds a verdict and a page, and `latest` leads to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from checkers.judging.tasks import CannotJudge
+from harness.backends.backend import BackendUnavailable
+from harness.backends.in_process import InProcessBackend
+from harness.cli.main import main
+from harness.run import session
+from harness.run.conductor import Conductor
+from harness.run.progress import Progress
+from harness.run.session import choose_backend
+from harness.spec import Spec, WrongSpec
+
+
+class NoSpark:
+    """A Spark that cannot be started, so that judging happens in this process."""
+
+    def __init__(self, master: str | None = None) -> None: ...
+
+    def start_in_background(self) -> None: ...
+
+    def judge(self, *_: Any, **__: Any) -> None:
+        raise CannotJudge("no Spark in this test")
+
+    def stop(self) -> None: ...
+
+
+Run = Callable[..., tuple[int, dict[str, Any], Path]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the canary for a second; exit code, results.json, run folder."""
+    monkeypatch.setattr(session, "SparkJudge", NoSpark)
+
+    def call(*words: str) -> tuple[int, dict[str, Any], Path]:
+        canary = ["run", "--subject", "canary", "--nemesis", "none", "--time-limit", "1", "--rate", "1000"]
+        monkeypatch.setattr(sys, "argv", ["krucible", *canary, "--results", str(tmp_path), *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        folder = (tmp_path / "latest").resolve()
+        assert (folder / "report.html").exists()
+        return int(end.value.code or 0), json.loads((folder / "results.json").read_text()), folder
+
+    return call
+
+
+def test_nodes_that_do_not_come_up_are_a_failure_of_the_harness(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refuses(*_: Any) -> None:
+        raise BackendUnavailable("Docker makes no network (no space left on device)")
+
+    monkeypatch.setattr(InProcessBackend, "create", refuses)
+    code, results, folder = run()
+    assert (code, results["verdict"], results["exit_code"]) == (3, "harness failed", 3)
+    assert results["reason"] == "Docker makes no network (no space left on device)"
+    out, err = capsys.readouterr()
+    assert "The harness failed: Docker makes no network" in out
+    assert "Traceback" not in out + err
+    assert "makes no network (no space left on device)" in (folder / "report.html").read_text()
+
+
+def test_a_mistake_of_the_harness_leaves_its_traceback_in_the_folder(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def surprises(*_: Any) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(Conductor, "_read_all", surprises)
+    code, results, folder = run()
+    assert (code, results["verdict"]) == (3, "harness failed")
+    assert "KeyError: 'surprise'" in results["reason"]
+    assert "in surprises" in (folder / "failure.txt").read_text()
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_what_cannot_be_removed_costs_a_run_neither_its_end_nor_its_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def leaves_a_network(backend: InProcessBackend) -> None:
+        backend.leftovers = ("network krucible-r1 cannot be removed: it has active endpoints",)
+
+    monkeypatch.setattr(InProcessBackend, "destroy", leaves_a_network)
+    code, results, _ = run()
+    assert (code, results["verdict"]) == (0, "valid")
+    assert "left behind: network krucible-r1 cannot be removed: it has active endpoints" in capsys.readouterr().out
+
+
+def test_a_planted_bug_that_is_missed_is_exit_code_2_in_the_first_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = {"run": "r1", "seed": 1, "bug": None}
+    monkeypatch.setattr("system_under_test.canary.subject.Canary.client_config", lambda self, **_: honest)
+    code, results, _ = run("--bug", "stale")
+    assert (code, results["verdict"]) == (2, "unknown")
+    assert results["planted"]["found"] is False
+    assert "\nUnknown: planted bug stale: not found by linearizability." in capsys.readouterr().out
+
+
+def test_an_interrupted_run_says_so_in_its_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def is_interrupted(_: Conductor) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Conductor, "_main", is_interrupted)
+    code, results, folder = run()
+    assert (code, results["verdict"]) == (3, "harness failed")
+    assert results["reason"].startswith("the run was interrupted; judge what was recorded with: python -m harness")
+    assert json.loads((folder / "outcome.json").read_text())["interrupted"] is True
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_one_object_of_json_is_all_that_stands_on_stdout_where_it_is_wanted(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, folder = run("--json")
+    out, err = capsys.readouterr()
+    line = json.loads(out)
+    assert (code, line["verdict"], line["exit_code"]) == (0, "valid", 0)
+    assert line["checkers"]["linearizability"] == "valid"
+    assert line["report"] == str(folder / "report.html")
+    assert "Valid: " in err
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "backend", "chosen"),
+    [
+        ("partition", "auto", "docker"),
+        ("power,clock", "auto", "docker"),
+        ("packets", "auto", "namespaces"),
+        ("packets", "namespaces", "namespaces"),
+    ],
+)
+def test_auto_takes_a_backend_that_can_inject_the_faults(
+    nemesis: str, backend: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: None)
+    spec = Spec(nemesis=nemesis, backend=backend)
+    assert choose_backend(spec, Progress(Console(quiet=True))) == chosen
+
+
+def test_a_backend_that_cannot_inject_the_faults_is_refused() -> None:
+    with pytest.raises(WrongSpec, match="packets cannot be injected: backend docker cannot impair packets"):
+        choose_backend(Spec(nemesis="packets", backend="docker"), Progress(Console(quiet=True)))

@@ -1,0 +1,68 @@
+"""The lines of a running test: whole words, the time within its limit, faults and heals with their time."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from harness.run.progress import Progress
+from harness.terminal.lines import wrapped
+
+S = 1_000_000_000
+
+
+def console(width: int = 80) -> Console:
+    return Console(file=io.StringIO(), width=width, soft_wrap=True)
+
+
+def printed(of: Console) -> str:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue()
+
+
+def test_words_are_broken_between_words_and_go_on_below() -> None:
+    text = "the log of n2 ends before offset 140, where n5 still holds the committed entry"
+    lines = wrapped(text, 40, "  valid  ").splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == f"valid  {text}"
+    assert all(line.startswith("         ") for line in lines[1:])
+    assert wrapped("/a/" + "long" * 40, 40).count("\n") == 0, "a path stays whole, to be copied"
+
+
+def test_faults_and_heals_are_shown_once_with_their_time() -> None:
+    out = console()
+    progress = Progress(out)
+    for injected, healed in ((-1, -1), (4.6, -1), (4.6, -1), (4.6, 14.7), (4.6, 14.7)):
+        times = [round(t * S) if t >= 0 else -1 for t in (injected, healed)]
+        progress.fault(1, "n3 and c1 cut from the others", *times)
+    assert [line.split("  ", 2)[-1].strip() for line in printed(out).splitlines()] == [
+        "4.6 s  fault 1: n3 and c1 cut from the others",
+        "14.7 s  fault 1 healed",
+    ]
+
+
+def test_a_fault_that_was_skipped_is_no_line() -> None:
+    out = console()
+    Progress(out).fault(2, "nobody led", -1, -1)
+    assert printed(out) == ""
+
+
+def test_a_running_phase_shows_its_time_within_the_limit() -> None:
+    out = console()
+    progress = Progress(out)
+    progress.phase("main")
+    progress._told -= 60.0
+    progress._began -= 26.0
+    progress.running(200.0, 3, "n1 leads epoch 2", limit_s=60.0)
+    assert "main · 26/60 s, 200 operations/s, 3 of unknown outcome · n1 leads epoch 2" in printed(out)
+
+
+def test_a_long_violation_is_wrapped_and_only_the_first_few_are_shown() -> None:
+    out = console(70)
+    progress = Progress(out)
+    for i in range(9):
+        progress.violation(f"at {i}.0 s, linearizability: [n1] " + "word " * 30)
+    lines = printed(out).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert sum("violated" in line for line in lines) == 3

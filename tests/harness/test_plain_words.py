@@ -1,0 +1,106 @@
+"""The verdict in words, and how figures and hostile text are worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import plain_words as words
+from harness.verdicts import planted as bugs
+from harness.verdicts.headline import verdict_in_words
+from harness.verdicts.notes import notes
+from harness.verdicts.planted import planted
+from system_under_test.subject import Bug
+
+BUG = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")
+
+
+@pytest.fixture
+def knows_the_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bugs, "known_bug", lambda subject, name: BUG if name == BUG.name else None)
+
+
+def results(verdict: str, **checkers: dict[str, Any]) -> dict[str, Any]:
+    return {"verdict": verdict, "checkers": {k.replace("_", "-"): v for k, v in checkers.items()}}
+
+
+def invalid(kind: str, summary: str = "At 3.1 s n1 answered 4") -> dict[str, Any]:
+    return {"verdict": "invalid", "witness": [{"kind": kind, "summary": summary}]}
+
+
+VALID = {"verdict": "valid", "looked_at": {"operations": 11873, "keys": 10}}
+
+
+def test_a_valid_run_says_how_much_was_looked_at() -> None:
+    told = verdict_in_words(results("valid", linearizability=VALID, vacuity={"verdict": "valid"}), {})
+    assert told == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
+
+
+def test_an_invalid_run_says_what_broke() -> None:
+    told = verdict_in_words(results("invalid", linearizability=invalid("stale read")), {})
+    assert told == "Invalid: at 3.1 s n1 answered 4."
+
+
+def test_several_violations_are_counted() -> None:
+    two = results("invalid", linearizability=invalid("stale read"), log_matching=invalid("logs differ", "n1 differs"))
+    assert verdict_in_words(two, {}).endswith("2 checkers found 2 violations in all.")
+
+
+def test_an_unknown_run_says_why() -> None:
+    vague = {"verdict": "unknown", "reason": "ok writes in faults: 0, where at least 1 counts"}
+    told = verdict_in_words(results("unknown", linearizability=VALID, vacuity=vague), {})
+    assert told == "Unknown: ok writes in faults: 0, where at least 1 counts."
+
+
+def test_a_run_without_verdict_is_not_called_valid() -> None:
+    assert verdict_in_words({}, {}) == "Unknown: this run has not been judged."
+
+
+@pytest.mark.usefixtures("knows_the_bug")
+@pytest.mark.parametrize(
+    ("found", "checkers", "ends"),
+    [
+        (True, {"linearizability": invalid("stale read")}, "Planted bug stale-read: found by linearizability."),
+        (False, {"linearizability": VALID}, "Planted bug stale-read: not found by linearizability."),
+        (False, {"linearizability": invalid("order cycle")}, "but for another reason (order cycle)."),
+        (False, {"log_matching": invalid("x"), "linearizability": VALID}, "Another checker is invalid."),
+    ],
+)
+def test_a_planted_bug_is_found_only_for_the_right_reason(found: bool, checkers: dict[str, Any], ends: str) -> None:
+    verdict = "invalid" if any(c["verdict"] == "invalid" for c in checkers.values()) else "valid"
+    test = {"spec": {"subject": "kraft", "bug": "stale-read"}}
+    decided = planted(results(verdict, **checkers), test)
+    assert decided is not None and decided.found is found
+    assert verdict_in_words(results(verdict, **checkers), test).endswith(ends)
+
+
+def test_figures_carry_their_units() -> None:
+    figures = {
+        "keys": 10,
+        "nodes": 1,
+        "longest_gap_s": 1.2,
+        "size_bytes": 2048,
+        "seconds": 0.94,
+        "limit in seconds": 60,
+    }
+    assert words.looked_at(figures) == "10 keys, 1 node, longest gap 1.2 s, size 2,048 bytes, 0.94 s, limit 60 s"
+
+
+def test_long_or_hostile_text_becomes_one_short_line() -> None:
+    told = words.shorten("a\n\x1b[31m\u202eb\ud800" + "x" * 100_000)
+    assert len(told) == words.LONGEST and told.startswith("a [31m b ") and told.endswith("…")
+
+
+def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
+    outcome = {
+        "interrupted": True,
+        "scheduled_rate_hz": 200,
+        "achieved_rate_hz": 120.0,
+        "loop_stalls": [{"time_ns": 1, "stall_ms": 800}],
+        "steal_s": {"n1": 2.0, "n2": 0.1},
+    }
+    told = " ".join(notes({}, outcome))
+    for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
+        assert part in told
+    assert notes({}, {"scheduled_rate_hz": 200, "achieved_rate_hz": 190.0}) == []
