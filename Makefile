@@ -1,7 +1,7 @@
 # `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
 #
 #   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
-#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=… STOP_ON_VIOLATION=1
+#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=… OP_TIMEOUT=2 STOP_ON_VIOLATION=1
 #
 # make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
 
@@ -20,26 +20,32 @@ BACKEND ?= auto
 OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
 	--workload $(WORKLOAD) --subject $(SUBJECT) --backend $(BACKEND) \
 	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
+	$(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
 SEEDS ?= 2
+DEMO_BUG ?= lone-vote
+DEMO_SEED ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help test-partition test-pause test-kill test lint nightly bench list clean-up setup
+.PHONY: help demo test lint nightly bench docs list clean-up setup
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-test-partition: $(VENV)/prepared ## cut links between the nodes of a bundled KRaft quorum, and judge it
-	@$(PY) -m harness run --nemesis partition $(OPTIONS)
+demo: $(VENV)/prepared ## plant a bug, find it within a minute, and show what was found
+	@$(PY) -m harness run --nemesis partition --bug $(DEMO_BUG) --seed $(DEMO_SEED) --time-limit 30 --stop-on-violation \
+		--backend $(BACKEND); code=$$?; test $$code -eq 1 || exit $$code
+	@echo "The planted bug was found, as it should be: the report shows the evidence."
 
-test-pause: $(VENV)/prepared ## stop processes with SIGSTOP and let them go on
-	@$(PY) -m harness run --nemesis pause $(OPTIONS)
+test-partition: ## cut links between the nodes of a bundled KRaft quorum, and judge it
+test-pause: ## stop processes with SIGSTOP and let them go on
+test-kill: ## kill processes with SIGKILL and restart them
 
-test-kill: $(VENV)/prepared ## kill processes with SIGKILL and restart them
-	@$(PY) -m harness run --nemesis kill $(OPTIONS)
+test-%: $(VENV)/prepared  # any nemesis of `make list`, and several at once: make test-partition,kill
+	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
-test: $(VENV)/prepared $(VENV)/testing lint ## the project's own tests (at most 15 minutes on 2 cores)
+test: $(VENV)/prepared-all $(VENV)/testing lint ## the project's own tests (at most 15 minutes on 2 cores)
 	@$(PY) -m pytest -m "not nightly"
 
 lint: $(VENV)/testing ## formatting, types and the floors of the tree
@@ -48,13 +54,19 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 
-bench: $(VENV)/prepared $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
+bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
 	@$(PY) -m bench.everything $(if $(FULL),--full)
 
-nightly: $(VENV)/prepared $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
+nightly: $(VENV)/prepared-all $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 	@$(PY) -m pytest -m "nightly and not docker and not spark" --numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
+
+find-%: $(VENV)/prepared ## see a finding in a real system again: find-redis
+	@$(PY) -m harness find $* --backend $(BACKEND) $(if $(SEED),--seed $(SEED))
+
+docs: $(VENV)/installed ## renew the tables and drawings in docs/ that are made from the code
+	@$(PY) docs/generate.py
 
 list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted bug
 	@$(PY) -m harness list
@@ -74,6 +86,12 @@ $(VENV)/testing: $(VENV)/installed
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-$(VENV)/prepared: $(VENV)/installed $(shell find harness/agent harness/backends system_under_test checkers -name '*.py' 2>/dev/null)
+SOURCES := $(shell find harness/agent harness/backends system_under_test checkers -name '*.py' 2>/dev/null)
+
+$(VENV)/prepared: $(VENV)/installed $(SOURCES)
 	@$(PY) -m harness setup --backend $(BACKEND) --subject $(SUBJECT)
 	@touch $@
+
+$(VENV)/prepared-all: $(VENV)/installed $(SOURCES)
+	@$(PY) -m harness setup --all --backend $(BACKEND) --subject $(SUBJECT)
+	@touch $@ $(VENV)/prepared

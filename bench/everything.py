@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.calibration import factor
 from bench.figures import read
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,7 @@ def main() -> int:
     chosen.into.mkdir(parents=True, exist_ok=True)
     file = chosen.into / "figures.jsonl"
     file.unlink(missing_ok=True)
+    print(f"this machine takes {factor():.2f} times as long as the one that goals were set on; goals are scaled by it")
     broken = []
     for script, *words in FULL if chosen.full else QUICK:
         print(f"\n{script} {' '.join(words)}   load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)

@@ -4,7 +4,10 @@
      "goal": 0.6}
 
 `size` and `of` say how much was worked on; figures of one name and several sizes make one line of the plot.  `goal` is
-null where there is none; what is asked for is a value not above it, or, for rates ("1/s"), not below it.
+null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
+
+Goals are stated for the machine they were set on and scaled to this one (`bench/calibration.py`).  `goal` is the scaled
+one.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from bench.calibration import factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,19 @@ class Sheet:
     def add(
         self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, told: str = ""
     ) -> None:
-        """told: what the terminal shows in place of the figure's own words."""
-        one = Figure(figure, size, of, value, unit, goal)
+        """told: what the terminal shows in place of the figure's own words.  goal: on the machine it was set on."""
+        one = Figure(figure, size, of, value, unit, goal_here(goal, unit))
         print(told or one.in_words(), flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(one)) + "\n")
+
+
+def goal_here(goal: float | None, unit: str) -> float | None:
+    """The goal on a machine of this speed: more seconds on a slower one, fewer per second; other units stay."""
+    if goal is None or unit not in ("s", "ms", "1/s"):
+        return goal
+    return goal / factor() if unit == "1/s" else goal * factor()
 
 
 def read(path: Path) -> list[Figure]:

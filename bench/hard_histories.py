@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Int8, Int32, Int64
-from checkers.kernels.register import Key
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
+from checkers.kernels.registers.unique_values import Key
 
 NEW, OTHER = 777, 778
 """Values that are written once each, where a violation needs such."""

@@ -25,16 +25,17 @@ import numpy as np
 import pyarrow as pa
 
 from bench.figures import Sheet
-from checkers.checker import Budget, RunFiles
-from checkers.columns import HISTORY
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.checker import Budget
+from checkers.base.columns import HISTORY
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
+from checkers.judging.pipeline import judge_run
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import Int8, Int32, Int64
-from checkers.linearizability import LINEARIZABILITY
-from checkers.pipeline import judge_run
-from checkers.seal import seal
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
-from checkers.verdict import Validity
-from checkers.warm import load_kernels
+from checkers.warm_up import load_kernels
 
 TEN_MILLION = 10_000_000
 
@@ -66,12 +67,12 @@ COLD = """
 import time
 began = time.perf_counter()
 from pathlib import Path
-from checkers.checker import RunFiles
-from checkers.linearizability import LINEARIZABILITY
-from checkers.pipeline import judge_run
+from checkers.base.stored_run import StoredRun
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.judging.pipeline import judge_run
 from checkers.spark.session import SparkJudge
 spark = SparkJudge()
-assert judge_run(RunFiles(Path({folder!r})), [LINEARIZABILITY], spark).judged_by.startswith("Spark")
+assert judge_run(StoredRun(Path({folder!r})), [LINEARIZABILITY], spark).judged_by.startswith("Spark")
 print(time.perf_counter() - began)
 spark.stop()
 """
@@ -147,12 +148,12 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def hold(folder: Path, spark: SparkJudge | None) -> None:
-    verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
+    verdict = judge_run(StoredRun(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
     assert verdict.validity is Validity.VALID, verdict.reason
 
 
 def find(folder: Path, spark: SparkJudge) -> None:
-    verdict = judge_run(RunFiles(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
+    verdict = judge_run(StoredRun(folder), [LINEARIZABILITY], spark, budget=BUDGET)["linearizability"]
     assert verdict.validity is Validity.INVALID, verdict.reason
     assert len(verdict.witnesses) == 1
 

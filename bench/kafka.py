@@ -19,13 +19,13 @@ from random import Random
 import pyarrow.parquet as pq
 
 from bench.figures import Sheet, load
-from checkers.checker import Budget
-from checkers.columns import events_to_table
-from checkers.history import Event, Type
-from checkers.kafka_log import judge_history
+from checkers.base.checker import Budget
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
 from checkers.kafka_log.columns import from_file
-from checkers.rows import ROWS_PER_GROUP
-from checkers.verdict import Validity
+from checkers.kafka_log.judge import judge_history
+from checkers.sealing.history_rows import ROWS_PER_GROUP
 
 WARM = 2000
 PROCESSES, PARTITIONS, POLLED_MAX = 20, 10, 4

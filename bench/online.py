@@ -29,8 +29,8 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 
-from checkers.columns import events_to_table
-from checkers.history import Event, Type
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event, Type
 from checkers.online.keys import OnlineKeys
 
 

@@ -25,20 +25,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figures import Sheet, load
+from checkers.base.columns import COPIES, HISTORY, TRACE
+from checkers.base.demands import Demands
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
 from checkers.catalog import CATALOG
-from checkers.checker import RunFiles
-from checkers.columns import COPIES, HISTORY, TRACE
-from checkers.kernels.prefix_hash import chain
-from checkers.pipeline import judge_run
+from checkers.judging.pipeline import judge_run
+from checkers.kernels.kafka_files.prefix_hash import chain
 from checkers.spark.session import SparkJudge
-from checkers.verdict import Validity
+from system_under_test.kraft.collected.files import log_writer, write_log
+from system_under_test.kraft.collected.log_files import LogFile, read_log, scan_headers
+from system_under_test.kraft.collected.trace_files import ROW_GROUP, write_trace
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
-from system_under_test.kraft.files import log_writer, write_log
 from system_under_test.kraft.log import batch as codec
-from system_under_test.kraft.log_files import LogFile, read_log, scan_headers
-from system_under_test.kraft.trace_files import ROW_GROUP, write_trace
 
 NODES = [f"n{i}" for i in range(1, 6)]
+DEMANDS = Demands(servers=tuple(NODES), nodes=True, logs=True, traces=True, elections=True)
 BATCH = 4
 """Entries of a batch, and trace rows of a batch on each node."""
 
@@ -124,12 +126,12 @@ def judge(name: str, spark: bool = False) -> Callable[[Path], tuple[float, int]]
         judge_on = SparkJudge() if spark else None
         if judge_on is not None:
             judge_on.wait_until_started()
-        small = RunFiles(folder.parent / "small")
+        small = StoredRun(folder.parent / "small", DEMANDS)
         judge_run(small, [CATALOG[name]], judge_on)
         seconds = []
         for _ in range(3 if "matching" in name else 1):
             began = time.perf_counter()
-            verdict = judge_run(RunFiles(folder), [CATALOG[name]], judge_on)[name]
+            verdict = judge_run(StoredRun(folder, DEMANDS), [CATALOG[name]], judge_on)[name]
             seconds.append(time.perf_counter() - began)
             wanted = Validity.NOT_APPLICABLE if name.startswith("snapshot") else Validity.VALID
             if verdict.validity is not wanted:
@@ -176,7 +178,7 @@ def timed(action: Callable[[], object]) -> float:
 
 def write_run(folder: Path, size: int) -> None:
     """A run of five nodes, each with `size` entries in its log and about as many rows in its trace."""
-    files = RunFiles(folder)
+    files = StoredRun(folder)
     for place in (files.log, files.trace):
         place.mkdir(parents=True)
     batches = size // BATCH
@@ -197,10 +199,7 @@ def write_run(folder: Path, size: int) -> None:
         | {"quorum_epoch": int(epoch[-1]), "voted_for": voted, "trace_seq": last_seq}
         for node in NODES
     ]
-    pq.write_table(pa.Table.from_pylist(copies, COPIES), files.copies)
-    declares = dict.fromkeys(("nodes", "logs", "traces", "elections", "faults"), True)
-    files.outcome.write_text(json.dumps({"declares": declares}))
-    files.test.write_text(json.dumps({"spec": {"nodes": len(NODES)}}))
+    pq.write_table(pa.Table.from_pylist(copies, COPIES), files.copies_table)
     _write_history(files.history, batches)
 
 

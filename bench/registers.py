@@ -21,11 +21,13 @@ import numpy as np
 
 from bench.figures import Sheet, load
 from bench.hard_histories import VIOLATIONS, another_answer, correct_key
-from checkers.formats import read_any
-from checkers.history import Event
-from checkers.kernels import antichain, register
-from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Int8, Operations, pair_events
-from checkers.kernels.register import Key
+from checkers.base.arrays import Int8
+from checkers.base.history import Event
+from checkers.formats.recognise import read_any
+from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
+from checkers.kernels.registers import antichain
+from checkers.kernels.registers import unique_values as register
+from checkers.kernels.registers.unique_values import Key
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "histories"
 START = np.array([NIL], np.int64)

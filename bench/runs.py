@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from checkers.history import Type
+from checkers.base.history import Type
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.history import Event, Type
+from checkers.base.history import Event, Type
 from checkers.transactions.read import Model
 
 MicroOperations = list[list[Any]]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from bench.transaction_anomalies import history, smallest
+from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.operations import Int32, Int64
-from checkers.kernels.transactions import NEVER, NIL_VALUE, OK, READ, WRITE, Transactions
+from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, OK, READ, WRITE, Transactions
 from checkers.transactions.read import Model, read_transactions
 
 PROCESSES, ACTIVE_KEYS, WRITES_PER_KEY, OPERATIONS_MAX = 20, 10, 32, 4

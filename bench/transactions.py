@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from bench.figures import Sheet, load
 from bench.transaction_anomalies import LISTS, REGISTERS
 from bench.transaction_histories import simulate, spliced, strewn, with_stale_reads
-from checkers.columns import HISTORY
-from checkers.kernels.transactions import READ, Transactions
-from checkers.rows import ROWS_PER_GROUP
-from checkers.transactions import judge_columns
+from checkers.base.columns import HISTORY
+from checkers.kernels.transactions.columns import READ, Transactions
+from checkers.sealing.history_rows import ROWS_PER_GROUP
+from checkers.transactions.judge import judge_columns
 from checkers.transactions.read import Model
 from checkers.transactions.table import read_file
 

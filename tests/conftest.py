@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from hypothesis import settings
 
 from checkers.spark.session import SparkJudge
+
+settings.register_profile("any load", deadline=None)  # how long an example takes says nothing on a loaded machine
+settings.load_profile("any load")
 
 NIGHT_SEED = os.environ.setdefault("NIGHT_SEED", str(int(time.time())))
 """Of everything random that every night tries anew.  Workers of pytest-xdist inherit it with the environment."""

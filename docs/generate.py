@@ -1,0 +1,197 @@
+"""Writes the parts of docs/*.md that are made from the code: tables of what there is, and drawings of who imports whom.
+
+    python docs/generate.py            rewrite them
+    python docs/generate.py --check    change nothing; exit 1 and name the pages that have drifted
+
+A made part stands between two comments, `<!-- made: NAME -->` and `<!-- end -->`.  `PARTS` maps each name to the
+function that returns its Markdown.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+FLOORS = ("harness", "nemesis", "workloads", "system_under_test", "checkers")
+_PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; `|` inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring, on one line; "" if there is none."""
+    flat = " ".join((text or "").split("\n\n")[0].split())
+    return flat.split(". ")[0].split(":  ")[0].rstrip(".:")
+
+
+def checkers() -> str:
+    from checkers.catalog import BY_MODEL, CATALOG
+
+    rows = [
+        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{c.split.__module__.replace('.', '/')}.py`")
+        for c in (CATALOG | BY_MODEL).values()
+    ]
+    return table(("checker", "question", "needs", "file"), rows)
+
+
+def models() -> str:
+    from checkers.by_hand.judge_file import NAMES
+
+    return ", ".join(f"`{name}`" for name in NAMES)
+
+
+def registered(entries: str) -> Callable[[], str]:
+    """The table of one of the registries of `harness.registry`."""
+
+    def rows() -> str:
+        from harness import registry
+
+        found: Mapping[str, registry.Entry] = getattr(registry, entries)
+        return table(
+            ("name", "what it is", "file"),
+            [(f"`{n}`", e.summary, f"`{e.target.split(':')[0].replace('.', '/')}.py`") for n, e in found.items()],
+        )
+
+    return rows
+
+
+def bugs() -> str:
+    from harness.registry import SUBJECTS, load_subject
+
+    rows = [
+        (f"`{bug.name}`", name, bug.summary, bug.found_by, ", ".join(bug.shown_by))
+        for name in SUBJECTS
+        for bug in load_subject(name).bugs.values()
+    ]
+    return table(("planted bug", "subject", "what is wrong", "found by", "shown by"), rows)
+
+
+def kinds() -> str:
+    from nemesis.catalog import KINDS
+
+    rows = [(f"`{k.name}`", k.summary, ", ".join(k.targets), f"`nemesis/kinds/{k.name}.py`") for k in KINDS.values()]
+    return table(("kind", "what it breaks", "targets", "file"), rows)
+
+
+def capabilities() -> str:
+    """Kind of fault x backend: what is missing where, in the backend's own words."""
+    from harness.backends.backend import ClusterSpec
+    from harness.registry import BACKENDS
+    from nemesis.catalog import KINDS
+
+    wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
+    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted)
+    backends = {name: entry.load()(spec) for name, entry in BACKENDS.items()}  # type: ignore[operator]
+
+    rows = []
+    for kind in KINDS.values():
+        lacking = [[str(backend.lacks(need)) for need in sorted(kind.needs)] for backend in backends.values()]
+        words = ["; ".join(dict.fromkeys(filter(None, each))) or "yes" for each in lacking]
+        rows.append((f"`{kind.name}`", ", ".join(sorted(kind.needs)), *words))
+    return table(("kind", "needs", *backends), rows)
+
+
+def imports(source: Path) -> set[str]:
+    """Modules of this project that a file names in its imports, wherever in the file they stand."""
+    found = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in FLOORS}
+
+
+def room_of(module: str, inside: str) -> str | None:
+    """The room directly inside a package that a module belongs to; None if it lies elsewhere or at the top."""
+    parts, top = module.split("."), inside.split(".") if inside else []
+    if parts[: len(top)] != top or len(parts) <= len(top):
+        return None
+    name = ".".join(parts[: len(top) + 1])
+    return parts[len(top)] if (ROOT / name.replace(".", "/")).is_dir() else None
+
+
+def drawing(inside: str) -> Callable[[], str]:
+    """A Mermaid drawing of the rooms directly inside a package: an arrow goes from a room to the rooms it imports.
+
+    An arrow that can be reached through other arrows is left out, so that the drawing shows the order of the floors.
+    """
+
+    def draw() -> str:
+        import networkx
+
+        graph = networkx.DiGraph()
+        for top in [inside.split(".")[0]] if inside else FLOORS:
+            for source in sorted((ROOT / top).rglob("*.py")):
+                module = ".".join(source.relative_to(ROOT).with_suffix("").parts)
+                if (here := room_of(module, inside)) is None:
+                    continue
+                graph.add_node(here)
+                there = {room_of(name, inside) for name in imports(source)} - {here, None}
+                graph.add_edges_from((here, room) for room in there)
+        if not networkx.is_directed_acyclic_graph(graph):
+            raise SystemExit(f"the rooms of {inside or 'the tree'} import in a circle: {networkx.find_cycle(graph)}")
+        lines = [f"    {a} --> {b}" for a, b in sorted(networkx.transitive_reduction(graph).edges)]
+        return "\n".join(["```mermaid", "flowchart TD", *lines, "```"])
+
+    return draw
+
+
+def rooms() -> str:
+    """Every folder with the first sentence of its docstring."""
+    rows = []
+    for top in FLOORS:
+        for init in sorted((ROOT / top).rglob("__init__.py")):
+            text = first_sentence(ast.get_docstring(ast.parse(init.read_text())))
+            folder = init.parent.relative_to(ROOT)
+            rows.append((f"`{folder}/`", text))
+    return table(("folder", "subject"), rows)
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "checkers": checkers,
+    "models": models,
+    "workloads": registered("WORKLOADS"),
+    "subjects": registered("SUBJECTS"),
+    "backends": registered("BACKENDS"),
+    "bugs": bugs,
+    "kinds": kinds,
+    "capabilities": capabilities,
+    "rooms": rooms,
+    "drawing-tree": drawing(""),
+    "drawing-checkers": drawing("checkers"),
+    "drawing-kernels": drawing("checkers.kernels"),
+    "drawing-harness": drawing("harness"),
+    "drawing-kraft": drawing("system_under_test.kraft"),
+}
+
+
+def renewed(text: str) -> str:
+    """A page with its made parts as the code has them now.  Raises KeyError for an unknown part."""
+    return _PART.sub(lambda m: f"{m[1]}{PARTS[m[2]]()}\n{m[3]}", text)
+
+
+def main(arguments: Sequence[str]) -> int:
+    drifted = []
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        old = page.read_text()
+        if (new := renewed(old)) != old:
+            drifted.append(str(page.relative_to(ROOT)))
+            if "--check" not in arguments:
+                page.write_text(new)
+    print(f"drifted from the code: {', '.join(drifted)}" if drifted else "every made part agrees with the code")
+    return 1 if drifted and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))

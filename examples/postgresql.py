@@ -1,0 +1,68 @@
+"""PostgreSQL 15 as Debian packages it: one primary, the others its synchronous hot standbys; nobody fails over."""
+
+from krucible import Client, Needs, NodeStatus, System
+
+BIN = "/usr/lib/postgresql/15/bin"
+FIRST = r"initdb -D . -A trust -U postgres && printf 'host all all all trust\nhost replication all all trust\n' >> pg_hba.conf"
+COPY = "until pg_basebackup -c fast -h {} -U postgres -D . -R; do sleep 0.3; done"
+TABLE = "create table if not exists kept (k text primary key, v jsonb not null)"
+UPSERT = "insert into kept values (%s, {}) on conflict (k) do update set v = {}excluded.v"
+WRITES = {
+    "append": UPSERT.format("jsonb_build_array(%s::bigint)", "kept.v || "),
+    "w": UPSERT.format("to_jsonb(%s::bigint)", ""),
+}
+
+
+class PostgreSQL(System):
+    port = 5432
+    needs = Needs(debian=("postgresql-15",), wheels=("psycopg[binary]>=3.2",), user="postgres")
+    elections = False
+
+    async def start(self, node, nodes):
+        self.primary = nodes[0].name
+        make, synchronous = (COPY.format(nodes[0].address), "") if node.index else (FIRST, "*" * (len(nodes) > 1))
+        options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp -c synchronous_commit=remote_apply"
+        options += f" -c synchronous_standby_names='{synchronous}'"
+        prepare = f"export PATH={BIN}:$PATH; mkdir -p pg; chmod 700 pg; cd pg; test -f PG_VERSION || {{ {make}; }}"
+        return f"{prepare}; exec postgres -D . {options}"
+
+    async def status(self, node):
+        role = "leader" if node.name == self.primary else "follower"
+        return NodeStatus(node.name, 1, role, self.primary) if await node.state() == "running" else None
+
+
+class Transactions(Client):
+    def __init__(self, who, servers):
+        import psycopg
+
+        super().__init__(who, servers)
+        self.pg, self.refused = psycopg, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+
+    def leader(self):
+        names = list(self.servers)
+        return names[self.who.thread % len(names)] if self.who.reads_only else names[0]
+
+    def open(self, server):
+        self.db = self.pg.connect(host=server.host, user="postgres", dbname="postgres", connect_timeout=2)
+        primary, level = server.node == next(iter(self.servers)), self.pg.IsolationLevel
+        self.db.isolation_level = level.SERIALIZABLE if primary else level.REPEATABLE_READ
+
+    def close(self):
+        self.db.close()
+
+    def create(self, key=None):
+        self.db.execute(TABLE)
+        self.db.commit()
+
+    def transact_lists(self, steps):
+        with self.db.transaction():
+            return [[f, key, self.step(f, key, value)] for f, key, value in steps]
+
+    transact_registers = transact_lists
+
+    def step(self, f, key, value):
+        if f == "r":
+            found = self.db.execute("select v from kept where k = %s", (key,)).fetchone()
+            return found[0] if found else None
+        self.db.execute(WRITES[f], (key, value))
+        return value

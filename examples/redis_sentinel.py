@@ -1,0 +1,60 @@
+"""Redis 7.0 as Debian packages it, with a Sentinel beside each server."""
+
+from krucible import Client, Needs, NodeStatus, System
+
+PORT, SENTINEL, NAME = 6379, 26379, "mymaster"
+ROLE = f"redis-cli -h {{0}} -p {PORT} role; redis-cli -h {{0}} -p {SENTINEL} sentinel master {NAME}"
+
+
+class Redis(System):
+    port = PORT
+    needs = Needs(debian=("redis-server", "redis-sentinel"), wheels=("redis>=5,<6", "async-timeout>=4"))
+
+    async def start(self, node, nodes):
+        self.names = {other.address: other.name for other in nodes}
+        if node.starts == 0:
+            common = f"bind {node.address}\nprotected-mode no\ndir {node.data_dir}\n"
+            replica = f"replicaof {nodes[0].address} {PORT}\n" if node.index else ""
+            watch = f"sentinel monitor {NAME} {nodes[0].address} {PORT} {len(nodes) // 2 + 1}\nsentinel down-after-milliseconds {NAME} 2000\n"
+            await node.write("redis.conf", f"{common}port {PORT}\nappendonly yes\n{replica}")
+            await node.write("sentinel.conf", f"{common}port {SENTINEL}\n{watch}")
+        return {"redis": "exec redis-server redis.conf", "sentinel": "exec redis-sentinel sentinel.conf"}
+
+    async def status(self, node):
+        words = (await node.output(ROLE.format(node.address))).split("\n")
+        if "config-epoch" not in words:
+            return None
+        primary = self.names.get(words[words.index("ip") + 1])
+        role = "leader" if words[0] == "master" and primary == node.name else "follower"
+        return NodeStatus(node.name, int(words[words.index("config-epoch") + 1]), role, primary)
+
+
+class RedisClient(Client):
+    def __init__(self, who, servers):
+        import redis
+
+        super().__init__(who, servers)
+        self.redis, self.refused = redis, (redis.ReadOnlyError,)
+
+    def leader(self):
+        found, patience = [], {"socket_timeout": 0.3, "socket_connect_timeout": 0.3}
+        for server in self.servers.values():
+            try:
+                told = self.redis.Redis(server.host, SENTINEL, **patience).sentinel_master(NAME)
+                found.append((int(told["config-epoch"]), told["ip"]))
+            except (self.redis.RedisError, OSError):
+                continue
+        return next(server.node for server in self.servers.values() if server.host == max(found)[1])
+
+    def open(self, server):
+        self.db = self.redis.Redis(server.host, PORT, single_connection_client=True)
+        self.db.ping()
+
+    def close(self):
+        self.db.close()
+
+    def add(self, key, value):
+        self.db.sadd(key, value)
+
+    def members(self, key):
+        return sorted(map(int, self.db.smembers(key)))

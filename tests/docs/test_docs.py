@@ -1,0 +1,95 @@
+"""Pages agree with the code: made parts, links, and the examples that readers will copy."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+from histories import Script, write_stream
+
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
+from checkers.judging.pipeline import judge_run
+from checkers.sealing.seal import seal
+from nemesis.catalog import KINDS
+from nemesis.faults import Achieved
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"])
+
+
+def test_made_parts_agree_with_the_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\nrun: make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = set(
+        re.findall(
+            r"`((?:harness|nemesis|workloads|checkers|system_under_test|tests|bench|docs)/[\w/.-]+)`", page.read_text()
+        )
+    )
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def example(page: str, name: str) -> str:
+    """The code block of an example, as a reader would copy it."""
+    found = re.search(
+        rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)```", (ROOT / "docs" / page).read_text(), re.S
+    )
+    assert found, f"{page} has no example {name}"
+    return found[1]
+
+
+def loaded(page: str, name: str, folder: Path) -> ModuleType:
+    """The module that an example makes."""
+    source = folder / name
+    source.write_text(example(page, name))
+    spec = importlib.util.spec_from_file_location(source.stem, source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_kind_of_fault_of_the_docs_is_played_and_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = loaded("your-own-fault.md", "hiccup.py", tmp_path).KIND
+    monkeypatch.setitem(KINDS, kind.name, kind)
+    cluster = FakeCluster(servers=3)
+    (record,), _ = in_no_time(played(cluster, card("hiccup", "one", at_s=1.0, hold_s=2.0)))
+    assert record.achieved is Achieved.INSTALLED, record.reason
+    assert {m.phase for m in record.measured} >= {"inject", "hold", "before heal", "heal"}
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        (Script().invoke(0, "write", 2).ok(0).invoke(1, "read").ok(1, 2), Validity.VALID),
+        (Script().invoke(0, "write", 3).ok(0).invoke(1, "read").ok(1, 3), Validity.INVALID),
+        (Script().invoke(0, "write", 3).ok(0), Validity.UNKNOWN),
+    ],
+)
+def test_the_checker_of_the_docs_judges(tmp_path: Path, script: Script, verdict: Validity) -> None:
+    module = loaded("your-own-checker.md", "odd_answers.py", tmp_path)
+    run = write_stream(tmp_path / "run", script.events)
+    seal(run)
+    found = judge_run(StoredRun(run), [module.ODD_ANSWERS])["odd-answers"]
+    assert found.validity is verdict
+    if verdict is Validity.INVALID:
+        assert "returned 3" in found.witnesses[0].summary

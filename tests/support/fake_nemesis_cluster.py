@@ -1,0 +1,234 @@
+"""A cluster in memory whose links, beacons and processes can lie, and an event loop on which a minute takes no time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import permutations
+from random import Random
+from typing import Any
+
+from checkers.base.history import Type
+from nemesis.cluster import Beacons, CannotInject, Link
+from nemesis.faults import Card, FaultRecord
+from nemesis.inject import Hooks, play
+from system_under_test.subject import NodeGone, NodeStatus
+
+
+class FakeCluster:
+    """Does what it is ordered, and reports what is true, except where a lie was switched on."""
+
+    def __init__(self, servers: int = 5, clients: int = 2) -> None:
+        self.servers = tuple(f"n{i}" for i in range(1, servers + 1))
+        self.clients = tuple(f"c{i}" for i in range(1, clients + 1))
+        self.links = list(permutations((*self.servers, *self.clients), 2))
+        self.states = dict.fromkeys((*self.servers, *self.clients), "running")
+        self.leader: str | None = "n1"
+        self.epoch = 3
+        self.orders: list[str] = []
+        self._silent: frozenset[Link] = frozenset()
+        self._interval_ms = 20.0
+        self._at_s = 0.0
+        self._owed = 0.0
+        self._sent = 0
+        self._stretches: list[tuple[int, int, frozenset[Link]]] = []  # numbers (from, to], and who was silent then
+        # The lies.
+        self.leaks: set[Link] = set()  # never really cut
+        self.stuck: set[Link] = set()  # never whole again once cut
+        self.unreported: set[Link] = set()
+        self.share_sent = 1.0  # of the beacons that are due
+        self.starved_until_s = 0.0  # until then hardly a beacon is sent
+        self.immortal: set[str] = set()
+        self.gone: set[str] = set()  # their agents do not answer
+        self.cannot: dict[str, str] = {}  # order -> why this backend cannot carry it out
+        self.missing: dict[str, str] = {}  # capability -> why this backend has not got it
+
+    def node(self, name: str) -> Any:
+        raise NotImplementedError("the nemesis never asks for a node")
+
+    def lacks(self, capability: str) -> str:
+        return self.missing.get(capability, "")
+
+    @property
+    def silent(self) -> frozenset[Link]:
+        return self._silent
+
+    @silent.setter
+    def silent(self, links: Collection[Link]) -> None:
+        with suppress(RuntimeError):  # set before the loop runs: no beacon was due yet
+            self._beat_on()
+        self._silent = frozenset(links)
+
+    async def mend(self) -> None:
+        self._ordered("mend", "")
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        self._ordered("cut", str(len(links)) + (f" reject {len(reject)}" if reject else ""))
+        for a, b in links:
+            self._asked(a)
+            self._asked(b)
+        self.silent = frozenset(links) - self.leaks | (self.silent & self.stuck)
+
+    async def beat(self, interval_ms: float) -> None:
+        self._beat_on()
+        self._interval_ms = interval_ms
+
+    async def mark(self) -> Mapping[Link, int]:
+        self._beat_on()
+        return {link: self._sent for link in self.links if link[0] not in self.gone}
+
+    async def arrived(self, first: Mapping[Link, int], last: Mapping[Link, int]) -> Mapping[Link, Beacons]:
+        self._beat_on()
+        return {
+            link: Beacons(last[link] - first[link], self._received(link, first[link], last[link]))
+            for link in first.keys() & last.keys()
+            if link not in self.unreported and link[1] not in self.gone
+        }
+
+    def _received(self, link: Link, first: int, last: int) -> int:
+        received = 0
+        for begin, to, silent in reversed(self._stretches):
+            if to <= first:
+                break
+            received += 0 if link in silent else max(0, min(to, last) - max(begin, first))
+        return received
+
+    def _beat_on(self) -> None:
+        """Send what was due since the last time."""
+        now_s = asyncio.get_running_loop().time()
+        share = 0.02 if now_s <= self.starved_until_s else self.share_sent
+        self._owed += (now_s - self._at_s) * 1e3 / self._interval_ms * share
+        self._at_s = now_s
+        whole = int(self._owed + 1e-6)
+        self._owed -= whole
+        if whole:
+            self._stretches.append((self._sent, self._sent + whole, self._silent))
+        self._sent += whole
+
+    async def state(self, server: str) -> Any:
+        self._asked(server)
+        return self.states[server]
+
+    async def pause(self, server: str) -> None:
+        await self._set("pause", server, "stopped")
+
+    async def resume(self, server: str) -> None:
+        if self.states[server] == "stopped":
+            await self._set("resume", server, "running")
+
+    async def kill(self, server: str) -> None:
+        await self._set("kill", server, "dead")
+
+    async def stop(self, server: str) -> None:
+        await self._set("stop", server, "dead")
+
+    async def restart(self, server: str) -> None:
+        self._asked(server)
+        assert self.states[server] == "dead", f"{server} was started twice"
+        await self._set("restart", server, "running")
+
+    async def statuses(self) -> list[NodeStatus]:
+        return [
+            NodeStatus(s, self.epoch, "leader" if s == self.leader else "follower", self.leader)
+            for s in self.servers
+            if self.states[s] == "running" and s not in self.gone
+        ]
+
+    @property
+    def whole(self) -> bool:
+        return not self.silent and set(self.states.values()) == {"running"}
+
+    async def _set(self, order: str, server: str, state: str) -> None:
+        self._ordered(order, server)
+        self._asked(server)
+        await asyncio.sleep(0.001)
+        if server not in self.immortal:
+            self.states[server] = state
+
+    def _ordered(self, order: str, what: str) -> None:
+        if order in self.cannot:
+            raise CannotInject(self.cannot[order])
+        self.orders.append(f"{order} {what}")
+
+    def _asked(self, server: str) -> None:
+        if server in self.gone:
+            raise NodeGone(f"the agent of {server} does not answer")
+
+
+class Witness:
+    """Hears the hooks.  `before_heal` looks at the cluster, to tell whether the fault was still in force."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.notes: list[tuple[Type, str, str]] = []
+        self.delivered: list[FaultRecord] = []
+        self.in_force_before_heal: list[bool] = []
+
+    async def before_heal(self, record: FaultRecord) -> None:
+        self.in_force_before_heal.append(not self.cluster.whole)
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks(
+            note=lambda type, f, detail: self.notes.append((type, f, detail)),
+            record=self.delivered.append,
+            before_heal=self.before_heal,
+        )
+
+
+def card(
+    kind: str = "partition",
+    name: str = "isolate-leader",
+    number: int = 1,
+    at_s: float = 2.0,
+    hold_s: float = 10.0,
+    like: int = 0,
+) -> Card:
+    return Card(number, kind, name, at_s, at_s + hold_s, like)
+
+
+async def played(
+    cluster: FakeCluster, *cards: Card, seed: int = 7, hooks: Hooks | None = None, **more: Any
+) -> tuple[list[FaultRecord], Witness]:
+    witness = Witness(cluster)
+    records = await play(
+        cards, cluster, cluster.statuses, now_ns, now_ns(), Random(seed), hooks or witness.hooks, **more
+    )
+    return records, witness
+
+
+def now_ns() -> int:
+    return int(asyncio.get_running_loop().time() * 1e9)
+
+
+def timeless(record: FaultRecord) -> FaultRecord:
+    """The record without what a clock said."""
+    return replace(record, injected_ns=0, heal_ordered_ns=0, healed_ns=0, apply_ms=0.0)
+
+
+def in_no_time(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run `work` on a loop whose clock jumps to the next timer instead of waiting for it."""
+    loop = _VirtualLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        really_select = self._selector.select  # type: ignore[attr-defined]
+
+        def select(timeout: float | None) -> Any:
+            assert timeout is not None, "every task waits for something that will never happen"
+            self._now_s += max(0.0, timeout)
+            return really_select(0)
+
+        self._selector.select = select  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self._now_s

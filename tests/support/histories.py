@@ -1,0 +1,240 @@
+"""Histories for tests: tiny random ones, and large ones that are linearizable by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.checker import Budget, Part
+from checkers.base.columns import HISTORY, events_to_table
+from checkers.base.history import Event, Type
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Verdict
+from checkers.judging.pipeline import judge_run
+from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
+from checkers.kernels.registers import unique_values as register
+from checkers.registers.checker import LINEARIZABILITY, split
+from checkers.sealing.seal import seal
+
+
+class Script:
+    """A history written by hand, event by event: `script.invoke(0, "write", 1).ok(0)`."""
+
+    def __init__(self, key: str = "k") -> None:
+        self.key = key
+        self.events: list[Event] = []
+        self._open: dict[int, Event] = {}
+
+    def invoke(self, process: int, f: str, value: int | None = None, value2: int | None = None) -> Script:
+        event = self._add(process, Type.INVOKE, f, value, value2, None)
+        self._open[process] = event
+        return self
+
+    def ok(self, process: int, value: int | None = None, node: str = "n1") -> Script:
+        asked = self._open.pop(process)
+        answer = value if asked.f == "read" else asked.value
+        self._add(process, Type.OK, asked.f, answer, asked.value2, None, node)
+        return self
+
+    def fail(self, process: int, error: str = "refused") -> Script:
+        asked = self._open.pop(process)
+        self._add(process, Type.FAIL, asked.f, asked.value, asked.value2, error)
+        return self
+
+    def info(self, process: int) -> Script:
+        asked = self._open.pop(process)
+        self._add(process, Type.INFO, asked.f, asked.value, asked.value2, "timed out")
+        return self
+
+    def _add(
+        self,
+        process: int,
+        type_: Type,
+        f: str,
+        value: int | None,
+        value2: int | None,
+        error: str | None,
+        node: str = "",
+    ) -> Event:
+        index = len(self.events)
+        event = Event(index, index * 10_000_000, process, type_, f, self.key, value, value2, None, error, node)
+        self.events.append(event)
+        return event
+
+
+def tiny(rng: Random, operations: int, processes: int, cas: bool = True) -> list[Event]:
+    """Random nonsense with unique values: anything may be answered, fail, or stay open."""
+    script = Script()
+    busy: dict[int, str] = {}
+    idle = list(range(processes))
+    fresh = processes
+    values: list[int | None] = [None]
+    asked = 0
+    while (asked < operations and idle) or busy:
+        if asked < operations and idle and (not busy or rng.random() < 0.55):
+            process = idle.pop(rng.randrange(len(idle)))
+            f = rng.choice(["read", "read", "write", "cas"] if cas else ["read", "write"])
+            asked += 1
+            if f == "read":
+                script.invoke(process, f)
+            else:
+                new = len(values)
+                if f == "cas":
+                    script.invoke(process, f, rng.choice(values), new)
+                else:
+                    script.invoke(process, f, new)
+                values.append(new)
+            busy[process] = f
+        else:
+            process = rng.choice(sorted(busy))
+            f = busy.pop(process)
+            how = rng.random()
+            if how < 0.8:
+                likely = [*values[-3:], rng.choice(values), *([99] if rng.random() < 0.03 else [])]
+                script.ok(process, rng.choice(likely) if f == "read" else None)
+                idle.append(process)
+            elif how < 0.87:
+                script.fail(process)
+                idle.append(process)
+            elif how < 0.95:
+                script.info(process)
+                idle.append(fresh)
+                fresh += 1
+    return script.events
+
+
+@dataclass
+class _Pending:
+    event: Event
+    due: int
+    answer: int | None = None
+    matched: bool = True
+    effective: bool = False
+
+
+def by_construction(
+    rng: Random,
+    operations: int,
+    processes: int = 5,
+    keys: int = 1,
+    cas: float = 0.2,
+    crash: float = 0.002,
+) -> Iterator[Event]:
+    """A history of correct registers: each operation takes effect at one instant between its two events."""
+    names = [f"k{n}" for n in range(keys)]
+    state: dict[str, int | None] = dict.fromkeys(names)
+    fresh_value = dict.fromkeys(names, 0)
+    idle, fresh_process = list(range(processes)), processes
+    pending: list[_Pending] = []
+    lost: list[_Pending] = []
+    index = asked = 0
+    while asked < operations or pending:
+        step = rng.random()
+        if asked < operations and idle and (step < 0.34 or not pending):
+            key, draw = names[rng.randrange(keys)], rng.random()
+            value = value2 = None
+            f = "read"
+            if draw < 0.5:
+                fresh_value[key] += 1
+                f, value = "write", fresh_value[key]
+                if draw < cas:
+                    f, value, value2 = "cas", state[key], fresh_value[key]
+            process = idle.pop(rng.randrange(len(idle)))
+            event = Event(index, index * 1000, process, Type.INVOKE, f, key, value, value2)
+            yield event
+            index, asked = index + 1, asked + 1
+            pending.append(_Pending(event, 0))
+            continue
+        if lost and rng.random() < 0.01:
+            _take_effect(lost.pop(rng.randrange(len(lost))), state)
+        at = rng.randrange(len(pending))
+        operation = pending[at]
+        if not operation.effective:
+            if operation.event.f != "read" and rng.random() < crash:
+                pending.pop(at)
+                yield replace(operation.event, index=index, time_ns=index * 1000, type=Type.INFO, error="timed out")
+                index += 1
+                idle.append(fresh_process)
+                fresh_process += 1
+                if rng.random() < 0.5:
+                    lost.append(operation)
+                continue
+            _take_effect(operation, state)
+        else:
+            pending.pop(at)
+            asked_event = operation.event
+            type_ = Type.OK if operation.matched else Type.FAIL
+            value = operation.answer if asked_event.f == "read" else asked_event.value
+            error = None if operation.matched else "mismatch"
+            yield replace(
+                asked_event, index=index, time_ns=index * 1000, type=type_, value=value, error=error, node="n1"
+            )
+            index += 1
+            idle.append(asked_event.process)
+
+
+def _take_effect(operation: _Pending, state: dict[str, int | None]) -> None:
+    event = operation.event
+    assert event.key is not None
+    operation.effective = True
+    if event.f == "read":
+        operation.answer = state[event.key]
+    elif event.f == "write":
+        state[event.key] = event.value
+    elif state[event.key] == event.value:
+        state[event.key] = event.value2
+    else:
+        operation.matched = False
+
+
+def write_stream(folder: Path, events: Sequence[Event] | pa.Table) -> Path:
+    """A run folder with nothing but an unsealed history in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = events if isinstance(events, pa.Table) else events_to_table(events)
+    with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
+        stream.write_table(table, max_chunksize=50_000)
+    return folder
+
+
+def judged_alone(events: Sequence[Event]) -> tuple[int, int, int]:
+    """What the kernel says of a history of one key: (code, left, right)."""
+    ops = as_operations(events)
+    code, left, right, _ = register.judge_keys(ops, 10**12)
+    return int(code[0]), int(left[0]), int(right[0])
+
+
+def as_operations(events: Sequence[Event]) -> Operations:
+    """A history as the kernels read it, without a detour over files.  Keys are numbered in alphabetical order."""
+    number_of = {key: number for number, key in enumerate(sorted({e.key for e in events if e.key is not None}))}
+
+    def column(values: list[int], dtype: type) -> np.ndarray:
+        return np.array(values, dtype)
+
+    def coded(value: int | None) -> int:
+        return NIL if value is None else value
+
+    arrays = Events(
+        column([number_of[e.key] for e in events if e.key is not None], np.int32),
+        column([e.process for e in events], np.int32),
+        column([e.type for e in events], np.int8),
+        column([KINDS.get(e.f, OTHER) for e in events], np.int8),
+        column([coded(e.value) for e in events], np.int64),
+        column([coded(e.value2) for e in events], np.int64),
+        np.zeros(len(events), np.int8),
+    )
+    return pair_events(arrays, len(number_of), max(e.process for e in events) + 1)
+
+
+def verdict_of(folder: Path, events: Sequence[Event], failed_cas: str = "", steps: int = 0) -> Verdict:
+    """The verdict on linearizability of a history, by way of all the files."""
+    seal(write_stream(folder, events))
+    budget = Budget(steps=steps) if steps else None
+    checker = LINEARIZABILITY
+    if failed_cas:
+        checker = replace(checker, split=lambda run: [Part(p.paths, {"failed_cas": failed_cas}) for p in split(run)])
+    return judge_run(StoredRun(folder), [checker], budget=budget)["linearizability"]

@@ -1,0 +1,55 @@
+"""A sealed run in which every checker that can find a violation finds one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+from toy_quorum import Row, minority_commit
+
+from checkers.base.stored_run import StoredRun
+from checkers.sealing.seal import seal
+
+NEVER_INVALID = {"statistics": "valid", "vacuity": "unknown", "evidence": "not applicable"}
+DEMANDS = "demands.pickle"
+"""Beside the run folder: what a process of its own must demand of the run."""
+
+
+def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
+    """Its final reads return nothing although all keys were written, which no register explains."""
+    quorum, _, _ = minority_commit(3, steps)  # high watermark of a majority, leader completeness
+    quorum.snapshot("n1")["hash"] = 17  # snapshot equals prefix
+    evidence = quorum.evidence()
+    final = max(c["copy"] for c in evidence.copies)
+
+    def of(node: str, event: str) -> Row:
+        return [row for row in evidence.traces[node] if row["event"] == event][-1]
+
+    def copy_of(node: str) -> Row:
+        return next(c for c in evidence.copies if c["node"] == node and c["copy"] == final)
+
+    entry = next(row for row in evidence.logs["n4"] if row["copy"] == final and row["offset"] == 3)
+    entry["checksum"] ^= 1 << 31  # log matching
+    leaders = {row["peer"] for row in evidence.traces["n5"] if row["event"] == "role"}
+    of("n5", "role")["peer"] = min({"n1", "n2"} - {max(leaders, key=str)})  # election safety
+    vote = of("n3", "vote")
+    other = "n5" if vote["peer"] != "n5" else "n4"
+    evidence.traces["n3"].append(vote | {"peer": other, "seq": len(evidence.traces["n3"])})  # vote once
+    copy_of("n4").update(quorum_epoch=0, trace_seq=-1)  # monotonicity
+    of("n4", "applied")["hash"] = 17  # state machine safety
+    of("n5", "high-watermark")["hash"] = 17  # committed never lost
+    acknowledged = next(row for row in evidence.history if row["type"] == 1 and row["f"] == "write")
+    evidence.logs["n2"] = [
+        row for row in evidence.logs["n2"] if row["copy"] != final or row["value"] != acknowledged["value"]
+    ]  # history against log
+    evidence.test["spec"]["backend"] = "docker"
+    for row in evidence.history:
+        if row["type"] == 1:
+            row["time_ns"] = 0  # answers after commit
+    evidence.outcome["deaths"] = [{"node": "n2", "bidden": False, "time_ns": 5, "status": 139, "reason": "it crashed"}]
+    evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n3"}
+    evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
+    files = evidence.write(folder)
+    seal(folder)
+    (folder.parent / DEMANDS).write_bytes(pickle.dumps(files.demands))
+    return files

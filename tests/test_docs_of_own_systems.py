@@ -1,0 +1,33 @@
+"""The pages on systems and workloads of one's own say what is so, and their examples are those that tests run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.registry import WORKLOADS
+from system_under_test.functions import FUNCTIONS
+
+ROOT = Path(__file__).parents[1]
+SYSTEM_PAGE = (ROOT / "docs" / "your-own-system.md").read_text()
+
+
+def test_the_example_is_the_file_that_tests_run() -> None:
+    (shown,) = re.findall(r"<!-- system -->\n```python\n(.*?)```", SYSTEM_PAGE, re.DOTALL)
+    assert shown == (ROOT / "examples" / "tcp_register.py").read_text()
+
+
+def test_every_workload_stands_there_with_its_functions() -> None:
+    rows = {row.split("`")[1]: row for row in SYSTEM_PAGE.splitlines() if row.startswith("| `")}
+    for name, entry in WORKLOADS.items():
+        kind = entry.load()
+        for word in (*kind.functions.values(), *kind.checkers):  # type: ignore[attr-defined]
+            assert f"`{word}`" in rows[name]
+    for name, function in FUNCTIONS.items():
+        assert any(row.startswith(f"| `{name}(") and function.words in row for row in SYSTEM_PAGE.splitlines())
+
+
+def test_the_example_of_a_workload_is_the_file_that_tests_run() -> None:
+    page = (ROOT / "docs" / "your-own-workload.md").read_text()
+    (shown,) = re.findall(r"<!-- workload -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert shown == (ROOT / "examples" / "hot_register.py").read_text()
