@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+INSTALL := $(VENV)/bin/uv pip install --quiet --python $(PY)
 
 NODES ?= 5
 TIME_LIMIT ?= 60
@@ -77,13 +78,14 @@ clean-up: $(VENV)/installed ## remove what runs that died left behind
 	@$(PY) -m harness clean-up
 
 $(VENV)/installed: pyproject.toml
-	@echo "installing what the harness needs into $(VENV) (about a minute)"
+	@echo "installing what the harness needs into $(VENV) (about half a minute)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "krucible: $(PYTHON) cannot make a virtual environment; install python3-venv, or set PYTHON to a Python 3.11"; exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable . $$(command -v java >/dev/null || echo '.[java]')
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	@$(INSTALL) --editable . $$(command -v java >/dev/null || echo '.[java]')
 	@touch $@
 
 $(VENV)/testing: $(VENV)/installed
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(INSTALL) --editable '.[test]'
 	@touch $@
 
 SOURCES := $(shell find harness/agent harness/backends system_under_test checkers -name '*.py' 2>/dev/null)
