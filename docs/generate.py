@@ -68,11 +68,15 @@ def bugs() -> str:
     from harness.registry import SUBJECTS, load_subject
 
     rows = [
-        (f"`{bug.name}`", name, bug.summary, bug.found_by, ", ".join(bug.shown_by))
+        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by))
         for name in SUBJECTS
         for bug in load_subject(name).bugs.values()
     ]
     return table(("planted bug", "subject", "what is wrong", "found by", "shown by"), rows)
+
+
+def _faults(shown_by: Iterable[str]) -> str:
+    return ", ".join(faults.replace(",", " + ") for faults in shown_by) or "no fault needed"
 
 
 def kinds() -> str:
