@@ -8,16 +8,16 @@ from collections.abc import Collection, Iterable
 from checkers.base.checker import Checker, Need
 from checkers.kafka_log.checker import KAFKA
 from checkers.models.checker import CHECKERS as OF_MODELS
-from checkers.raft.answered_after_commit import ANSWERED_AFTER_COMMIT
-from checkers.raft.committed_never_lost import COMMITTED
-from checkers.raft.election_safety import ELECTION_SAFETY, VOTE_ONCE
-from checkers.raft.held_by_majority import HELD_BY_MAJORITY
-from checkers.raft.history_against_log import HISTORY_LOG
-from checkers.raft.leader_completeness import LEADER_COMPLETENESS
-from checkers.raft.log_matching import LOG_MATCHING
-from checkers.raft.monotonicity import MONOTONICITY, STATE_MACHINE_SAFETY
-from checkers.raft.snapshot_prefix import SNAPSHOT_PREFIX
-from checkers.raft.trace_validation import TRACE_VALIDATION
+from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
+from checkers.raft.clients.history_against_log import HISTORY_LOG
+from checkers.raft.commits.committed_never_lost import COMMITTED
+from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
+from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
+from checkers.raft.elections.election_safety import ELECTION_SAFETY, VOTE_ONCE
+from checkers.raft.logs.log_matching import LOG_MATCHING
+from checkers.raft.logs.snapshot_prefix import SNAPSHOT_PREFIX
+from checkers.raft.model.trace_validation import TRACE_VALIDATION
+from checkers.raft.nodes.monotonicity import MONOTONICITY, STATE_MACHINE_SAFETY
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY

@@ -1,4 +1,4 @@
-"""Log matching while logs grow: the rule of `checkers.raft.log_matching`, over what is certainly stable.
+"""Log matching while logs grow: the rule of `checkers.raft.logs.log_matching`, over what is certainly stable.
 
 A log read while its node writes mixes what was before a truncation with what is after it.  But a node never removes
 what lies below a high watermark it has told; so the entries below a mark, read *after* the node's trace had told that
@@ -21,7 +21,7 @@ from checkers.base.arrays import Int32, Int64
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.rows import ABSENT, NOWHERE, Slice, compare_slices, irregular
 from checkers.online.finding import Finding
-from checkers.raft.log_matching import FALL, HOLE, fork, wrong_alone
+from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
 
 LIVE = -1
 """Number of the copy that is no copy: what a node's log has for good."""

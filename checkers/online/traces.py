@@ -30,18 +30,10 @@ from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events,
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.rows import NOWHERE, Marks, disagreements
 from checkers.online.finding import Finding
-from checkers.raft import (
-    committed_evidence,
-)
-from checkers.raft import (
-    committed_never_lost as committed,
-)
-from checkers.raft import (
-    election_safety as raft_elections,
-)
-from checkers.raft import (
-    monotonicity as raft_progress,
-)
+from checkers.raft.commits import committed_evidence
+from checkers.raft.commits import committed_never_lost as committed
+from checkers.raft.elections import election_safety as raft_elections
+from checkers.raft.nodes import monotonicity as raft_progress
 from checkers.raft.trace_checks import Row, pairs
 
 _NONE = np.empty(0, np.int64)

@@ -24,7 +24,7 @@ from checkers.base import ledger
 from checkers.base.history import Type
 from checkers.base.stored_run import SMALL_FILES
 from checkers.online.finding import Finding
-from checkers.raft.log_matching import LOG_MATCHING
+from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Backend, ClusterSpec

@@ -404,7 +404,7 @@ def test_states_are_compared_over_ranges_of_offsets(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many small ranges say what one says."""
-    monkeypatch.setattr("checkers.raft.monotonicity.ROWS_PER_RANGE", 60)
+    monkeypatch.setattr("checkers.raft.nodes.monotonicity.ROWS_PER_RANGE", 60)
     whole = evidence.judge(tmp_path / "clean", "state-machine-safety")["state-machine-safety"]
     assert whole.validity is Validity.VALID and whole.looked_at["offsets compared"] == 12
     applied = last_own(evidence, "n4", "applied")

@@ -36,7 +36,7 @@ from checkers.kernels.raft.rows import (
     out_of_order,
     slice_of,
 )
-from checkers.raft import log_matching as raft_logs
+from checkers.raft.logs import log_matching as raft_logs
 
 Entries = dict[int, tuple[int, int]]
 entries = st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=8)

@@ -13,7 +13,7 @@ from toy_quorum import Evidence, Quorum, Row, minority_commit
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.raft.rows import APPEND, FLUSH, OTHER, START, TRUNCATE
-from checkers.raft.held_by_majority import Reach, reach_of
+from checkers.raft.commits.held_by_majority import Reach, reach_of
 
 NAME = "high-watermark-majority"
 EPOCHS = 5

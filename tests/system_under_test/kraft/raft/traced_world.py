@@ -11,7 +11,7 @@ from typing import Any
 
 from raft_world import Node, World
 
-from checkers.raft.quorum_model import TraceRow
+from checkers.raft.model.rows import TraceRow
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import (
     Append,

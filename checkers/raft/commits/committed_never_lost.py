@@ -64,9 +64,9 @@ from checkers.kernels.raft.rows import (
     keeps,
     must_hold,
 )
-from checkers.raft import committed_evidence as evidence_of
 from checkers.raft.client_writes import join, read_writes
-from checkers.raft.high_watermarks import Said, read_log, said_marks, snapshot_ends
+from checkers.raft.commits import committed_evidence as evidence_of
+from checkers.raft.commits.high_watermarks import Said, read_log, said_marks, snapshot_ends
 from checkers.raft.trace_checks import Row, nothing_of, pairs
 
 HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}

@@ -29,8 +29,8 @@ from checkers.base.run_evidence import BeyondBudget, coded, conclude, gaps, not_
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.rows import NOWHERE, holds, shared_prefix
-from checkers.raft.committed_evidence import holder_of, parting
-from checkers.raft.high_watermarks import Said, read_log, said_marks
+from checkers.raft.commits.committed_evidence import holder_of, parting
+from checkers.raft.commits.high_watermarks import Said, read_log, said_marks
 from checkers.raft.trace_checks import Row, nothing_of
 
 _CUTS = ("truncate", "start")

@@ -24,9 +24,9 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, not_judged, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.raft.quorum_model import Blocked, TraceRow
+from checkers.raft.model.rows import Blocked, TraceRow
+from checkers.raft.model.trace_replay import Stop, replay
 from checkers.raft.trace_checks import nothing_of
-from checkers.raft.trace_replay import Stop, replay
 
 ROWS_MAX = 20_000_000
 
@@ -61,11 +61,11 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
     model = replayed.model
     witnesses = [_witness(stop, paths[stop.node]) for stop in replayed.stops]
     if not witnesses and not replayed.unknown and (lost := model.lost()) is not None:
-        witnesses.append(_lost(*lost, model.branches[lost[2]].leader))
+        witnesses.append(_lost(*lost, model.quorum.branches[lost[2]].leader))
     counts = {
         "rows explained": replayed.rows,
-        "leaders": len(model.branches) - 1,
-        "high watermarks": model.marks,
+        "leaders": len(model.quorum.branches) - 1,
+        "high watermarks": model.quorum.marks,
     }
     return ReplayFinding(tuple(witnesses), tuple(counts.items()), replayed.unknown)
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from checkers.raft.quorum_model import Blocked, NotModelled, QuorumModel, TraceRow, Unexplained
+from checkers.raft.model.quorum_model import QuorumModel
+from checkers.raft.model.rows import Blocked, NotModelled, TraceRow, Unexplained
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.rows import Log, Marks, holds, out_of_order
 from checkers.raft.client_writes import Writes, join, operations, read_writes, without_cause
-from checkers.raft.high_watermarks import read_log
+from checkers.raft.commits.high_watermarks import read_log
 from checkers.raft.trace_checks import nothing_of
 
 MISSING = "acknowledged write missing from a log"

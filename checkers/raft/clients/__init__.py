@@ -1,0 +1,1 @@
+"""What clients were answered, against what the logs hold."""

@@ -1,0 +1,1 @@
+"""What was committed, and that it stays."""

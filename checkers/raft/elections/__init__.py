@@ -1,0 +1,1 @@
+"""Who led, and by whose votes."""

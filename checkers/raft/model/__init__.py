@@ -1,0 +1,1 @@
+"""An executable model of KRaft, and the replay of all traces through it."""

@@ -1,0 +1,84 @@
+"""Steps of committing: high watermarks, and the states that committed entries lead to."""
+
+from __future__ import annotations
+
+from checkers.raft.model.quorum import Branch, Quorum, Voter
+from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+
+
+def high_watermark(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A leader calls offsets committed, or a follower repeats it."""
+    if row.offset is None:
+        return None  # not known yet
+    mark, branch = row.offset, quorum.branches.get(voter.epoch)
+    if row.epoch != voter.epoch or voter.role not in ("leader", "follower") or branch is None:
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+        return Unexplained("mark out of turn", why, "a leader and its followers advance a mark")
+    if mark < voter.mark:
+        return Unexplained("high watermark went back", f"it was {voter.mark} before", "a mark only rises")
+    if mark > voter.flushed:
+        return Unexplained("mark beyond the log", f"its durable log ended at {voter.flushed}", "a mark in the log")
+    leads = voter.role == "leader"
+    answer = _may_commit(quorum, branch, mark) if leads else _may_follow(quorum, voter, branch, mark)
+    if answer is None:
+        answer = quorum.prefix(quorum.position(voter.log.epoch, mark), row.hash)
+    if answer is None:
+        quorum.marks += 1
+        branch.mark = max(branch.mark, mark) if leads else branch.mark
+        voter.mark = mark
+        voter.must_apply = mark if row.hash is not None and voter.applied < mark else 0
+    return answer
+
+
+def _may_commit(quorum: Quorum, branch: Branch, mark: int) -> Answer:
+    if mark <= branch.start:
+        return Unexplained(
+            "mark without an entry of its epoch",
+            f"its epoch began at offset {branch.start}",
+            "a leader commits older entries only together with one of its own (Raft, figure 8)",
+        )
+    with_it = {name for name, end in branch.reached.items() if end >= mark}
+    if (lacking := quorum.majority - len(with_it)) <= 0:
+        return None
+    held = f"only {', '.join(sorted(with_it)) or 'no node'} held it durably"
+    others = tuple(name for name in quorum.voters if name not in with_it)
+    return Blocked(f"that a majority held everything below {mark} ({held})", others, lacking)
+
+
+def _may_follow(quorum: Quorum, voter: Voter, branch: Branch, mark: int) -> Answer:
+    if not quorum.holds(voter.epoch, voter.log):
+        why = f"its log and {branch.leader}'s differ from offset {quorum.common(voter.epoch, voter.log)} on"
+        return Unexplained("mark over another log than the leader's", why, "the leader's log, or a prefix of it")
+    if branch.mark < mark:
+        return Blocked(f"that {branch.leader} called offset {mark - 1} committed", (branch.leader,))
+    return None
+
+
+def applied(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A node applies the next committed batch."""
+    if row.offset is None or row.hash is None or row.epoch != voter.epoch:
+        return malformed(f"it was in epoch {voter.epoch}")
+    end = row.offset
+    if end == voter.applied and quorum.states.get(end) == row.hash:
+        return None  # the same state, reported again
+    if end <= voter.applied or end > voter.mark:
+        why = f"it had applied {voter.applied}, and its mark was {voter.mark}"
+        return Unexplained("applied out of order", why, "committed entries, each once, in order")
+    start = quorum.batch_starts.setdefault(end, voter.applied)
+    if start != voter.applied:
+        return Unexplained(
+            "batch skipped or split",
+            f"it had applied up to {voter.applied}, and the batch that ends at {end} began at {start} before",
+            "every node applies the same batches, one after another",
+        )
+    if quorum.states.setdefault(end, row.hash) != row.hash:
+        why = f"the state at offset {end} has hash {quorum.states[end]} elsewhere"
+        return Unexplained("applied states differ", why, "the same entries lead to the same state")
+    voter.applied = end
+    voter.must_apply = 0 if end >= voter.must_apply else voter.must_apply
+    return None
+
+
+def snapshot(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """Raises NotModelled."""
+    raise NotModelled(f"{voter.name}: it took a snapshot (seq {row.seq}), and the model has none")

@@ -1,0 +1,199 @@
+"""Steps of elections: votes, and changes of role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from checkers.raft.model.quorum import EMPTY, Branch, Quorum, Voter
+from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
+
+
+class EpochChange(Enum):
+    """How a change of role may change the epoch."""
+
+    SAME = "the same epoch"
+    HIGHER = "a higher epoch"
+    NOT_LOWER = "the same or a higher epoch"
+
+
+ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
+    ("unattached", "unattached"): EpochChange.HIGHER,
+    ("unattached", "prospective"): EpochChange.SAME,
+    ("unattached", "follower"): EpochChange.NOT_LOWER,
+    ("prospective", "candidate"): EpochChange.SAME,  # its vote for itself has raised the epoch
+    ("prospective", "follower"): EpochChange.NOT_LOWER,
+    ("prospective", "unattached"): EpochChange.NOT_LOWER,
+    ("candidate", "leader"): EpochChange.SAME,
+    ("candidate", "prospective"): EpochChange.SAME,
+    ("candidate", "follower"): EpochChange.NOT_LOWER,
+    ("candidate", "unattached"): EpochChange.HIGHER,
+    ("leader", "resigned"): EpochChange.SAME,
+    ("leader", "follower"): EpochChange.HIGHER,
+    ("leader", "unattached"): EpochChange.HIGHER,
+    ("follower", "prospective"): EpochChange.SAME,
+    ("follower", "follower"): EpochChange.HIGHER,
+    ("follower", "unattached"): EpochChange.HIGHER,
+    ("resigned", "unattached"): EpochChange.HIGHER,
+    ("resigned", "follower"): EpochChange.HIGHER,
+}
+"""(role before, role after) -> what may happen to the epoch; every other change of role is impossible."""
+
+ROLES_AFTER_START = frozenset({"unattached", "follower", "candidate", "resigned"})
+
+
+def vote(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A node votes, once in an epoch, for itself or for a log at least as up to date as its own."""
+    peer, epoch = row.peer, row.epoch
+    if peer not in quorum.voters:
+        return Unexplained("vote for a stranger", f"{peer} is no voter", "votes go to voters")
+    given = voter.votes.get(epoch)
+    if given is not None and epoch <= voter.epoch:
+        if given == peer and epoch == voter.epoch:
+            return None  # the same vote, reported again
+        return Unexplained(
+            "voted twice in one epoch", f"it voted for {given} in epoch {epoch} before", "one vote in an epoch"
+        )
+    if peer == voter.name:
+        if voter.role != "prospective" or epoch != voter.epoch + 1:
+            why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+            return Unexplained("vote out of turn", why, "a prospective node votes for itself in the next epoch")
+        _stand(quorum, voter, epoch)
+        voter.epoch, voter.must_run = epoch, True
+        return None
+    if voter.role not in ("unattached", "prospective") or epoch != voter.epoch or voter.leader is not None:
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}, its leader {voter.leader}"
+        return Unexplained("vote out of turn", why, "a node votes in its own epoch, while it knows no leader")
+    log = quorum.candidacies.get((epoch, peer))
+    if log is None:
+        return Blocked(f"that {peer} was a candidate of epoch {epoch}", (peer,))
+    if log < voter.log:
+        return Unexplained(
+            "vote for a log that is behind",
+            f"the log of {peer} ended at {log.end} in epoch {log.epoch}, its own at {voter.log.end} "
+            f"in epoch {voter.log.epoch}",
+            "a vote goes only to a log at least as up to date as the voter's own (Raft, section 5.4.1)",
+        )
+    voter.votes[epoch] = peer
+    quorum.granted[epoch, peer].add(voter.name)
+    return None
+
+
+def _stand(quorum: Quorum, voter: Voter, epoch: int) -> None:
+    quorum.epochs.add(epoch)
+    voter.votes[epoch] = voter.name
+    quorum.granted[epoch, voter.name].add(voter.name)
+    known = quorum.candidacies.get((epoch, voter.name), EMPTY)
+    quorum.candidacies[epoch, voter.name] = max(known, voter.log)
+
+
+def role(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A node changes its role, and its epoch with it."""
+    role, epoch = str(row.role), row.epoch
+    answer = _may_become(quorum, voter, role, epoch) or _ROLES[role](quorum, voter, row)
+    if answer is not None:
+        return answer
+    quorum.epochs.add(epoch)
+    voter.role, voter.epoch, voter.leader, voter.must_run = role, epoch, row.peer, False
+    quorum.note_reach(voter)
+    return None
+
+
+def _may_become(quorum: Quorum, voter: Voter, role: str, epoch: int) -> Answer:
+    if role not in _ROLES:
+        return malformed(f"there is no role {role}")
+    if voter.role == "":
+        if role in ROLES_AFTER_START and epoch == voter.epoch:
+            return None
+        why = f"its process had just started in epoch {voter.epoch}"
+        return Unexplained("impossible change of role", why, f"one of {', '.join(sorted(ROLES_AFTER_START))}")
+    change = ROLE_CHANGES.get((voter.role, role))
+    same = change in (EpochChange.SAME, EpochChange.NOT_LOWER) and epoch == voter.epoch
+    higher = change in (EpochChange.HIGHER, EpochChange.NOT_LOWER) and epoch > voter.epoch
+    if not same and not higher:
+        why = f"it was {voter.role} in epoch {voter.epoch} before"
+        return Unexplained("impossible change of role", why, change.value if change else "another role")
+    alone = (voter.role, role) == ("resigned", "unattached") and epoch == voter.epoch + 1
+    if higher and not alone and epoch not in quorum.epochs:
+        return Blocked(f"that anybody entered epoch {epoch}", quorum.others(voter))
+    return None
+
+
+def _become_leader(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    epoch = row.epoch
+    if (branch := quorum.branches.get(epoch)) is not None:
+        return Unexplained("two leaders in one epoch", f"{branch.leader} led epoch {epoch}", "one leader an epoch")
+    if row.peer != voter.name or row.offset != voter.log.end:
+        return malformed(f"its log ended at {voter.log.end}, where its epoch begins")
+    return _win(quorum, voter, epoch)
+
+
+def _win(quorum: Quorum, voter: Voter, epoch: int) -> Answer:
+    """A new branch, if a majority voted."""
+    hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
+    granted = quorum.granted[epoch, voter.name] | hidden
+    if (lacking := quorum.majority - len(granted)) > 0:
+        voters = f"only {', '.join(sorted(granted))} voted for it"
+        others = tuple(name for name in quorum.voters if name not in granted)
+        return Blocked(f"that a majority voted for it in epoch {epoch} ({voters})", others, lacking)
+    quorum.branches[epoch] = Branch(voter.name, voter.log.epoch, voter.log.end, voter.log.end)
+    return None
+
+
+def _become_follower(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    branch = quorum.branches.get(row.epoch)
+    if row.peer is None or row.peer == voter.name or row.peer not in quorum.voters:
+        return malformed(f"{row.peer} cannot be its leader")
+    if branch is None:
+        return Blocked(f"that {row.peer} led epoch {row.epoch}", (row.peer,))
+    if branch.leader != row.peer:
+        return Unexplained(
+            "two leaders in one epoch",
+            f"{branch.leader} led epoch {row.epoch}, and it follows {row.peer}",
+            "one leader an epoch",
+        )
+    return None
+
+
+def _become_candidate(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    led = row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name
+    if voter.role == "" and led:
+        return Unexplained("impossible change of role", "it had led this epoch", "a restarted leader resigns")
+    if voter.role == "" and voter.votes.get(row.epoch, voter.name) == voter.name:
+        _stand(quorum, voter, row.epoch)  # a vote for itself that the last process did not live to report
+    if voter.votes.get(row.epoch) != voter.name:
+        return Unexplained("candidate without its own vote", "it has not voted for itself", "its own vote first")
+    return None
+
+
+def _become_resigned(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    if voter.role == "" and voter.votes.get(row.epoch, voter.name) != voter.name:
+        return Unexplained("impossible change of role", "it voted for another", "only a leader resigns")
+    if row.peer is not None:
+        return malformed("a resigned node names no leader")
+    branch = quorum.branches.get(row.epoch)
+    if branch is None:  # its last process won, and did not live to report it
+        return _win(quorum, voter, row.epoch)
+    if branch.leader != voter.name:
+        return Unexplained("impossible change of role", f"{branch.leader} led that epoch", "only a leader resigns")
+    return None
+
+
+def _become_unattached(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    if voter.role == "" and voter.votes.get(row.epoch) == voter.name:
+        return Unexplained("vote not kept", "it had voted for itself", "a vote survives a restart")
+    return None if row.peer is None else malformed("an unattached node names no leader")
+
+
+def _become_prospective(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    return None if row.peer == voter.leader else malformed(f"its leader was {voter.leader}")
+
+
+_ROLES: dict[str, Callable[[Quorum, Voter, TraceRow], Answer]] = {
+    "unattached": _become_unattached,
+    "prospective": _become_prospective,
+    "candidate": _become_candidate,
+    "leader": _become_leader,
+    "follower": _become_follower,
+    "resigned": _become_resigned,
+}

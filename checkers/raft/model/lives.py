@@ -1,0 +1,86 @@
+"""The life of a process: what a restart finds again, and which rows may follow one another.
+
+A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
+append, a truncation.  A start row shows the log and the epoch that were found again.  The model accepts what one hidden
+effect can explain, and a hidden vote counts for every candidate of its epoch.
+"""
+
+from __future__ import annotations
+
+from checkers.raft.model.quorum import Position, Quorum, Voter
+from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+
+
+def start(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A process starts, and finds again what the last one had made durable.  Raises NotModelled."""
+    if row.incarnation != voter.incarnation + 1 or row.offset is None:
+        return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
+    if voter.incarnation < 0 and row.offset > 0:
+        raise NotModelled(f"{voter.name}: its trace begins with a log of {row.offset} entries")
+    if row.epoch < voter.epoch:
+        return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
+    if row.epoch > voter.epoch + 1 and row.epoch not in quorum.epochs:
+        return Blocked(f"that anybody entered epoch {row.epoch}", quorum.others(voter))
+    log = _recovered(quorum, voter, row.offset)
+    if not isinstance(log, Position):
+        return log
+    if (wrong := quorum.prefix(log, row.hash)) is not None:
+        return wrong
+    quorum.epochs.add(row.epoch)
+    if row.epoch not in voter.votes:
+        quorum.hidden_votes[row.epoch].add(voter.name)
+    voter.incarnation, voter.ended, voter.role, voter.leader = row.incarnation, False, "", None
+    voter.epoch, voter.log, voter.flushed = row.epoch, log, log.end
+    voter.mark, voter.applied, voter.must_run, voter.must_apply = -1, 0, False, 0
+    return None
+
+
+def _recovered(quorum: Quorum, voter: Voter, end: int) -> Position | Answer:
+    """The log that a restart found, or why it cannot be."""
+    following = voter.role == "follower" and voter.epoch in quorum.branches
+    if end > voter.log.end:
+        if voter.role == "leader":
+            branch = quorum.branches[voter.epoch]
+            branch.end = max(branch.end, end)
+            return Position(voter.epoch, end)
+        if following and quorum.holds(voter.epoch, voter.log):
+            if end > quorum.branches[voter.epoch].end:
+                return Blocked(f"that {voter.leader} wrote offset {end - 1}", (str(voter.leader),))
+            return quorum.position(voter.epoch, end)
+        return Unexplained(
+            "more recovered than written",
+            f"its log ended at {voter.log.end}, and a {voter.role or 'starting'} node appends nothing",
+            "a restart finds what was written",
+        )
+    was_cut = following and not quorum.holds(voter.epoch, voter.log) and end >= quorum.common(voter.epoch, voter.log)
+    if end < voter.flushed and not was_cut:
+        return Unexplained(
+            "flushed entries lost",
+            f"everything below offset {voter.flushed} was flushed before",
+            "a restart finds what was flushed",
+        )
+    return quorum.position(voter.log.epoch, end)
+
+
+def end_of_process(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A process ends, and says so."""
+    voter.ended = True
+    return None
+
+
+def in_order(voter: Voter, row: TraceRow) -> Answer:
+    """What must come first, whatever the row is."""
+    if voter.ended or row.incarnation != voter.incarnation:
+        return malformed(
+            f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
+        )
+    if voter.role == "" and row.event not in ("role", "flush", "fatal"):
+        return malformed("its process had started, and had not reported a role")
+    if voter.must_run and (row.event, row.role) != ("role", "candidate") and row.event not in ("vote", "fatal"):
+        return malformed("it had voted for itself, and a candidate's role comes next")
+    if voter.flushed < voter.log.end and row.event not in ("flush", "fatal"):
+        return malformed(f"its log ended at {voter.log.end}, and was flushed only up to {voter.flushed}")
+    again = row.event == "high-watermark" and row.offset == voter.mark
+    if voter.must_apply and row.event not in ("applied", "fatal") and not again:
+        return malformed(f"it had applied {voter.applied} of the {voter.must_apply} entries that it knew committed")
+    return None

@@ -1,0 +1,75 @@
+"""Steps of a log: what is appended, flushed and truncated."""
+
+from __future__ import annotations
+
+from checkers.raft.model.quorum import Position, Quorum, Voter
+from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
+
+
+def append(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A leader writes an entry, or a follower takes entries of its leader."""
+    if row.offset is None or row.offset <= voter.log.end:
+        return malformed(f"its log ended at {voter.log.end} before")
+    if voter.role == "leader":
+        return _write(quorum, voter, row, row.offset)
+    if voter.role != "follower":
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+        return Unexplained("append out of turn", why, "only a leader and its followers append")
+    branch = quorum.branches[voter.epoch]
+    if not quorum.holds(voter.epoch, voter.log):
+        return Unexplained(
+            "append to another log than the leader's",
+            f"its log shares only {quorum.common(voter.epoch, voter.log)} of {voter.log.end} entries with "
+            f"{branch.leader}'s",
+            "a follower takes an entry only behind the one that the leader has before it",
+        )
+    if branch.end < row.offset:
+        return Blocked(f"that {branch.leader} wrote offset {row.offset - 1} in epoch {voter.epoch}", (branch.leader,))
+    log = quorum.position(voter.epoch, row.offset)
+    if log.epoch != row.epoch:
+        why = f"{branch.leader}'s entry at offset {row.offset - 1} is of epoch {log.epoch}"
+        return Unexplained("entry of another epoch", why, "a follower holds what its leader holds")
+    voter.log = log
+    return None
+
+
+def _write(quorum: Quorum, voter: Voter, row: TraceRow, end: int) -> Answer:
+    """A leader appends at the end of its own branch; its first entry is one LeaderChange."""
+    branch = quorum.branches[voter.epoch]
+    if row.epoch != voter.epoch or (branch.end == branch.start and end != branch.start + 1):
+        return malformed(f"its branch of epoch {voter.epoch} began at {branch.start} and ended at {branch.end}")
+    branch.end = end
+    voter.log = Position(voter.epoch, end)
+    return None
+
+
+def flush(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """The whole log of a node is durable."""
+    if row.offset != voter.log.end or row.epoch != voter.epoch:
+        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    voter.flushed = voter.log.end
+    quorum.note_reach(voter)
+    return None
+
+
+def truncate(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+    """A follower removes what differs from the log of its leader."""
+    if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
+        return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
+    if voter.role != "follower":
+        why = f"it was {voter.role or 'starting'} in epoch {voter.epoch}"
+        return Unexplained("truncation out of turn", why, "only a follower truncates")
+    if row.offset < voter.mark:
+        why = f"its high watermark was {voter.mark}"
+        return Unexplained("truncation below the high watermark", why, "committed entries are never removed")
+    shared = quorum.common(voter.epoch, voter.log)
+    if row.offset < shared:
+        return Unexplained(
+            "truncation of what the leader holds",
+            f"its log and {voter.leader}'s are equal below offset {shared}",
+            "a follower removes only what differs from its leader's log",
+        )
+    voter.log = quorum.position(voter.log.epoch, row.offset)
+    voter.flushed = min(voter.flushed, row.offset)
+    quorum.note_reach(voter)
+    return None

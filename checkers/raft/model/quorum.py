@@ -1,0 +1,138 @@
+"""The quorum as its nodes have reported it so far: voters, the logs of leaders, and what followed from them.
+
+Logs.  The leader of an epoch writes each offset of its epoch once.  So a log is determined by the epoch of its last
+entry and by its end: a *position*.  A *branch* is the log of one leader; it leaves its parent's branch at its start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from checkers.raft.model.rows import Answer, Unexplained
+
+
+class Position(NamedTuple):
+    """A log as the epoch of its last entry and its end.  The order is that of votes: epoch first, then length."""
+
+    epoch: int
+    end: int
+
+
+EMPTY = Position(0, 0)
+
+
+@dataclass(slots=True)
+class Branch:
+    """The log of the leader of one epoch: that of its parent up to `start`, then entries of this epoch up to `end`.
+
+    mark: the largest high watermark that this leader reported.  reached: node -> how far it durably held this log.
+    """
+
+    leader: str
+    parent: int
+    start: int
+    end: int
+    mark: int = -1
+    reached: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Voter:
+    """What one node has reported so far.  role "": its process has started and has not yet reported a role.
+
+    votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
+    must_apply: the offset up to which the following rows apply entries, 0 if none is due.
+    """
+
+    name: str
+    incarnation: int = -1
+    seq: int = -1
+    ended: bool = True
+    role: str = ""
+    epoch: int = 0
+    leader: str | None = None
+    log: Position = EMPTY
+    flushed: int = 0
+    mark: int = -1
+    applied: int = 0
+    must_run: bool = False
+    must_apply: int = 0
+    votes: dict[int, str] = field(default_factory=dict)
+
+
+class Quorum:
+    """The whole quorum.  names: every voter.
+
+    epochs: those that a node entered.  granted: (epoch, candidate) -> the nodes that voted for it.
+    hidden_votes: epoch -> the nodes whose vote a kill may have hidden.  candidacies: (epoch, candidate) -> its log.
+    prefixes: position -> its prefix hash; positions: the reverse.  states: offset -> hash of the applied state.
+    batch_starts: end of a batch -> its start.  marks: how many high watermarks were taken.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.voters = {name: Voter(name) for name in names}
+        self.branches: dict[int, Branch] = {0: Branch("", 0, 0, 0)}
+        self.marks = 0
+        self.majority = len(names) // 2 + 1
+        self.epochs = {0}
+        self.granted: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        self.hidden_votes: defaultdict[int, set[str]] = defaultdict(set)
+        self.candidacies: dict[tuple[int, str], Position] = {}
+        self.prefixes: dict[Position, int] = {}
+        self.positions: dict[int, Position] = {}
+        self.states: dict[int, int] = {}
+        self.batch_starts: dict[int, int] = {}
+
+    def holds(self, epoch: int, log: Position) -> bool:
+        """Whether the log of that epoch's leader begins with this log."""
+        limit = self.branches[epoch].end
+        while epoch > log.epoch:
+            limit, epoch = self.branches[epoch].start, self.branches[epoch].parent
+        return log.end == 0 or (epoch == log.epoch and log.end <= limit)
+
+    def position(self, epoch: int, end: int) -> Position:
+        """The first `end` entries of a log whose last entry is of this epoch."""
+        while epoch > 0 and self.branches[epoch].start >= end:
+            epoch = self.branches[epoch].parent
+        return Position(epoch, end)
+
+    def common(self, epoch: int, log: Position) -> int:
+        """How many entries a log shares with the log of that epoch's leader."""
+        one, other = Position(epoch, self.branches[epoch].end), log
+        while one.epoch != other.epoch:
+            if one.epoch > other.epoch:
+                one = Position(self.branches[one.epoch].parent, self.branches[one.epoch].start)
+            else:
+                other = Position(self.branches[other.epoch].parent, self.branches[other.epoch].start)
+        return min(one.end, other.end)
+
+    def note_reach(self, voter: Voter) -> None:
+        """What the leader may count: a follower's durable log, as far as it is the leader's own."""
+        if voter.role in ("follower", "leader"):
+            branch = self.branches[voter.epoch]
+            durable = self.position(voter.log.epoch, min(voter.flushed, voter.log.end))
+            if self.holds(voter.epoch, voter.log) and durable.end > branch.reached.get(voter.name, -1):
+                branch.reached[voter.name] = durable.end
+
+    def others(self, voter: Voter) -> tuple[str, ...]:
+        """Every voter but this one."""
+        return tuple(name for name in self.voters if name != voter.name)
+
+    def prefix(self, log: Position, value: int | None) -> Answer:
+        """One position has one prefix hash, and one prefix hash one position."""
+        if value is None:
+            return None
+        known = self.prefixes.setdefault(log, value)
+        where = self.positions.setdefault(value, log)
+        if known == value and where == log:
+            return None
+        return Unexplained(
+            "prefix hash contradicts the log",
+            f"the entries below offset {log.end} (the last one of epoch {log.epoch}) have hash {known} elsewhere"
+            if known != value
+            else f"that hash belongs to the entries below offset {where.end} (the last one of epoch {where.epoch})",
+            "equal logs have equal hashes, and other logs have others",
+        )

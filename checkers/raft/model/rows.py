@@ -1,0 +1,46 @@
+"""What the model takes, and what it answers: one trace row, and whether a step of the protocol explains it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TraceRow(NamedTuple):
+    """One row of a node's trace, as `checkers.base.columns.TRACE` defines its columns."""
+
+    seq: int
+    incarnation: int
+    event: str
+    epoch: int
+    offset: int | None
+    hash: int | None
+    peer: str | None
+    role: str | None
+
+
+class Blocked(NamedTuple):
+    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it."""
+
+    missing: str
+    suppliers: tuple[str, ...]
+    needed: int = 1
+
+
+class Unexplained(NamedTuple):
+    """kind: of the violation.  why: what contradicts the row.  expected: the rule."""
+
+    kind: str
+    why: str
+    expected: str
+
+
+Answer = Blocked | Unexplained | None
+
+
+class NotModelled(Exception):
+    """The traces hold something that the model cannot replay; the message says what."""
+
+
+def malformed(why: str) -> Unexplained:
+    """The row cannot stand behind the rows before it, whatever the protocol is."""
+    return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")

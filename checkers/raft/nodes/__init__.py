@@ -1,0 +1,1 @@
+"""What every node reports of itself: epochs, marks and applied states."""
