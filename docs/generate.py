@@ -44,9 +44,9 @@ def checkers() -> str:
 
 
 def models() -> str:
-    from checkers.by_hand.judge_file import NAMES
+    from checkers.by_hand.judge_file import names
 
-    return ", ".join(f"`{name}`" for name in NAMES)
+    return ", ".join(f"`{name}`" for name in names())
 
 
 def registered(entries: str) -> Callable[[], str]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
+
+if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not need
+    from checkers.base.stored_run import StoredRun
 
 Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values"]
 """What a checker cannot do without.  history: what clients invoked.  logs, traces: of the servers.  nodes: server

@@ -2,6 +2,8 @@
 
 A file is a task: the worker gets a path and what was asked, opens the file itself, and returns a small `FileVerdict`.
 The same function runs wherever it is, so that a file has one verdict everywhere.
+
+A file is read before a model is imported: what cannot be read is refused without kernels (numba) or tables (pyarrow).
 """
 
 from __future__ import annotations
@@ -14,27 +16,26 @@ from typing import Literal
 from checkers.base.checker import Budget, Part
 from checkers.base.history import Event, MalformedHistory
 from checkers.base.verdict import Validity, Verdict
-from checkers.by_hand.judge_events import MODEL_NAMES, judge_events
 from checkers.formats.recognise import place_of, read_any
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent
 from checkers.models.own import BadModel, model_of
-from checkers.registers.checker import DID_NOT_HAPPEN
-from checkers.transactions import anomalies
 
 KAFKA = "kafka"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
-NAMES = (*MODEL_NAMES, *TRANSACTIONS, KAFKA)
-"""Every model there is by name."""
 
-CONSISTENCIES = anomalies.MODELS
+DID_NOT_HAPPEN = "did-not-happen"
+"""How a failed cas is read by default (`checkers.registers.checker`)."""
+
+STRICT_SERIALIZABLE = "strict-serializable"
+"""What transactions have to be by default (`checkers.transactions.anomalies`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked of every file.
 
-    model: one of NAMES, or the path of a Python file whose text is `source`.
+    model: one of `names()`, or the path of a Python file whose text is `source`.
     keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: what a cas that did not match says.
     consistency: of transactions.  allow: of `kafka`, names of what does not count; None: `allowed_anomalies`.
     """
@@ -43,7 +44,7 @@ class Ask:
     source: str = ""
     keyed: bool = False
     failed_cas: str = DID_NOT_HAPPEN
-    consistency: str = anomalies.STRICT_SERIALIZABLE
+    consistency: str = STRICT_SERIALIZABLE
     allow: tuple[str, ...] | None = None
 
 
@@ -53,6 +54,13 @@ class FileVerdict:
 
     verdict: Verdict
     error: str = ""
+
+
+def names() -> tuple[str, ...]:
+    """Every model there is by name."""
+    from checkers.by_hand.judge_events import MODEL_NAMES
+
+    return (*MODEL_NAMES, *TRANSACTIONS, KAFKA)
 
 
 def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
@@ -85,18 +93,19 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
 
 def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
     """Raises BadModel where a model of the user's fails, MalformedHistory where values are not as the model says."""
-    if ask.source:
-        return judge_events(events, model_of(ask.source, ask.model), budget, ask.failed_cas)
     for name in TRANSACTIONS:
         if ask.model == name:
-            from checkers.transactions.judge import judge_transactions  # a second of kernels that others never call
+            from checkers.transactions.judge import judge_transactions
 
             return judge_transactions(events, name, budget, consistency=ask.consistency)
     if ask.model == KAFKA:
         from checkers.kafka_log.judge import judge_kafka_log
 
         return judge_kafka_log(events, budget, allow=ask.allow)
-    return judge_events(events, ask.model, budget, ask.failed_cas)
+    from checkers.by_hand.judge_events import judge_events
+
+    model = model_of(ask.source, ask.model) if ask.source else ask.model
+    return judge_events(events, model, budget, ask.failed_cas)
 
 
 def verdict_of(judged: Judged) -> FileVerdict:
@@ -109,6 +118,3 @@ def verdict_of(judged: Judged) -> FileVerdict:
 
 def _refused(words: str) -> FileVerdict:
     return FileVerdict(Verdict(Validity.UNKNOWN, reason=words), words)
-
-
-__all__ = ["CONSISTENCIES", "NAMES", "Ask", "FileVerdict", "judge", "task_of", "verdict_of"]

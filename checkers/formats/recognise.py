@@ -17,7 +17,10 @@ from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import Line, read_edn, read_log_lines
-from checkers.formats.tables import ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC, PARQUET_MAGIC, read_parquet, read_stream
+
+PARQUET_MAGIC = b"PAR1"
+ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
+ARROW_FILE_MAGIC = b"ARROW1"
 
 LINE, ROW = "line", "row"
 """What a complaint names: a line of a text, or a row of a table."""
@@ -41,14 +44,20 @@ def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
 
 def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
     """(the events with their places, what a place is called)."""
-    if content.startswith(PARQUET_MAGIC):
-        return read_parquet(content), ROW
-    if content.startswith((ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
-        return read_stream(content), ROW
+    if content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
+        return _rows_of(content), ROW
     text = _text(content)
     if _LOG_HINT.search(text):
         return read_log_lines(text, keyed=keyed), LINE
     return read_edn(text, keyed=keyed), LINE
+
+
+def _rows_of(content: bytes) -> Iterator[Line]:
+    from checkers.formats.tables import read_file, read_parquet, read_stream  # pyarrow, which no text needs
+
+    if content.startswith(PARQUET_MAGIC):
+        return read_parquet(content)
+    return read_file(content) if content.startswith(ARROW_FILE_MAGIC) else read_stream(content)
 
 
 def place_of(path: Path, index: int, *, keyed: bool = False) -> str:

@@ -7,7 +7,7 @@ complaint names the row (from 0) from which on nothing can be read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +16,6 @@ import pyarrow.parquet as pq
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import Line
-
-PARQUET_MAGIC = b"PAR1"
-ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
-ARROW_FILE_MAGIC = b"ARROW1"
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
 """What pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""
@@ -37,14 +33,19 @@ def read_parquet(content: bytes) -> Iterator[Line]:
 
 
 def read_stream(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow stream (or file).  A stream may lack its end mark: its writer was killed; a batch that is
-    not whole is damage.  Raises MalformedHistory ("row N: ...")."""
-    source = pa.BufferReader(content)
+    """The rows of an Arrow stream.  It may lack its end mark if its writer was killed; a batch that is not whole is
+    damage.  Raises MalformedHistory ("row N: ...")."""
+    return _rows_of(content, lambda source: iter(pa.ipc.open_stream(source)))
+
+
+def read_file(content: bytes) -> Iterator[Line]:
+    """The rows of an Arrow file.  Raises MalformedHistory ("row N: ...")."""
+    return _rows_of(content, lambda source: iter(pa.ipc.open_file(source).read_all().to_batches()))
+
+
+def _rows_of(content: bytes, batches_of: Callable[[pa.BufferReader], Iterator[pa.RecordBatch]]) -> Iterator[Line]:
     try:
-        if content.startswith(ARROW_FILE_MAGIC):
-            batches: Iterator[pa.RecordBatch] = iter(pa.ipc.open_file(source).read_all().to_batches())
-        else:
-            batches = iter(pa.ipc.open_stream(source))
+        batches = batches_of(pa.BufferReader(content))
     except _DAMAGE as problem:
         raise MalformedHistory(f"row 0: not a history of ours ({_first_line(problem)})") from problem
     row = 0

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from checkers.base.checker import Budget
-from checkers.base.columns import HISTORY
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.models.answers import demand_agreement, with_exact_values
@@ -26,6 +25,9 @@ from checkers.models.patience import Patience
 from checkers.models.projection import witness
 from checkers.models.search import steps_first
 from checkers.models.window import explain
+
+_COLUMNS = tuple(column.name for column in fields(Event))
+"""Columns of HISTORY; its module imports pyarrow, which only Parquet needs."""
 
 NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"
 
@@ -111,7 +113,7 @@ def rows_of(events: Iterable[Event]) -> Rows:
     def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
         wanted = {o.call for o in operations} | {o.completed for o in operations if o.completed is not None}
         chosen = [at[index] for index in sorted(wanted)]
-        return tuple({n: getattr(e, n) for n in HISTORY.names} | {"type": int(e.type)} for e in chosen)
+        return tuple({n: getattr(e, n) for n in _COLUMNS} | {"type": int(e.type)} for e in chosen)
 
     return rows
 

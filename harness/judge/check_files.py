@@ -144,6 +144,8 @@ def check(
     if allow and model != "kafka":
         raise click.BadParameter(f"only kafka has anomalies to allow, not {model}", param_hint="--allow")
     found = files_in(files)
+    waiting = _Waiting(len(found))
+    waiting.reading(found[0])
 
     from checkers.base.checker import Budget
     from checkers.by_hand.judge_file import Ask
@@ -151,7 +153,6 @@ def check(
     ask = Ask(model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow))
     default = Budget()
     budget = Budget(steps or default.steps, size_bytes or default.size_bytes)
-    waiting = _Waiting(len(found))
     if spark_master is None:
         judged = _in_process(found, ask, budget)
     else:
@@ -265,7 +266,7 @@ def _known(model: str) -> str:
 def _consistency(name: str) -> str:
     if name == STRICTEST:
         return name
-    from checkers.by_hand.judge_file import CONSISTENCIES
+    from checkers.transactions.anomalies import MODELS as CONSISTENCIES
 
     if name not in CONSISTENCIES:
         raise click.BadParameter(_no_such(name, CONSISTENCIES), param_hint="--consistency")
@@ -298,6 +299,13 @@ class _Waiting:
         self._done = 0
         self._began = time.monotonic()
         self._shown = False
+
+    def reading(self, first: Path) -> None:
+        """The first sentence, before anything slow is imported."""
+        if sys.stderr.isatty():
+            what = str(first) if self._total == 1 else f"{self._total} files"
+            click.echo(f"reading {what}", nl=False, err=True)
+            self._shown = True
 
     def tick(self, done: int) -> None:
         self._done = done

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
-from checkers.by_hand.judge_events import ONLY_OBJECT
+from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.plain_words import amount, checksum_words, either, label, listed, natural, sentence, shorten
 from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend

@@ -36,7 +36,7 @@ with watch_compiler() as compiler:
     from checkers.base.stored_run import StoredRun
     from checkers.base.columns import events_to_table
     from checkers.by_hand.judge_events import judge_events
-    from checkers.by_hand.judge_file import NAMES, Ask, task_of
+    from checkers.by_hand.judge_file import Ask, names, task_of
     from checkers.models.objects.registers import CAS_REGISTER
     from checkers.online.keys import OnlineKeys
     from checkers.online.prefix import judge_prefix
@@ -63,7 +63,7 @@ with watch_compiler() as compiler:
         assert judge_task(task).finding.error == "", model
         models.discard(model)
 
-    models = set(NAMES)
+    models = set(names())
     judge_run(run_that_is_wrong_everywhere(folder / "wrong"), everyone)
     correct = list(by_construction(rng, 2000, keys=10, crash=0.02))
     judge("correct", correct)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
-from checkers.by_hand.judge_events import ONLY_OBJECT
+from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.plain_words import either, label, plural, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.report.evidence.roles import Segment

@@ -22,7 +22,7 @@ from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import NAMES, Ask, judge, task_of
+from checkers.by_hand.judge_file import Ask, judge, names, task_of
 from checkers.formats.recognise import read_bytes
 
 EVENTS = [
@@ -141,7 +141,7 @@ def test_flipped_bits_never_break_the_judge(
     verdict_of(tmp_path_factory.getbasetemp(), model, bytes(damaged))
 
 
-@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("model", names())
 @settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_noise_is_refused(model: str, content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -160,7 +160,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("model", names())
 @settings(max_examples=60, deadline=None)
 @given(asked=values, told=values, f=st.sampled_from(FUNCTIONS))
 def test_values_of_the_wrong_shape_are_no_traceback(

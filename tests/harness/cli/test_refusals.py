@@ -209,12 +209,45 @@ def test_listing_names_imports_no_judge() -> None:
     assert imported(["list"]) <= {"asyncio"}
 
 
-def test_judging_one_small_file_imports_neither_spark_nor_plots(tmp_path: Path) -> None:
+WRITE = "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
+ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :type :ok, :f :acquire, :value nil}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "needed"),
+    [
+        ("register", WRITE, {"numba", "numpy", "pyarrow", "asyncio"}),
+        ("mutex", ACQUIRE, {"numba", "numpy", "asyncio"}),
+        ("register", WRITE.replace(":invoke", ":ok"), set()),
+        ("list-append", "{:process", set()),
+        ("kafka", None, set()),
+    ],
+    ids=["register", "object", "contradicts itself", "cut off", "no file"],
+)
+def test_a_check_imports_only_what_its_model_needs(
+    tmp_path: Path, model: str, text: str | None, needed: set[str]
+) -> None:
     history = tmp_path / "history.edn"
-    history.write_text(
-        "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
+    if text is not None:
+        history.write_text(text)
+    assert imported(["check", "--model", model, str(history)]) <= needed
+
+
+def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: Path) -> None:
+    history = tmp_path / "history.edn"
+    history.write_text(WRITE)
+    script = (
+        "import io, sys\nfrom harness.cli.main import main\nsaid = []\n"
+        "class Terminal(io.StringIO):\n"
+        "    def isatty(self): return True\n"
+        f"    def write(self, words): words and said.append((words, [m for m in {HEAVY} if m in sys.modules]))\n"
+        "sys.stderr = Terminal()\ntry:\n    main()\nexcept SystemExit:\n    sys.stdout.write(repr(said[0]))"
     )
-    assert imported(["check", "--model", "register", str(history)]) <= {"numba", "numpy", "pyarrow", "asyncio"}
+    command = [sys.executable, "-c", script, "check", "--model", "register", str(history)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    verdict, first = done.stdout.splitlines()
+    assert verdict == f"valid    {history}"
+    assert eval(first) == (f"reading {history}".encode(), [])
 
 
 def imported(words: list[str]) -> set[str]:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.by_hand.judge_file import NAMES
+from checkers.by_hand.judge_file import names
 from harness.cli.main import cli
 from harness.judge.check_files import MODELS, _Waiting
 from harness.report.judged_file import Judged
@@ -146,7 +146,7 @@ def test_a_model_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None
 
 
 def test_the_names_in_the_help_are_the_models_there_are() -> None:
-    assert sorted(MODELS) == sorted(NAMES)
+    assert sorted(MODELS) == sorted(names())
 
 
 def test_explain_draws_the_witness_below_the_line_and_nothing_else_changes(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_the_worked_example_of_judging_by_hand_is_what_is_printed(tmp_path: Path
 
 def test_every_model_is_documented() -> None:
     text = (ROOT / "docs" / "check.md").read_text()
-    assert [name for name in NAMES if f"| `{name}` |" not in text] == []
+    assert [name for name in names() if f"| `{name}` |" not in text] == []
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
