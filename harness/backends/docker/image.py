@@ -18,44 +18,32 @@ built; one in use cannot be (the engine refuses).
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import io
 import os
-import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 
+from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.cleanup import remove_run
 from harness.backends.docker.containers import NODE_FOLDER
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
-from harness.backends.docker.root_filesystem import PACKAGES, RECIPE, Interrupted, run_watched, unpack_debian
+from harness.backends.docker.root_filesystem import PACKAGES, RECIPE, unpack_debian
+from harness.backends.node_code import digest, fetch_wheels, in_order, node_code, wheel_requirements
 from harness.backends.owner import current_owner
 from harness.backends.reaper import Reaper
+from harness.backends.watched_commands import Interrupted
 from system_under_test.subject import Needs
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 NODE_PYTHON = "3.11"
-NODE_WHEELS = ("kio", "crc32c", "mfusepy")
-"""Packages the node's code imports; their versions are those of pyproject.toml."""
-CODE_ON_NODES = (
-    "harness/__init__.py",
-    "harness/agent",
-    "checkers/__init__.py",
-    "checkers/base/history.py",
-    "krucible",
-    "system_under_test",
-)
 REGISTRY_IMAGE = "debian:bookworm-slim"
 REGISTRY_PATIENCE_S = 6.0
 UNUSED_S = 3600.0
@@ -85,15 +73,15 @@ def ensure_image(
     """
     client = client or connect()
     stop = stop or threading.Event()
-    code = _node_code()
+    code = node_code()
     needs = needs or Needs()
-    wheels = [*_wheel_requirements(), *needs.wheels]
-    plain = f"krucible-base:{_digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
+    wheels = [*wheel_requirements(), *needs.wheels]
+    plain = f"krucible-base:{digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
     base = plain
     if needs.debian or needs.user:
-        base = "krucible-needs:" + _digest(plain.encode(), _packages_script(needs).encode())
-    site = "krucible-wheels:" + _digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
-    node = "krucible-node:" + _digest(site.encode(), _ENVIRONMENT.encode(), *_flat(code))
+        base = "krucible-needs:" + digest(plain.encode(), _packages_script(needs).encode())
+    site = "krucible-wheels:" + digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
+    node = "krucible-node:" + digest(site.encode(), _ENVIRONMENT.encode(), *in_order(code))
     if not _has(client, node):
         with _one_builder(progress, stop):
             if not _has(client, plain):
@@ -102,55 +90,14 @@ def ensure_image(
                 progress(f"image: installing {', '.join(needs.debian)}")
                 _add_packages(client, plain, base, needs)
             if not _has(client, site):
-                _add_layer(client, base, site, _SITE, _read_all(_wheels(wheels, progress, stop)), stop)
+                packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
+                _add_layer(client, base, site, _SITE, _read_all(packages), stop)
             if not _has(client, node):
                 progress("image: adding the nodes' code")
                 _add_layer(client, site, node, _CODE, code, stop)
                 _remove_unused(client, keep=node)
     _mark_used(node)
     return node
-
-
-def cache_folder() -> Path:
-    """Where wheels, locks and marks of use are kept between runs."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(root) / "krucible"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-# ---- what goes in ----------------------------------------------------------------------------------------------
-
-
-def _node_code() -> dict[str, bytes]:
-    """Relative path -> content of every file that runs on nodes; read once, so that hash and image agree."""
-    files: list[Path] = []
-    for name in CODE_ON_NODES:
-        path = REPOSITORY / name
-        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return {str(path.relative_to(REPOSITORY)): path.read_bytes() for path in files}
-
-
-def _wheel_requirements() -> list[str]:
-    """The lines of pyproject.toml's dependencies that name NODE_WHEELS."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    lines = [line for line in project["project"]["dependencies"] if line.startswith(NODE_WHEELS)]
-    if len(lines) != len(NODE_WHEELS):
-        raise BackendUnavailable(f"pyproject.toml must name {', '.join(NODE_WHEELS)} among its dependencies.")
-    return sorted(lines)
-
-
-def _flat(code: dict[str, bytes]) -> Iterator[bytes]:
-    for path, content in sorted(code.items()):
-        yield path.encode()
-        yield content
-
-
-def _digest(*parts: bytes) -> str:
-    running = hashlib.sha256()
-    for part in parts:
-        running.update(len(part).to_bytes(8, "big") + part)
-    return running.hexdigest()[:16]
 
 
 # ---- building --------------------------------------------------------------------------------------------------
@@ -197,28 +144,6 @@ def _registry_answers(client: Any, progress: Progress) -> bool:
     finally:
         impatient.close()
     return True
-
-
-def _wheels(requirements: Sequence[str], progress: Progress, stop: threading.Event) -> Path:
-    """A folder with the wheels unpacked for the image's Python; cached by what was asked for."""
-    folder = cache_folder() / f"site-{_digest(NODE_PYTHON.encode(), *(r.encode() for r in requirements))}"
-    if folder.is_dir():
-        return folder
-    progress("image: fetching wheels for the nodes' Python")
-    unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    machine = os.uname().machine
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(unfinished), "--only-binary=:all:"]
-    argv += ["--python-version", NODE_PYTHON, "--implementation", "cp", "--abi", f"cp{NODE_PYTHON.replace('.', '')}"]
-    for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
-        argv += ["--platform", f"{generation}_{machine}"]
-    status, tail = run_watched([*argv, *requirements], stop)
-    if status != 0:
-        raise BackendUnavailable(f"pip could not fetch wheels for the nodes ({tail}): check the network and retry.")
-    for cached in unfinished.rglob("__pycache__"):
-        shutil.rmtree(cached)
-    unfinished.rename(folder)
-    return folder
 
 
 def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, bytes], stop: threading.Event) -> None:

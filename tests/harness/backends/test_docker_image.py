@@ -15,7 +15,7 @@ from docker_things import needs_docker
 
 from harness.backends.docker import image
 from harness.backends.docker.engine import connect
-from harness.backends.docker.root_filesystem import Interrupted
+from harness.backends.watched_commands import Interrupted
 
 pytestmark = needs_docker
 
@@ -52,11 +52,11 @@ def test_what_is_there_is_not_made_again(client: Any) -> None:
 
 
 def test_the_name_depends_on_every_file_of_the_nodes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = image._node_code()
+    code = image.node_code()
     asked_for: list[str] = []
     monkeypatch.setattr(image, "_has", lambda client, tag: asked_for.append(tag) or True)
     for changed in ({}, {"harness/agent/new.py": b""}, {"harness/agent/program.py": b"# edited"}):
-        monkeypatch.setattr(image, "_node_code", lambda changed=changed: code | changed)
+        monkeypatch.setattr(image, "node_code", lambda changed=changed: code | changed)
         image.ensure_image(print, client=client)
     assert len(set(asked_for)) == 3
 

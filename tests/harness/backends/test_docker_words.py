@@ -8,14 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
+from docker_things import seconds_until
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker import network, root_filesystem
 from harness.backends.docker.engine import connect, why_unavailable
-from harness.backends.docker.image import NODE_WHEELS, _node_code, _wheel_requirements
-from harness.backends.docker.root_filesystem import Interrupted, run_watched, unpack_debian
+from harness.backends.docker.root_filesystem import unpack_debian
+from harness.backends.node_code import NODE_WHEELS, node_code, wheel_requirements
+from harness.backends.watched_commands import Interrupted, run_watched
 
 ADDRESS_OF = {"n1": "198.18.0.11", "n2": "198.18.0.12", "c1": "198.18.0.101"}
 
@@ -62,11 +64,11 @@ def test_an_engine_that_does_not_listen_is_one_clear_sentence(monkeypatch: pytes
 
 
 def test_nodes_get_the_versions_of_pyproject() -> None:
-    assert [line.split(">")[0] for line in _wheel_requirements()] == sorted(NODE_WHEELS)
+    assert [line.split(">")[0] for line in wheel_requirements()] == sorted(NODE_WHEELS)
 
 
 def test_only_what_runs_on_nodes_is_copied_there() -> None:
-    code = _node_code()
+    code = node_code()
     assert {"harness/agent/program.py", "checkers/base/history.py", "system_under_test/subject.py"} <= code.keys()
     assert not [path for path in code if path.startswith(("harness/backends", "checkers/kernels", "tests"))]
 
@@ -93,5 +95,5 @@ def test_a_watched_command_ends_with_all_it_started_when_asked_to_stop() -> None
     with pytest.raises(Interrupted):
         run_watched(["sh", "-c", "sleep 97.531 & sleep 97.531"], stop)
     assert time.monotonic() - began < 5
-    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 97.531" not in listing
+    listing = ["ps", "-eo", "args"]  # what was killed ends a moment later
+    seconds_until(lambda: "sleep 97.531" not in subprocess.check_output(listing, text=True))
