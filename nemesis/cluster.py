@@ -36,6 +36,8 @@ PACKETS = "packets"
 """Capability: packets of a directed link can be lost, repeated, damaged, reordered, delayed and slowed down."""
 CLOCK = "clock"
 """Capability: the wall clock of a server can be shifted."""
+DAMAGES = {f"damage: {how}": how for how in ("flip", "truncate", "wipe")}
+"""Capabilities: a file of a dead server can be damaged in this way, and the system notices it when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,15 @@ class Cluster(Protocol):
         """Try the disk: "" or an error's name for open, write, fsync and read, and fsync_s."""
         ...
 
-    async def damage_disk(self, server: str, files: str, how: str, seed: int) -> Mapping[str, Any]:
-        """Damage one data file of a dead server.  files: a pattern.  how: "flip", "truncate" or "wipe"."""
+    async def damage_disk(self, server: str, how: str, seed: int) -> None:
+        """Damage one file of a dead server, of those whose damage the system notices (capabilities DAMAGES).
+
+        how: "flip" one bit, "truncate" at any byte, or "wipe" all data.  Raises OSError while the server runs."""
+        ...
+
+    async def disk_damage(self, server: str) -> Mapping[str, Any]:
+        """What the last damage was: how, file, offset; fingerprints of its place: before, after, now.  Empty before
+        the first."""
         ...
 
     # Capability PACKETS.

@@ -29,6 +29,10 @@ class Achieved(StrEnum):
 
 MAY_DIE = "may_die"
 """Name of a setting: the processes of the fault's nodes may end because of it, and that is no violation."""
+MAY_STAY_DOWN = "may_stay_down"
+"""Name of a setting: these nodes may refuse to start again, until the end of the run."""
+DAMAGES_DATA = "damages_data"
+"""Name of a setting: what the disks of these nodes hold from now on says nothing of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,10 @@ class FaultRecord:
 
     @property
     def killed(self) -> frozenset[str]:
-        """The nodes whose process this fault ends, or may end: they are started again when it is healed."""
+        """The nodes whose process this fault ends, or may end: they are started again at the last heal.
+
+        A node that may stay down was started at the fault's own heal, and is not started once more."""
+        if self.settings.get(MAY_STAY_DOWN):
+            return frozenset()
         ended = {node for node, state in self.ordered.held.states.items() if state == "dead"}
         return frozenset(ended | set(self.nodes if self.settings.get(MAY_DIE) else ()))

@@ -218,7 +218,8 @@ class _Player:
     def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
         cluster = self.field.cluster
         avoid = {n for other, f in self.active.values() if other.name == kind.name for n in f.nodes or _isolated(f)}
-        return Scene(tuple(cluster.servers), tuple(cluster.clients), tuple(running), leader, rng, frozenset(avoid))
+        servers, clients = tuple(cluster.servers), tuple(cluster.clients)
+        return Scene(servers, clients, tuple(running), leader, rng, frozenset(avoid), self._spent())
 
     def _too_few(self, running: Sequence[str]) -> str:
         return f"only {len(running)} of {len(self.field.cluster.servers)} server processes were running"
@@ -237,8 +238,11 @@ class _Player:
     def _breaks_budget(self, kind: Kind, fault: Fault) -> bool:
         """Whether this fault costs, with those before it, more than a minority of servers what they had fsynced."""
         cost = kind.costs(fault)
-        spent = {node for n, f in self.faults.items() for node in kind_named(self.records[n].kind).costs(f)}
-        return bool(cost) and 2 * len(spent | cost) >= len(self.field.cluster.servers)
+        return bool(cost) and 2 * len(self._spent() | cost) >= len(self.field.cluster.servers)
+
+    def _spent(self) -> frozenset[str]:
+        """The servers that faults of this run have cost what they had fsynced."""
+        return frozenset(n for number, f in self.faults.items() for n in kind_named(self.records[number].kind).costs(f))
 
     async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
         try:

@@ -37,6 +37,7 @@ class Scene:
     servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
     fault on processes hits.  leader: who leads now; None where the card names no leader.
     avoid: nodes that overlapping faults of the same kind already hit.
+    spent: nodes that faults of this run have already cost what they had fsynced.
     """
 
     servers: tuple[str, ...]
@@ -45,6 +46,7 @@ class Scene:
     leader: LeaderNow | None
     rng: Random
     avoid: frozenset[str] = frozenset()
+    spent: frozenset[str] = frozenset()
 
     @property
     def majority(self) -> int:

@@ -198,6 +198,10 @@ class Subject(Protocol):
     """The functions its client has (`system_under_test/functions.py`): it runs every workload that needs no others."""
 
     needs: Needs
+    notices_damage: Mapping[str, str]
+    """How its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of the files.
+
+    It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         """Write configuration; make data directories fresh.  Nothing runs yet."""

@@ -15,11 +15,16 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import read_object, read_objects
+from checkers.base.json_file import mapping, read_object, read_objects
 
 TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
 SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
 """Names of the small files of a run (results/README.md)."""
+
+DAMAGES_DATA = "damages_data"
+"""Name of a fault's setting (`nemesis.faults`)."""
+FINAL_COPY = "final"
+END_OF_COPIES = 1 << 62
 
 _CLIENT_NODE = re.compile(r"c\d+")
 
@@ -82,11 +87,34 @@ class StoredRun:
 
     @cached_property
     def copies(self) -> list[dict[str, Any]]:
-        """Rows of COPIES, in order of copy and node; empty if there are none."""
+        """Rows of COPIES, in order of copy and node; empty if there are none.
+
+        Copies of a disk that a fault had damaged by then are left out: they say nothing of the system.  If that fault
+        was not proven, the run is unknown for that reason.
+        """
+        whole = [row for row in self._all_copies if row["copy"] < self.damaged_from.get(row["node"], END_OF_COPIES)]
+        return sorted(whole, key=lambda row: (row["copy"], by_number(row["node"])))
+
+    @cached_property
+    def damaged_from(self) -> dict[str, int]:
+        """Node -> number of the first copy that may hold what a fault has damaged on its disk."""
+        first: dict[str, int] = {}
+        for fault in self.faults:
+            began_ns = fault.get("injected_ns", -1)
+            if began_ns < 0 or mapping(fault.get("settings")).get(DAMAGES_DATA) is not True:
+                continue
+            later = {_before_heal(f) for f in self.faults if f.get("heal_ordered_ns", -1) > began_ns}
+            copies = [c["copy"] for c in self._all_copies if c["when"] in later or c["when"] == FINAL_COPY]
+            for node in fault.get("nodes") or ():
+                first[node] = min([first.get(node, END_OF_COPIES), *copies])
+        return first
+
+    @cached_property
+    def _all_copies(self) -> list[dict[str, Any]]:
         if not self.copies_table.exists():
             return []
         rows: list[dict[str, Any]] = pq.read_table(self.copies_table, partitioning=None).to_pylist()
-        return sorted(rows, key=lambda row: (row["copy"], by_number(row["node"])))
+        return rows
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
@@ -94,6 +122,11 @@ class StoredRun:
         left = {*node_files(self.log), *node_files(self.trace), *(copy["node"] for copy in self.copies)}
         strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
+
+
+def _before_heal(fault: dict[str, Any]) -> str:
+    """What the copy taken before the heal of this fault is called."""
+    return f"before heal {mapping(fault.get('card')).get('number')}"
 
 
 def by_number(name: str) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from math import ceil
 from typing import Any
 
 from checkers.base.demands import Demands
+from checkers.base.json_file import mapping
 
 SHARE_OF_RATE = 0.8
 """Of the scheduled rate, outside faults.  With less the harness or the system was the bottleneck, not the faults."""
@@ -84,6 +85,11 @@ def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns:
         and any(joined(client, server) for client in clients)
         for server in alive
     )
+
+
+def may_stay_down(fault: Mapping[str, Any]) -> bool:
+    """Whether the servers of a fault may refuse to start again (`nemesis.faults.MAY_STAY_DOWN`)."""
+    return mapping(fault.get("settings")).get("may_stay_down") is True
 
 
 def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:

@@ -7,6 +7,9 @@ There is one excuse.  A fault may announce that processes of its nodes may end b
 disk fails cannot know what the disk holds, so it does right to end.  The excuse holds from inject to heal of a fault
 that its measurements show to have been in force, and for no other node.
 
+A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
+excuse holds until the end of the run.
+
 Recovery is a promise about time, so it is judged only after a heal that was *proven* in the data plane; then a system
 that has not caught up within the limit violates it.
 """
@@ -24,6 +27,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_checks import Row, rows_of
 from checkers.run_quality.achieved import INSTALLED, achieved
 
+END_OF_TIME = 1 << 62
 PROVEN = "as ordered"
 """`verdict` of a heal's proof (`nemesis.faults.Proof`)."""
 
@@ -67,16 +71,18 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
 
 
 class Excuse:
-    """Which deaths a fault explains.  records: faults.json.  measured: they must hold measurements."""
+    """Which deaths and refusals a fault explains.  records: faults.json.  measured: they must hold measurements."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]], measured: bool) -> None:
         self._spans: list[tuple[str, int, int]] = []
         for record in records:
             began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
             order_ns = max(number(record.get("apply_ms"), 0), 0) * 1_000_000  # it may have its effect at once
-            may_die = mapping(record.get("settings")).get("may_die") is True
+            settings = mapping(record.get("settings"))
+            may_die = settings.get("may_die") is True
+            until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns
             if may_die and began_ns >= 0 and achieved(record, demanded=measured).word == INSTALLED:
-                self._spans += [(str(node), began_ns - order_ns, healed_ns) for node in sequence(record.get("nodes"))]
+                self._spans += [(str(node), began_ns - order_ns, until_ns) for node in sequence(record.get("nodes"))]
 
     def covers(self, node: str, time_ns: int) -> bool:
         """Whether such a fault held on the node at that time."""

@@ -26,7 +26,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import conclude, numbers, over_budget, read_table
-from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Verdict
 from checkers.kernels.jit import kernel
 from checkers.run_quality import elections, enough
@@ -258,10 +258,11 @@ def _about_writes_in_faults(
     """Of faults that let the system work for long enough; where none does, of all."""
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
+    struck_until = [END_OF_TIME if enough.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
     at_once = [
         [
             fault
-            for fault, (begin, _), end in zip(installed, spans, ends, strict=True)
+            for fault, (begin, _), end in zip(installed, spans, struck_until, strict=True)
             if begin < ends[i] and spans[i][0] < end
         ]
         for i in range(len(spans))
@@ -339,13 +340,15 @@ def _about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     everyone = run.servers
     criteria = []
     if run.demands.logs:
-        readable = {c["node"] for c in run.copies if c["when"] == "final" and not c["error"]}
+        readable = {c["node"] for c in run.copies if c["when"] == FINAL_COPY and not c["error"]}
+        damaged = set(run.damaged_from) & set(everyone)
+        words = f"; faults damaged the disk of {', '.join(sorted(damaged))}" if damaged else ""
         criteria.append(
             Criterion(
                 "nodes with a final log",
                 len(readable & set(node_files(run.log)) & set(everyone)),
-                max(1, len(everyone)),
-                "whose data directory was copied at the end and could be read",
+                max(1, len(everyone) - len(damaged)),
+                f"whose data directory was copied at the end and could be read{words}",
             )
         )
     if run.demands.traces:

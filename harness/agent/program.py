@@ -118,6 +118,7 @@ class Agent:
             "disk.loss": self._disk_loss,
             "disk.probe": self._disk_probe,
             "disk.damage": self._disk_damage,
+            "disk.damaged": self._disk_damaged,
             "steal": self._steal,
         }
 
@@ -306,7 +307,12 @@ class Agent:
         return await _in_thread(self._disk.probe), b""
 
     async def _disk_damage(self, asked: Asked) -> Answer:
+        if (state := self._server.state()) != "dead":
+            raise OSError(errno.EBUSY, f"the disk of a server that is {state} cannot be damaged behind its back")
         return await _in_thread(self._disk.damage, asked.args["files"], asked.args["how"], asked.args["seed"]), b""
+
+    async def _disk_damaged(self, asked: Asked) -> Answer:
+        return await _in_thread(self._disk.last_damage), b""
 
     def _kill_server(self, wait: bool) -> None:
         """Called from a thread: processes are signalled on the loop's thread only."""

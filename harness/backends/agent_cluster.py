@@ -21,6 +21,7 @@ from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec
 from nemesis.cluster import (
     CLIENT_PROCESSES,
     CLOCK,
+    DAMAGES,
     DISK,
     LINKS,
     PACKETS,
@@ -143,6 +144,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentPackets):
             return self.why_no_disk()
         if capability == CLOCK:
             return self.why_no_clock()
+        if capability in DAMAGES:
+            return self.why_no_damage(DAMAGES[capability])
         return f"backend {self.name} {_LACKS.get(capability, f'has no capability {capability!r}')}"
 
     async def beat(self, interval_ms: float) -> None:

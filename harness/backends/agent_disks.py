@@ -72,9 +72,23 @@ class AgentDisks:
         """See Cluster.probe_disk."""
         return await self._order(server, "disk.probe", {}, _LOSS_S)
 
-    async def damage_disk(self, server: str, files: str, how: str, seed: int) -> Mapping[str, Any]:
+    def why_no_damage(self, how: str) -> str:
+        """Why files of the servers cannot be damaged in this way; "" if they can."""
+        if how not in self.spec.notices_damage:
+            return f"the system under test does not promise to notice this damage of its files: {how}"
+        return self.why_no_disk()
+
+    async def damage_disk(self, server: str, how: str, seed: int) -> None:
         """See Cluster.damage_disk."""
-        return await self._order(server, "disk.damage", {"files": files, "how": how, "seed": seed})
+        if why := self.why_no_damage(how):
+            raise CannotInject(why)
+        await self._order(
+            server, "disk.damage", {"files": self.spec.notices_damage[how], "how": how, "seed": seed}, _LOSS_S
+        )
+
+    async def disk_damage(self, server: str) -> Mapping[str, Any]:
+        """See Cluster.disk_damage."""
+        return await self._order(server, "disk.damaged", {}, _LOSS_S)
 
     async def _order(
         self, server: str, verb: str, args: Mapping[str, Any], timeout_s: float = _MOUNT_S

@@ -32,6 +32,8 @@ class ClusterSpec:
     the servers' data folders under FUSE, CLOCK starts servers with a library that shifts their wall clock."""
     needs: Needs = field(default_factory=Needs)
     """What the nodes must have besides a plain Debian."""
+    notices_damage: Mapping[str, str] = field(default_factory=dict)
+    """`Subject.notices_damage`: how files may be damaged, and which."""
 
 
 @dataclass(frozen=True, slots=True)

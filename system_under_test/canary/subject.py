@@ -90,6 +90,7 @@ class Canary:
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
     needs = Needs()
+    notices_damage: Mapping[str, str] = {}
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         return None

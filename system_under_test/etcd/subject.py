@@ -40,6 +40,8 @@ class Etcd:
     bugs: Mapping[str, Bug] = {}
     functions = frozenset(OPERATIONS)
     needs = Needs()
+    notices_damage: Mapping[str, str] = {"flip": "*.wal"}
+    """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # member id -> name, learnt from what each member says of itself

@@ -115,6 +115,7 @@ class Kraft:
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write"})
     needs = Needs()
+    notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}

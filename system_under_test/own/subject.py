@@ -40,6 +40,7 @@ class OwnSubject:
         self.files = files_of(main)
         self.port = self.system.port
         self.needs: Needs = self.system.needs
+        self.notices_damage: Mapping[str, str] = self.system.notices_damage
         self.functions = frozenset.union(*map(_functions, clients_in(module)))
         leads = type(self.system).status is not System.status
         elections = self.system.elections

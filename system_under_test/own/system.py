@@ -62,12 +62,14 @@ class System:
     """The docstring of your class is the summary that `list` shows.
 
     port: what clients connect to.  needs: packages, wheels, files and the user of a node.
+    notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
     """
 
     port: ClassVar[int] = 0
     needs: ClassVar[Needs] = Needs()
+    notices_damage: ClassVar[Mapping[str, str]] = {}
     elections: ClassVar[bool | None] = None
     complaints: ClassVar[str] = ""
 

@@ -18,9 +18,9 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
+from harness.agent.disk.damage import Damage, damage
 from harness.agent.disk.mount import Mounted
 
 DATA, _PROBE, _KEPT, _LOST = "data", "probe", "fsynced", "not-fsynced"
@@ -36,6 +36,7 @@ class Disk:
         self._armed = False
         self._mounted: Mounted | None = None
         self._last_loss: dict[str, int] = {}
+        self._last_damage: Damage | None = None
 
     def mount(self, path: str, root: str) -> None:
         """Show `root` at `path`.  Data belongs into `path`/data.  Raises OSError where FUSE cannot be used."""
@@ -122,35 +123,15 @@ class Disk:
         return found
 
     def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
-        """Damage one data file that matches a pattern (relative to the data folder), drawn with the seed.
-
-        how: "flip" one bit; "truncate" at any byte; "wipe" everything in the data folder.  The server must be dead.
-        Returns the file, the place, and what was done.  Raises OSError if no file with content matches.
-        """
+        """Damage one data file that matches a pattern (`damage.damage`).  The server must be dead."""
         data = self._disk().path / DATA
-        rng = Random(seed)
-        if how == "wipe":
-            removed = _wipe(data)
-            return {"how": how, "file": "", "offset": removed}
-        files = sorted(path for path in data.rglob(pattern) if path.is_file() and path.stat().st_size > 0)
-        if not files:
-            raise OSError(errno.ENOENT, f"no file with content matches {pattern}")
-        path = rng.choice(files)
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            size_bytes = os.fstat(descriptor).st_size
-            offset = rng.randrange(size_bytes)
-            if how == "truncate":
-                os.ftruncate(descriptor, offset)
-            elif how == "flip":
-                byte = os.pread(descriptor, 1, offset)[0] ^ (1 << rng.randrange(8))
-                os.pwrite(descriptor, bytes([byte]), offset)
-            else:
-                raise OSError(errno.EINVAL, f"damage is flip, truncate or wipe, not {how!r}")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return {"how": how, "file": str(path.relative_to(data)), "offset": offset, "size_bytes": size_bytes}
+        self._last_damage = damage(data, pattern, how, seed)
+        return self._last_damage.to_json(data)
+
+    def last_damage(self) -> dict[str, Any]:
+        """What the last damage was, and the fingerprint of its place now; empty before the first."""
+        data = self._disk().path / DATA
+        return self._last_damage.to_json(data) if self._last_damage is not None else {}
 
     def _disk(self) -> Mounted:
         if self._mounted is None:
@@ -170,20 +151,3 @@ def _write(path: Path, content: bytes, *, sync: bool) -> None:
 
 def _content(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
-
-
-def _wipe(folder: Path) -> int:
-    """Remove everything in a folder, durably.  Returns how many names were removed."""
-    removed = 0
-    for path in sorted(folder.rglob("*"), key=lambda p: len(p.parts), reverse=True):
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        else:
-            path.unlink()
-        removed += 1
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return removed

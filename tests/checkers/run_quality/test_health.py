@@ -89,6 +89,17 @@ def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evid
         assert up(evidence, tmp_path / case).validity is expected, case
 
 
+def test_a_server_with_damaged_files_may_refuse_to_start_until_the_end(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["deaths"] = [death("n2", time_ns=20_000)]
+    cases = {
+        "it may stay down": ({"may_die": True, "may_stay_down": True}, Validity.VALID),
+        "it may only die": ({"may_die": True}, Validity.INVALID),
+    }
+    for case, (settings, expected) in cases.items():
+        evidence.faults[:] = [failing_disk("n2", settings=settings)]
+        assert up(evidence, tmp_path / case).validity is expected, case
+
+
 def test_a_fatal_row_alone_is_enough(evidence: Evidence, tmp_path: Path) -> None:
     evidence.traces["n3"][-1] |= {"event": "fatal", "detail": "two leaders in epoch 4"}
     assert up(evidence, tmp_path).validity is Validity.INVALID

@@ -116,10 +116,24 @@ def test_the_probe_measures_a_slow_fsync(disk: Disk) -> None:
 def test_damage_changes_exactly_one_bit(disk: Disk, tmp_path: Path) -> None:
     data = tmp_path / "disk" / "data"
     (data / "log").write_bytes(bytes(100))
+    (data / "log").write_bytes(b"\xff" * 100 + bytes(10_000))
     done = disk.damage("log", "flip", 5)
     content = (data / "log").read_bytes()
-    assert sum(byte.bit_count() for byte in content) == 1
-    assert content[done["offset"]] != 0
+    assert sum(byte.bit_count() for byte in content) == 799
+    assert done["offset"] < 100, "the zeros at the end were only reserved"
+    assert content[done["offset"]] != 0xFF
+
+
+@pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
+def test_a_repaired_place_no_longer_shows_the_damage(disk: Disk, tmp_path: Path, how: str) -> None:
+    log = tmp_path / "disk" / "data" / "log"
+    log.write_bytes(b"content")
+    assert disk.last_damage() == {}
+    disk.damage("log", how, 3)
+    done = disk.last_damage()
+    assert done["before"] != done["after"] == done["now"]
+    log.write_bytes(b"content")
+    assert disk.last_damage()["now"] == done["before"]
 
 
 def test_damage_truncates_and_wipes(disk: Disk, tmp_path: Path) -> None:
@@ -128,7 +142,7 @@ def test_damage_truncates_and_wipes(disk: Disk, tmp_path: Path) -> None:
     (data / "deep" / "log").write_bytes(bytes(100))
     assert disk.damage("*.none", "wipe", 1)["offset"] == 2
     assert os.listdir(data) == []  # noqa: PTH208
-    (data / "log").write_bytes(bytes(100))
+    (data / "log").write_bytes(b"x" * 100)
     assert disk.damage("log", "truncate", 3)["offset"] == (data / "log").stat().st_size
     with pytest.raises(OSError, match="no file with content"):
         disk.damage("*.none", "flip", 1)
