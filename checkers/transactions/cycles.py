@@ -20,17 +20,9 @@ import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.transactions.columns import OK, Transactions
+from checkers.kernels.transactions.cycle_levels import BY_PROCESS, BY_REALTIME, Ground, Question, Ranking, Room
 from checkers.kernels.transactions.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
-from checkers.kernels.transactions.cycle_search import (
-    BY_PROCESS,
-    BY_REALTIME,
-    FOUND,
-    UNFINISHED,
-    Orders,
-    Room,
-    Walk,
-    shortest_cycle,
-)
+from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, Walk, shortest_cycle
 from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
@@ -139,7 +131,7 @@ class _Search:
         by_rank = np.full(len(state.rank), -1, np.int32)
         ranked = np.flatnonzero(state.rank >= 0).astype(np.int32)
         by_rank[state.rank[ranked]] = ranked
-        self._orders = Orders(state.rank, by_rank, _next_of_process(txns, happened))
+        self._ranking = Ranking(state.rank, by_rank, _next_of_process(txns, happened))
         self._starts = starts_of(broken, graph, self._backward, state.rank, self._txn_count)
         self._worst = np.full(len(self._starts.edge), len(_CLASSES), np.int64)
         self._length = np.zeros(len(self._starts.edge), np.int64)
@@ -166,19 +158,12 @@ class _Search:
     ) -> int:
         """Search from the chosen starts, keep what is found; how many steps it took."""
         states = STATES[rule]
+        room = self._room(2 * states if beyond == REALTIME else states, beyond)
         walk, outcome, lengths, steps = shortest_cycle(
-            self._txns,
-            self._graph,
-            self._backward,
-            self._orders,
+            Ground(self._txns, self._graph, self._backward, self._ranking, room),
             self._within(kinds),
             chosen,
-            kinds | PASS,
-            rule,
-            beyond,
-            states,
-            number == _G0,
-            self._room(2 * states if beyond == REALTIME else states, beyond),
+            Question(kinds | PASS, rule, beyond, states, number == _G0),
             max(steps_max, 0),
         )
         known = self._length[chosen]
@@ -204,7 +189,7 @@ class _Search:
 
     def _room(self, states: int, beyond: int) -> Room:
         """Zeroed by the system where it is touched, and nowhere else."""
-        nodes = len(self._orders.rank)
+        nodes = len(self._ranking.rank)
         of_one_state = nodes + (self._txn_count if beyond == PROCESS else 0)
         places = states * of_one_state
         return Room(
@@ -242,7 +227,7 @@ class _Search:
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)
         nobody = np.empty(0, np.int32)
-        of = components(self._graph, self._orders.next_of_process if variant == anomalies.PROCESS else nobody)
+        of = components(self._graph, self._ranking.next_of_process if variant == anomalies.PROCESS else nobody)
         same: npt.NDArray[np.bool_] = of[starts.source] == of[self._graph.target[starts.edge]]
         return same
 

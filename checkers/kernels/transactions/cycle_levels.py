@@ -1,0 +1,346 @@
+"""One search for a cycle: level by level from the target of a broken edge until it meets the edge's source.
+
+A level holds all that is reached through equally many transactions.  The rule for the kinds of edges is an automaton.
+Each (state, node) is visited once.  Such a pair is a *place*, numbered state * places of one state + node.
+
+Nodes are numbered: transactions, then groups, then the chain, where it counts.
+
+*Bounds.*  All edges but the broken ones rise in the order of the sweep.  So the transactions of a cycle lie inside the
+ranks that its broken edges reach over.  Where those of several overlap, they lie inside all of them together: `low` to
+`high` of a start.  Groups do not count.  A group that waits for a late member stands between early ones all the same.
+
+*Orders that are no edges.*  The order of one process is walked through as a chain of nodes of no length, one beside
+each transaction ("here or later").  Real time needs no edges at all: of all transactions reached by one level, the one
+that completed first precedes all that were invoked after it.  One such step is enough.  Of a cycle with two, one step
+reaches to where the other one leads, and closes a shorter cycle of the same class or a worse one.  Real time contains
+the order of processes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int32, Int64
+from checkers.kernels.jit import inner_kernel
+from checkers.kernels.transactions.columns import NEVER, OK, Transactions
+from checkers.kernels.transactions.cycle_rules import begin, fulfils, step
+from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, Graph, Reverse
+
+BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
+"""How a place was reached, where by no edge: at the beginning of a step, or along the chain of a process."""
+
+NOTHING, OUT_OF_BUDGET = -1, -2
+"""In place of the place that closes a cycle: there is none, or steps or room ran out."""
+
+
+class Question(NamedTuple):
+    """Which cycles are searched for.
+
+    kinds: of their edges.  rule, state_count: the automaton (`cycle_rules.py`).  beyond: PROCESS or REALTIME, an order
+    that counts besides the edges, or 0.  only_ok: not through transactions of unknown outcome.
+    """
+
+    kinds: int
+    rule: int
+    beyond: int
+    state_count: int
+    only_ok: bool
+
+
+class Ranking(NamedTuple):
+    """The order of the sweep, and that of processes.
+
+    rank: int32 by node.  by_rank: node by rank.  next_of_process: the next transaction of the same process, or -1.
+    """
+
+    rank: Int32
+    by_rank: Int32
+    next_of_process: Int32
+
+
+class Room(NamedTuple):
+    """Memory of searches, little of which is ever touched: 20 bytes for each step at most.
+
+    visited (zero), came_by, came_from: of each place.  level, next_level: for the places of one state; a search that
+    needs more is unfinished.  marks: zero, of each node.
+    """
+
+    visited: Int32
+    came_by: Int32
+    came_from: Int32
+    level: Int32
+    next_level: Int32
+    marks: Int32
+
+
+class Ground(NamedTuple):
+    """What is searched, and with which memory."""
+
+    txns: Transactions
+    graph: Graph
+    backward: Reverse
+    ranking: Ranking
+    room: Room
+
+
+class Errand(NamedTuple):
+    """One search.
+
+    low, high: ranks that it may visit.  first_kind: of the broken edge.  home: the edge's target, where the search
+    begins.  targets: int32, the first target_count of them end it.  stamp: marks places that this search visited.
+    target_stamp: marks the targets.
+    """
+
+    low: int
+    high: int
+    first_kind: int
+    home: int
+    targets: Int32
+    target_count: int
+    stamp: int
+    target_stamp: int
+
+
+class Horizon(NamedTuple):
+    """Real time, by state.
+
+    first_end: the first completion of what was reached so far.  holder: its place.  pointer: transactions from here on
+    were visited by real time.
+    """
+
+    first_end: Int64
+    holder: Int64
+    pointer: Int64
+
+
+@inner_kernel
+def search_by_levels(
+    ground: Ground, question: Question, errand: Errand, horizon: Horizon, steps_max: int
+) -> tuple[int, int, int]:
+    """(place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
+    room = ground.room
+    jumps = question.beyond == REALTIME
+    if jumps:
+        end = _end_of_window(ground.txns, ground.ranking, errand.high)
+        for s in range(question.state_count):
+            horizon.first_end[s], horizon.holder[s], horizon.pointer[s] = NEVER, -1, end
+    place = int(begin(question.rule, errand.first_kind)) * len(room.level) + errand.home
+    room.visited[place] = errand.stamp
+    room.came_by[place] = 0
+    room.came_from[place] = -1
+    level, next_level = room.level, room.next_level
+    level[0] = place
+    size, length, steps = 1, 1, 0
+    while size > 0:
+        closed, next_size, taken = _leave_level(ground, question, errand, horizon, level, size, next_level)
+        steps += taken
+        if jumps and closed == NOTHING:
+            closed, next_size, taken = _jump(ground, question, errand, horizon, next_level, next_size)
+            steps += taken
+        if closed != NOTHING:
+            return closed, length + 1, steps
+        if steps > steps_max:
+            return OUT_OF_BUDGET, 0, steps
+        level, next_level = next_level, level
+        size = next_size
+        length += 1
+    return NOTHING, 0, steps
+
+
+@inner_kernel
+def _leave_level(
+    ground: Ground, question: Question, errand: Errand, horizon: Horizon, level: Int32, size: int, next_level: Int32
+) -> tuple[int, int, int]:
+    """Go on by edges and chains from the places of a level, to which groups and chains add more on the way.
+
+    Returns (place that closes the cycle, or NOTHING or OUT_OF_BUDGET; size of the next level; steps).
+    """
+    places = len(ground.room.level)
+    txn_count, node_count = ground.txns.status.shape[0], ground.graph.first.shape[0] - 1
+    next_size = steps = 0
+    j = 0
+    while j < size:
+        if size == places or next_size == places:
+            return OUT_OF_BUDGET, next_size, steps
+        place = int(level[j])
+        j += 1
+        node = place % places
+        if node >= node_count:
+            closed, size, next_size, looked_at = _along_chain(
+                ground, question, errand, place, level, size, next_level, next_size
+            )
+        else:
+            closed, size, next_size, looked_at = _by_edges(
+                ground, question, errand, place, level, size, next_level, next_size
+            )
+        steps += looked_at
+        if closed != NOTHING:
+            return closed, next_size, steps
+        if node >= txn_count:
+            continue
+        if size == places or next_size == places:
+            return OUT_OF_BUDGET, next_size, steps
+        state = place // places
+        if question.beyond == PROCESS:
+            then = step(question.rule, state, PROCESS)
+            size = _beside_next(ground, question, errand, place, node, then, BY_PROCESS, level, size)
+        elif question.beyond == REALTIME and state < question.state_count:
+            _note_end(ground, horizon, place, node, state)
+    return NOTHING, next_size, steps
+
+
+@inner_kernel
+def _by_edges(
+    ground: Ground,
+    question: Question,
+    errand: Errand,
+    place: int,
+    level: Int32,
+    size: int,
+    next_level: Int32,
+    next_size: int,
+) -> tuple[int, int, int, int]:
+    """Visit all that the edges of a transaction or group lead to.  Returns (closed, size, next_size, edges seen)."""
+    graph, rank, room = ground.graph, ground.ranking.rank, ground.room
+    places, txn_count = len(room.level), ground.txns.status.shape[0]
+    node, state = place % places, place // places
+    base = 0
+    if state >= question.state_count:  # real time was used
+        base = question.state_count * places
+        state -= question.state_count
+    begins, ends = graph.first[node], graph.first[node + 1]
+    for e in range(begins, ends):
+        kind, target = graph.kind[e], graph.target[e]
+        if kind & question.kinds == 0 or target == errand.home:
+            continue
+        if size == places or next_size == places:
+            return OUT_OF_BUDGET, size, next_size, e + 1 - begins
+        outside = rank[target] < errand.low or rank[target] > errand.high
+        if target < txn_count and (outside or (question.only_ok and ground.txns.status[target] != OK)):
+            continue
+        then = step(question.rule, state, kind)
+        if then < 0:
+            continue
+        other = then * places + base + target
+        if room.visited[other] == errand.stamp:
+            continue
+        room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, e, place
+        if target < txn_count:
+            if room.marks[target] == errand.target_stamp and fulfils(question.rule, then, errand.first_kind):
+                return other, size, next_size, e + 1 - begins
+            next_level[next_size] = other
+            next_size += 1
+        else:
+            level[size] = other
+            size += 1
+    return NOTHING, size, next_size, ends - begins
+
+
+@inner_kernel
+def _along_chain(
+    ground: Ground,
+    question: Question,
+    errand: Errand,
+    place: int,
+    level: Int32,
+    size: int,
+    next_level: Int32,
+    next_size: int,
+) -> tuple[int, int, int, int]:
+    """From the chain, enter its transaction and go on along it.  Returns what `_by_edges` does."""
+    room, places = ground.room, len(ground.room.level)
+    state, t = place // places, place % places - (ground.graph.first.shape[0] - 1)
+    other = state * places + t
+    if room.visited[other] != errand.stamp:
+        room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, ALONG, place
+        if room.marks[t] == errand.target_stamp and fulfils(question.rule, state, errand.first_kind):
+            return other, size, next_size, 0
+        next_level[next_size] = other
+        next_size += 1
+    size = _beside_next(ground, question, errand, place, t, state, ALONG, level, size)
+    return NOTHING, size, next_size, 1
+
+
+@inner_kernel
+def _beside_next(
+    ground: Ground,
+    question: Question,
+    errand: Errand,
+    place: int,
+    t: int,
+    then: int,
+    way: int,
+    level: Int32,
+    size: int,
+) -> int:
+    """Visit, in the state `then`, the chain beside the next transaction of t's process.  Returns the level's size."""
+    room, following = ground.room, ground.ranking.next_of_process[t]
+    if following < 0 or ground.ranking.rank[following] > errand.high:
+        return size
+    if question.only_ok and ground.txns.status[following] != OK:
+        return size
+    other = then * len(room.level) + ground.graph.first.shape[0] - 1 + following
+    if room.visited[other] == errand.stamp:
+        return size
+    room.visited[other], room.came_by[other], room.came_from[other] = errand.stamp, way, place
+    level[size] = other
+    return size + 1
+
+
+@inner_kernel
+def _jump(
+    ground: Ground, question: Question, errand: Errand, horizon: Horizon, next_level: Int32, next_size: int
+) -> tuple[int, int, int]:
+    """One step of real time: visit all that was invoked after the first completion of what was reached so far.
+
+    Returns (closed, size of the next level, steps).
+    """
+    txns, rank, room = ground.txns, ground.ranking.rank, ground.room
+    places = len(room.level)
+    steps = 0
+    for state in range(question.state_count):
+        after, holder = horizon.first_end[state], horizon.holder[state]
+        if horizon.pointer[state] == 0 or txns.invoked[horizon.pointer[state] - 1] <= after:
+            continue
+        then = step(question.rule, state, REALTIME)
+        base = (question.state_count + then) * places
+        if fulfils(question.rule, then, errand.first_kind):
+            for i in range(errand.target_count):
+                if txns.invoked[errand.targets[i]] > after:
+                    place = base + int(errand.targets[i])
+                    room.came_by[place], room.came_from[place] = BY_REALTIME, holder
+                    return place, next_size, steps
+        t = int(horizon.pointer[state]) - 1
+        while t >= 0 and txns.invoked[t] > after:
+            steps += 1
+            if next_size == places:
+                return OUT_OF_BUDGET, next_size, steps
+            place = base + t
+            inside = t != errand.home and rank[t] >= errand.low and rank[t] <= errand.high
+            if inside and room.visited[place] != errand.stamp and (not question.only_ok or txns.status[t] == OK):
+                room.visited[place], room.came_by[place], room.came_from[place] = errand.stamp, BY_REALTIME, holder
+                next_level[next_size] = place
+                next_size += 1
+            t -= 1
+        horizon.pointer[state] = t + 1
+    return NOTHING, next_size, steps
+
+
+@inner_kernel
+def _note_end(ground: Ground, horizon: Horizon, place: int, t: int, state: int) -> None:
+    """Transaction t was reached in this state: perhaps it completed first."""
+    if ground.txns.completed[t] < horizon.first_end[state]:
+        horizon.first_end[state] = ground.txns.completed[t]
+        horizon.holder[state] = place
+
+
+@inner_kernel
+def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
+    """A transaction such that it and all later ones rank above `high`: invoked after one completed that does so."""
+    for r in range(high, ranking.by_rank.shape[0]):
+        t = ranking.by_rank[r]
+        if 0 <= t < txns.status.shape[0] and txns.status[t] == OK:
+            return int(np.searchsorted(txns.invoked, txns.completed[t]))
+    return len(txns.status)
