@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,22 @@ class LocalNode:
             self._process.send_signal(getattr(signal, f"SIG{name}"))
             if name == "KILL":
                 await self._process.wait()
+            while name == "STOP" and self._threads() != {"T"}:  # noqa: ASYNC110 - the kernel sends no event
+                await asyncio.sleep(0.001)
 
     async def state(self) -> Any:
         if self._process is None or self._process.returncode is not None:
             return "dead"
-        letter = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return "stopped" if letter == "T" else "running"
+        return "stopped" if "T" in self._threads() else "running"
+
+    def _threads(self) -> set[str]:
+        """The states of all threads as letters of proc(5).  A signal reaches a busy machine's threads one by one."""
+        assert self._process is not None
+        letters = set()
+        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile has no state
+                letters.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+        return letters
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 10.0) -> Completed:
         pipe = asyncio.subprocess.PIPE
