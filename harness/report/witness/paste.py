@@ -17,7 +17,7 @@ from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.terminal.witness import draw_witness
 from harness.verdicts.findings import Finding
-from harness.verdicts.kinds import kind_of
+from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.window import type_of, value
 
 WIDTH = 100

@@ -27,7 +27,7 @@ from harness.report.witness.picture import Picture
 from harness.report.witness.story import Line, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
 from harness.verdicts.findings import Finding, Group, groups
-from harness.verdicts.kinds import kind_of
+from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.legal import Order, WindowOp
 from harness.witness.window import TOLD_APART, culprit_of, letters_of, operations_of, order_of, told_by_bars, value
 

@@ -11,7 +11,8 @@ import pytest
 
 from checkers.kafka_log.judge import ANOMALIES
 from checkers.transactions.anomalies import WORST_FIRST
-from harness.verdicts.kinds import KINDS, Stage, kind_of, name_in_words
+from harness.verdicts.kinds.catalog import KINDS, kind_of, name_in_words
+from harness.verdicts.kinds.kind import Stage
 
 CHECKERS = Path(__file__).parents[3] / "checkers"
 MAKERS = {"Witness": 0, "Violation": 0, "_elected": 0, "Clash": 0, "wrong_alone": 0, "Unexplained": 0}
@@ -20,7 +21,7 @@ MAKERS = {"Witness": 0, "Violation": 0, "_elected": 0, "Clash": 0, "wrong_alone"
 
 def test_every_kind_that_a_checker_can_give_is_explained() -> None:
     given = _kinds_in_the_source() | {*WORST_FIRST, *ANOMALIES}
-    assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/verdicts/kinds.py"
+    assert sorted(given - set(KINDS)) == [], "add two sentences about each of these to harness/verdicts/kinds/"
     assert sorted(set(KINDS) - given) == [], "no checker gives these any more"
 
 

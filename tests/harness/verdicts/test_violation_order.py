@@ -11,7 +11,7 @@ from typing import Any
 from harness.judge.judge_run import judge
 from harness.verdicts.findings import findings, groups, moment_ns, violation_count
 from harness.verdicts.headline import headline, in_all
-from harness.verdicts.kinds import Stage
+from harness.verdicts.kinds.kind import Stage
 
 DATA = Path(__file__).parents[2] / "data"
 S = 1_000_000_000
