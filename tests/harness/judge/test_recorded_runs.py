@@ -48,7 +48,7 @@ def test_the_logs_of_a_clean_run_match_and_its_history_is_that_of_registers(name
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_path: Path) -> None:
     root = unpacked(f"kraft-{bug}", tmp_path)
-    results = judge(root, None, silent, report=False, trust_old_format=True)
+    results = judge(root, None, silent, report=False)
     assert results["exit_code"] == 1
     assert found(load_subject("kraft").bugs[bug], results)
 
@@ -58,6 +58,6 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     trace = root / "trace" / "n2.jsonl"
     lines = trace.read_bytes().splitlines(keepends=True)
     trace.write_bytes(b"".join(lines[: len(lines) // 2]))
-    results = judge(root, None, silent, report=False, trust_old_format=True)
+    results = judge(root, None, silent, report=False)
     assert results["verdict"] == "unknown"
     assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
