@@ -13,7 +13,9 @@ from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.commits.committed_never_lost import COMMITTED
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
+from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
 from checkers.raft.elections.election_safety import ELECTION_SAFETY, VOTE_ONCE
+from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.raft.logs.snapshot_prefix import SNAPSHOT_PREFIX
 from checkers.raft.model.trace_validation import TRACE_VALIDATION
@@ -31,10 +33,12 @@ _IN_ORDER = (
     ANSWERED_AFTER_COMMIT,
     COMMITTED,
     HELD_BY_MAJORITY,
+    COMMITS_OWN_EPOCH,
     LEADER_COMPLETENESS,
     LOG_MATCHING,
     ELECTION_SAFETY,
     VOTE_ONCE,
+    VOTE_UP_TO_DATE,
     MONOTONICITY,
     STATE_MACHINE_SAFETY,
     SNAPSHOT_PREFIX,

@@ -37,7 +37,7 @@ def checkers() -> str:
     from checkers.catalog import BY_MODEL, CATALOG
 
     rows = [
-        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{c.split.__module__.replace('.', '/')}.py`")
+        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{c.combine.__module__.replace('.', '/')}.py`")
         for c in (CATALOG | BY_MODEL).values()
     ]
     return table(("checker", "question", "needs", "file"), rows)

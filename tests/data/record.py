@@ -88,7 +88,8 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     if wanted.bug is None:
         return run if judged.get("verdict") == "valid" else None
     bug = load_subject(wanted.subject).bugs[wanted.bug]
-    return run if judged and found(bug, judged) else None
+    whole = bool(judged) and judged["checkers"]["evidence"]["verdict"] == "valid"  # its set-up succeeded, and it ended
+    return run if whole and found(bug, judged) else None
 
 
 def _kept(run: Path) -> Iterator[Path]:

@@ -115,7 +115,7 @@ def _may_become(quorum: Quorum, voter: Voter, role: str, epoch: int) -> Answer:
         return Unexplained("impossible change of role", why, change.value if change else "another role")
     alone = (voter.role, role) == ("resigned", "unattached") and epoch == voter.epoch + 1
     if higher and not alone and epoch not in quorum.epochs:
-        return Blocked(f"that anybody entered epoch {epoch}", quorum.others(voter))
+        return Blocked(f"that any node entered epoch {epoch}", quorum.others(voter))
     return None
 
 

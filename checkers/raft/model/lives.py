@@ -20,7 +20,7 @@ def start(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     if row.epoch < voter.epoch:
         return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
     if row.epoch > voter.epoch + 1 and row.epoch not in quorum.epochs:
-        return Blocked(f"that anybody entered epoch {row.epoch}", quorum.others(voter))
+        return Blocked(f"that any node entered epoch {row.epoch}", quorum.others(voter))
     log = _recovered(quorum, voter, row.offset)
     if not isinstance(log, Position):
         return log

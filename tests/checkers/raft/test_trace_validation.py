@@ -78,7 +78,7 @@ def test_a_recorded_run_of_a_sound_quorum_is_explained(name: str) -> None:
     ],
 )
 def test_a_recorded_run_with_a_planted_bug_is_not(name: str, kind: str) -> None:
-    [stop] = replayed(recorded(name)).stops
+    stop = replayed(recorded(name)).stops[0]  # the lowest epoch first
     assert kind in str(stop.answer)
 
 

@@ -1,0 +1,110 @@
+"""A leader commits entries of older epochs only together with an entry of its own (Raft, figure 8).
+
+Ongaro & Ousterhout 2014, section 5.4.2; KIP-595.  A majority may hold an entry of an older epoch, and a later leader
+may still replace it.  So a leader counts replicas only for entries of its own epoch.  A leader's `role` row says where
+its epoch starts in its log; each entry from there on is of its epoch.  A mark at or below that start covers none of
+them.  If such a mark is higher than every mark that the process reported before, the leader has raised it by counting:
+a violation.  A process that repeats what it learned as a follower raises nothing.
+
+All rows are of one node, ordered by `seq`: no clock and no other node is compared.
+
+A part is the trace of one node.  Cost and memory: linear in its marks and roles, 60 bytes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.run_evidence import coded, not_judged, numbers, read_trace
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Verdict, Witness
+from checkers.raft.trace_checks import (
+    WITNESSES_PER_PART,
+    Row,
+    TraceFinding,
+    conclude_traces,
+    fetched_from,
+    part_per_node,
+)
+
+_EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
+_START, _ROLE, _MARK = _EVENTS.values()
+_ROW_SIZE_BYTES = 60
+
+
+def _judge(part: Part, budget: Budget) -> TraceFinding:
+    path = part.paths[0]
+    rows = read_trace(path, _EVENTS, ("epoch", "offset", "role"))
+    if len(rows) * _ROW_SIZE_BYTES > budget.size_bytes:
+        return TraceFinding(unknown=f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
+    event, offset = coded(rows, "event", _EVENTS), numbers(rows, "offset")
+    office = _office(rows, event)
+    marks = np.flatnonzero((event == _MARK) & (office >= 0))
+    raised = offset[marks] > _highest_before(event, offset)[marks]
+    early = marks[raised & (offset[marks] > 0) & (offset[marks] <= offset[office[marks]])]
+    fetch = fetched_from(path)
+    witnesses = [_witness(fetch(rows, int(office[i])), fetch(rows, i)) for i in early[:WITNESSES_PER_PART].tolist()]
+    counts = {"leaders' high watermarks": len(marks), **({"violations": len(early)} if len(early) else {})}
+    return TraceFinding(tuple(witnesses), counts)
+
+
+def _office(rows: pa.Table, event: Int64) -> Int64:
+    """Of each row, the row in which the node became leader; -1 while it does not lead or reported no start."""
+    leads = (event == _ROLE) & (coded(rows, "role", {"leader": 1}) == 1) & (numbers(rows, "offset") >= 0)
+    changes: Bools = event != _MARK
+    at = np.arange(len(event))
+    last = np.maximum.accumulate(np.where(changes, at, -1)) if len(at) else at
+    return np.where((last >= 0) & leads[np.maximum(last, 0)], last, -1)
+
+
+def _highest_before(event: Int64, offset: Int64) -> Int64:
+    """Of each row, the highest mark that its process reported before; -1 if there is none."""
+    highest = np.full(len(event), -1, np.int64)
+    starts = np.flatnonzero(event == _START).tolist()
+    for first, end in zip([0, *starts], [*starts, len(event)], strict=True):
+        marks = np.where(event[first:end] == _MARK, offset[first:end], -1)
+        if len(marks) > 1:
+            highest[first + 1 : end] = np.maximum.accumulate(marks)[:-1]
+    return highest
+
+
+def _witness(office: Row, mark: Row) -> Witness:
+    node, epoch, start = office["node"], office["epoch"], office["offset"]
+    return Witness(
+        kind="committed without an entry of its epoch",
+        summary=f"{node} led epoch {epoch} from offset {start} on, and called everything below offset "
+        f"{mark['offset']} committed without an entry of its own epoch.",
+        rows=(office, mark),
+        facts={
+            "nodes": [node],
+            "epoch": epoch,
+            "offset": mark["offset"],
+            "why": [
+                f"{node} became leader of epoch {epoch}, which starts at offset {start} (its trace, seq "
+                f"{office['seq']}).",
+                f"It raised its high watermark to {mark['offset']} (seq {mark['seq']}): all entries below are older.",
+            ],
+            "expected": "a leader commits older entries only together with one of its own epoch: a later leader may "
+            "still replace them",
+        },
+    )
+
+
+def _combine(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
+    return not_judged(run, "traces") or conclude_traces(run, findings, "leaders' high watermarks")
+
+
+COMMITS_OWN_EPOCH = Checker(
+    name="commit-own-epoch",
+    title="A leader commits an entry of its own epoch first",
+    question="Did every leader commit older entries only together with one of its own epoch?",
+    split=part_per_node,
+    judge=_judge,
+    combine=_combine,
+    needs=frozenset({"traces"}),
+)
