@@ -7,7 +7,7 @@ order.  A subject turns what its nodes left behind into LOG, COPIES and TRACE (s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,32 +118,43 @@ def read_stream(path: Path) -> pa.Table:
 
 
 def read_stream_to(path: Path) -> tuple[pa.Table, str]:
-    """As `read_stream`; and why reading stopped before the mark that a closed stream ends with, "" if it did not.
+    """As `read_stream`; and why reading stopped before the mark that a closed stream ends with, "" if it did not."""
+    stream = StreamReader(path)
+    return pa.Table.from_batches(list(stream), schema=HISTORY), stream.torn
 
-    A batch is validated as a whole, so that no damaged offset leads out of its buffers.
+
+class StreamReader:
+    """The whole record batches of an Arrow IPC stream, one after another, up to the first that cannot be read.
+
+    torn: once all were read, why reading stopped before the mark that a closed stream ends with; "" if it did not.
+    A batch is validated as a whole, so that no damaged offset leads out of its buffers.  Memory: one batch.
+    Raises MalformedHistory if not even the schema can be read.
     """
-    batches: list[pa.RecordBatch] = []
-    try:
-        source = pa.memory_map(str(path))
-        reader = pa.ipc.open_stream(source)
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise MalformedHistory(f"{path}: not an Arrow stream ({problem})") from problem
-    if reader.schema != HISTORY:
-        raise MalformedHistory(f"{path}: its columns are not those of a history")
-    why = ""
-    while True:
+
+    def __init__(self, path: Path) -> None:
+        self.torn = ""
         try:
-            batch = reader.read_next_batch()
-            batch.validate(full=True)
-        except StopIteration:
-            break
+            self._source = pa.OSFile(str(path))
+            self._reader = pa.ipc.open_stream(self._source)
         except (pa.ArrowInvalid, OSError) as problem:
-            why = str(problem) or type(problem).__name__
-            break
-        batches.append(batch)
-    if not why and source.tell() != source.size():
-        why = f"{source.size() - source.tell()} bytes follow its end"
-    return pa.Table.from_batches(batches, schema=HISTORY), why
+            raise MalformedHistory(f"{path}: not an Arrow stream ({problem})") from problem
+        if self._reader.schema != HISTORY:
+            raise MalformedHistory(f"{path}: its columns are not those of a history")
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        source = self._source
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+                batch.validate(full=True)
+            except StopIteration:
+                break
+            except (pa.ArrowInvalid, OSError) as problem:
+                self.torn = str(problem) or type(problem).__name__
+                return
+            yield batch
+        if source.tell() != source.size():
+            self.torn = f"{source.size() - source.tell()} bytes follow its end"
 
 
 def read_history(run_folder: Path) -> pa.Table:

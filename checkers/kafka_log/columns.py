@@ -23,7 +23,7 @@ from checkers.kernels.kafka_log import payloads as kafka_payloads
 from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
 from checkers.kernels.kafka_log.slots import UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
-from checkers.sealing.seal import dense_processes, dictionary_codes
+from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.table import COLUMNS, EventsOfFile, stretch
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)

@@ -29,7 +29,7 @@ from checkers.base.history import CREATE, Type
 from checkers.kernels.operations import CAS, KINDS, NIL, OTHER, READ, Events, pair_events
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_forget
-from checkers.sealing.seal import dictionary_codes
+from checkers.sealing.codes import dictionary_codes
 
 WHOLE_ALWAYS_BELOW = 2_000
 """Events of a key whose values repeat up to which it is judged whole every time; beyond, each time it has grown by

@@ -32,10 +32,10 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds
 from checkers.sealing.row_digest import row_digest, together
-from checkers.sealing.seal import dictionary_codes
 
 PHASES = ("set-up", "main", "recovery", ledger.FINAL_READS, "collection")
 SHOWN = 8

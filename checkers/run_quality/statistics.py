@@ -25,8 +25,8 @@ from checkers.base.history import MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.jit import kernel
+from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.sealing.history_rows import parts_of_history
-from checkers.sealing.seal import dense_processes, dictionary_codes
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 SIZE_BYTES_PER_EVENT = 80

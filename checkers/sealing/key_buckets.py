@@ -99,29 +99,16 @@ class Bucket:
         )
 
 
-def write_bucket(path: Path, keys: Sequence[str], ops: Operations, first: int, end: int) -> None:
-    """Write the operations of keys number `first` to `end` - 1.  ops: with values, and with mismatches observed.
+def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
+    """Write the operations of some keys.  ops: with values, and with mismatches observed.
 
     About 0.1 s per million operations.
     """
-    rows, mine = slice(int(ops.offsets[first]), int(ops.offsets[end])), slice(first, end)
-    part = Operations(
-        ops.offsets[first : end + 1] - ops.offsets[first],
-        ops.positions[mine],
-        ops.unfit[mine],
-        ops.kind[rows],
-        ops.a[rows],
-        ops.b[rows],
-        ops.call[rows],
-        ops.ret[rows],
-        ops.invoked[rows],
-        ops.completed[rows],
-    )
-    a, b = number_keys(part)
-    columns = [part.kind, a, b, part.call, part.ret]
-    columns += [pa.array(values, mask=values == NIL) for values in (part.a, part.b)]
-    table = pa.table([*columns, part.invoked, part.completed], schema=_SCHEMA)
-    names = pa.table([keys[mine], np.diff(part.offsets), part.positions, part.unfit], schema=KEYS)
+    a, b = number_keys(ops)
+    columns = [ops.kind, a, b, ops.call, ops.ret]
+    columns += [pa.array(values, mask=values == NIL) for values in (ops.a, ops.b)]
+    table = pa.table([*columns, ops.invoked, ops.completed], schema=_SCHEMA)
+    names = pa.table([keys, np.diff(ops.offsets), ops.positions, ops.unfit], schema=KEYS)
     with pq.ParquetWriter(
         path,
         _SCHEMA,

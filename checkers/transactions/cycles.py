@@ -26,7 +26,7 @@ from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, Walk, 
 from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
-from checkers.sealing.seal import dense_processes
+from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 
 _CLASSES = (

@@ -22,7 +22,7 @@ from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import Transactions
 from checkers.kernels.transactions.payloads import Bytes
 from checkers.kernels.transactions.value_numbers import Numbered, are_dense, number_values
-from checkers.sealing.seal import dense_processes, dictionary_codes
+from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.read import Model, Transcript, read_transactions
 
 COLUMNS = ("process", "type", "f", "payload")

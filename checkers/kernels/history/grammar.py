@@ -8,6 +8,8 @@ index counts from 0 without gaps; faults (process -1) have no grammar.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
@@ -24,54 +26,79 @@ PROCESS_REUSED = 6
 OTHER_FUNCTION = 7
 OTHER_KEY = 8
 
+IDLE, RETIRED = -1, -2
+
 _INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
+
+
+class Open(NamedTuple):
+    """What is known of every process before the next rows, by its dense number.
+
+    row: int64, the invoke of its open operation; IDLE or RETIRED if there is none.  last: int64, its last row, -1 if it
+    has none.  f, key: int32, of the open operation.
+    """
+
+    row: Int64
+    last: Int64
+    f: Int32
+    key: Int32
+
+
+def no_process_yet(count: int) -> Open:
+    """The state before the first row, of so many processes."""
+    idle, none = np.full(count, IDLE, np.int64), np.full(count, -1, np.int64)
+    return Open(idle, none, np.full(count, -1, np.int32), np.full(count, -1, np.int32))
+
+
+def with_more(open_: Open, count: int) -> Open:
+    """The same with room for so many processes."""
+    known, fresh = len(open_.row), no_process_yet(count)
+    for old, new in zip(open_, fresh, strict=True):
+        new[:known] = old
+    return fresh
 
 
 @kernel
 def first_fault(
+    first_row: int,
     index: Int64,
     process: Int32,
     dense_process: Int32,
     type_: Int8,
     f: Int32,
     key: Int32,
-    process_count: int,
-    mate: Int32,
+    open_: Open,
 ) -> tuple[int, int, int]:
     """The first row that breaks the grammar: (which rule, row, the earlier row it clashes with or -1).
 
-    All columns in the order of the history; dense_process numbers the processes 0 to process_count - 1; f and key
-    are dictionary codes, key -1 where there is none.  mate: filled as by `operations.mates`, -1 for faults.
+    The columns hold consecutive rows of a history, from `first_row` on; dense_process: indices of `open_`; f and key
+    are dictionary codes, key -1 where there is none.  open_ is brought up to date, so a history may be handed in piece
+    by piece.  O(rows); memory: that of `open_`.
     """
-    mate[:] = -1
-    idle, retired = -1, -2
-    open_row = np.full(process_count, idle, np.int64)
-    last_row = np.full(process_count, -1, np.int64)
-    for row in range(index.shape[0]):
-        if index[row] != row:
+    for i in range(index.shape[0]):
+        row = first_row + i
+        if index[i] != row:
             return INDEX_GAP, row, -1
-        if type_[row] < 0 or type_[row] > _INFO:
+        if type_[i] < 0 or type_[i] > _INFO:
             return UNKNOWN_TYPE, row, -1
-        if process[row] == NEMESIS:
+        if process[i] == NEMESIS:
             continue
-        if process[row] < 0:
+        if process[i] < 0:
             return BAD_PROCESS, row, -1
-        p = dense_process[row]
-        if open_row[p] == retired:
-            return PROCESS_REUSED, row, last_row[p]
-        if type_[row] == _INVOKE:
-            if open_row[p] != idle:
-                return INVOKE_WHILE_OPEN, row, open_row[p]
-            open_row[p] = row
+        p = dense_process[i]
+        if open_.row[p] == RETIRED:
+            return PROCESS_REUSED, row, open_.last[p]
+        if type_[i] == _INVOKE:
+            if open_.row[p] != IDLE:
+                return INVOKE_WHILE_OPEN, row, open_.row[p]
+            open_.row[p], open_.f[p], open_.key[p] = row, f[i], key[i]
         else:
-            invoked = open_row[p]
-            if invoked == idle:
+            if open_.row[p] == IDLE:
                 return COMPLETION_WITHOUT_INVOKE, row, -1
-            if f[row] != f[invoked]:
-                return OTHER_FUNCTION, row, invoked
-            if key[row] != key[invoked]:
-                return OTHER_KEY, row, invoked
-            mate[row], mate[invoked] = invoked, row
-            open_row[p] = retired if type_[row] == _INFO else idle
-        last_row[p] = row
+            if f[i] != open_.f[p]:
+                return OTHER_FUNCTION, row, open_.row[p]
+            if key[i] != open_.key[p]:
+                return OTHER_KEY, row, open_.row[p]
+            open_.row[p] = RETIRED if type_[i] == _INFO else IDLE
+        open_.last[p] = row
     return SOUND, -1, -1

@@ -1,0 +1,189 @@
+"""A walk through a history from its first row to its last, a chunk at a time: verifies its grammar, numbers its words.
+
+Memory: a chunk of ROWS_PER_CHUNK rows (about 200 bytes each while it is worked on), 150 bytes a distinct key and 24
+bytes a process.  The length of the history does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.columns import HISTORY
+from checkers.base.history import CREATE, MalformedHistory, Type
+from checkers.kernels.history import grammar
+from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER
+from checkers.sealing.codes import Processes, Words, dictionary_codes
+from checkers.sealing.history_rows import MISMATCH_ERRORS, ROWS_PER_GROUP
+
+ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP
+"""A million rows: whole row groups of `history.parquet`."""
+
+EVENT = np.dtype(
+    [
+        ("row", np.int32),
+        ("key", np.int32),
+        ("process", np.int32),
+        ("value", np.int64),
+        ("value2", np.int64),
+        ("type", np.int8),
+        ("kind", np.int8),
+        ("out_of_range", np.int8),
+    ]
+)
+"""A client's event on a key as it waits on disk for its bucket; columns as in `operations.Events`, key and process
+numbered over the whole history.  Of a cas that failed as a mismatch only the completion is a MISMATCH yet."""
+
+_NEVER_NULL = ("index", "time_ns", "process", "type", "f", "node")
+
+
+_WITH_NULLS = pa.schema([field.with_nullable(True) for field in HISTORY])
+
+
+class Walk:
+    """What is known of a history up to here.  named: what messages call it.
+
+    keys: names of all keys, in order of appearance.  sizes: int64, events of each that go to a bucket.
+    """
+
+    def __init__(self, named: str) -> None:
+        self._named = named
+        self._rows = 0
+        self._processes, self._functions, self._keys = Processes(), Words(), Words()
+        self._open = grammar.no_process_yet(64)
+        self.sizes = np.zeros(0, np.int64)
+
+    @property
+    def keys(self) -> list[str]:
+        return self._keys.words
+
+    @property
+    def process_count(self) -> int:
+        return self._processes.count
+
+    def verify(self, chunk: pa.Table, gaps: bool = False) -> tuple[Int32, Int32, Int32]:
+        """The next rows: process, f and key of each as numbers.  gaps: indices need not count from 0 without gaps.
+
+        Raises MalformedHistory, naming the first row that breaks the grammar.
+        """
+        for name in _NEVER_NULL:
+            if chunk.column(name).null_count:
+                raise MalformedHistory(f"{self._named}: column {name} holds a null, and every event must have one")
+        first, self._rows = self._rows, self._rows + len(chunk)
+        if self._rows >= OPEN:
+            raise MalformedHistory(f"{self._named}: more than the {OPEN - 1} events that can be judged")
+        process, type_ = numpy_of(chunk, "process"), numpy_of(chunk, "type")
+        dense = self._processes.dense(process)
+        if self._processes.count > len(self._open.row):
+            self._open = grammar.with_more(self._open, max(self._processes.count, 2 * len(self._open.row)))
+        f, key = self._functions.codes(chunk.column("f")), self._keys.codes(chunk.column("key"))
+        index = np.arange(first, self._rows) if gaps else numpy_of(chunk, "index")
+        rule, row, earlier = grammar.first_fault(first, index, process, dense, type_, f, key, self._open)
+        if rule != grammar.SOUND:
+            event = chunk.slice(row - first, 1).to_pylist()[0]
+            raise MalformedHistory(f"{self._named}, row {row}: {_what_is_wrong(event, rule, earlier)}")
+        return dense, f, key
+
+    def events(self, chunk: pa.Table, gaps: bool = False) -> npt.NDArray[Any]:
+        """The next rows' events (EVENT) that go to a bucket: those of clients that have a key, set-up left out.
+
+        Raises as `verify`.
+        """
+        first = self._rows
+        dense, f, key = self.verify(chunk, gaps)
+        set_up = np.array([name == CREATE for name in self._functions.words], bool)
+        kind = np.array([KINDS.get(name, OTHER) for name in self._functions.words], np.int8)[f]
+        _mark_mismatches(chunk, kind)
+        mine = np.flatnonzero((numpy_of(chunk, "process") >= 0) & (key >= 0) & ~set_up[f])
+        value, wrong = _values(chunk, "value")
+        value2, wrong2 = _values(chunk, "value2")
+        events = np.empty(len(mine), EVENT)
+        events["row"] = first + mine
+        events["type"] = numpy_of(chunk, "type")[mine]
+        events["out_of_range"] = (wrong | wrong2)[mine]
+        columns = {"key": key, "process": dense, "value": value, "value2": value2, "kind": kind}
+        for name, column in columns.items():
+            events[name] = column[mine]
+        found = np.bincount(events["key"], minlength=len(self.keys))
+        found[: len(self.sizes)] += self.sizes
+        self.sizes = found
+        return events
+
+
+def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of ROWS_PER_CHUNK rows, the last one of what is left; of no rows none."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        while rows >= ROWS_PER_CHUNK:
+            table = pa.Table.from_batches(waiting)
+            yield table.slice(0, ROWS_PER_CHUNK)
+            waiting = table.slice(ROWS_PER_CHUNK).to_batches()
+            rows -= ROWS_PER_CHUNK
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
+def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
+    """`history.parquet` a row group at a time.  Raises MalformedHistory where it is none."""
+    try:
+        with pq.ParquetFile(history) as file:
+            for group in range(file.num_row_groups):
+                yield from file.read_row_group(group, HISTORY.names).cast(_WITH_NULLS).to_batches()
+    except (pa.ArrowInvalid, OSError, KeyError) as problem:
+        raise MalformedHistory(f"{history}: not a Parquet history ({problem})") from problem
+
+
+def numpy_of(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    return np.asarray(table.column(name).combine_chunks())
+
+
+def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
+    """Give every cas that failed as a mismatch the kind MISMATCH."""
+    failed = np.flatnonzero((numpy_of(chunk, "type") == Type.FAIL) & (kind == CAS))
+    if len(failed):
+        error, errors = dictionary_codes(chunk.column("error"))
+        answers = [-1] + [code for code, text in enumerate(errors) if text in MISMATCH_ERRORS]
+        kind[failed[np.isin(error[failed], answers)]] = MISMATCH
+
+
+def _values(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
+    """A value column with NIL for null; and where it holds NIL itself."""
+    column = chunk.column(name)
+    if column.null_count == len(column):
+        return np.full(len(column), NIL, np.int64), np.zeros(len(column), bool)
+    values = np.asarray(pc.fill_null(column, NIL).combine_chunks())
+    if np.count_nonzero(values == NIL) == column.null_count:
+        return values, np.zeros(len(values), bool)
+    return values, ~np.asarray(column.is_null().combine_chunks()) & (values == NIL)
+
+
+def _what_is_wrong(event: dict[str, Any], rule: int, earlier: int) -> str:
+    process = f"process {event['process']}"
+    match rule:
+        case grammar.INDEX_GAP:
+            return f"its index is {event['index']}; indices count from 0 without gaps"
+        case grammar.UNKNOWN_TYPE:
+            return f"type {event['type']} is none of 0 invoke, 1 ok, 2 fail, 3 info"
+        case grammar.BAD_PROCESS:
+            return f"{process} is neither a client (0 or more) nor the nemesis (-1)"
+        case grammar.INVOKE_WHILE_OPEN:
+            return f"{process} invokes although its operation of row {earlier} is still open"
+        case grammar.COMPLETION_WITHOUT_INVOKE:
+            return f"{process} completes an operation that it never invoked"
+        case grammar.PROCESS_REUSED:
+            return f"{process} goes on although it was retired by the info of row {earlier}"
+        case grammar.OTHER_FUNCTION:
+            return f"{process} completes {event['f']!r}, but it had invoked something else in row {earlier}"
+        case _:
+            return f"{process} completes on key {event['key']!r}, but it had invoked on another in row {earlier}"
