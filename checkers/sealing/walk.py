@@ -109,7 +109,13 @@ class Walk:
         events["row"] = first + mine
         events["type"] = numpy_of(chunk, "type")[mine]
         events["out_of_range"] = (wrong | wrong2)[mine]
-        columns = {"key": key, "process": dense, "value": value, "value2": value2, "kind": kind}
+        columns: dict[str, npt.NDArray[Any]] = {
+            "key": key,
+            "process": dense,
+            "value": value,
+            "value2": value2,
+            "kind": kind,
+        }
         for name, column in columns.items():
             events[name] = column[mine]
         found = np.bincount(events["key"], minlength=len(self.keys))

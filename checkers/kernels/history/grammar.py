@@ -52,10 +52,9 @@ def no_process_yet(count: int) -> Open:
 
 def with_more(open_: Open, count: int) -> Open:
     """The same with room for so many processes."""
-    known, fresh = len(open_.row), no_process_yet(count)
-    for old, new in zip(open_, fresh, strict=True):
-        new[:known] = old
-    return fresh
+    known, more = len(open_.row), no_process_yet(count)
+    more.row[:known], more.last[:known], more.f[:known], more.key[:known] = open_
+    return more
 
 
 @kernel
