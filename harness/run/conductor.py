@@ -230,7 +230,7 @@ class Conductor:
     async def _violated(self, findings: Sequence[Finding], time_ns: int) -> None:
         """An online check found something: tell it, and end the main phase if that was asked for."""
         for finding in findings:
-            self.progress.violation(f"at {time_ns / 1e9:.1f} s, {finding.checker}: {finding.witness.summary}")
+            self.progress.violation(finding.checker, finding.witness.kind, time_ns)
         phase = self.outcome.phases[-1]["name"]
         if self.spec.stop_on_violation and phase in ("set-up", "main") and not self.ended.is_set():
             self._stop(findings[0], time_ns)

@@ -1,7 +1,8 @@
 """What a user sees while a run goes on: one line that changes on a terminal, a line now and then in a log file.
 
-Beside that line, lines that stay: each phase that took a second, each fault and each heal with its time, what online
-checks found.  Times of the faults are seconds since the test began, as everywhere in the report.
+Beside that line, lines that stay: each phase that took a second, each fault and each heal with its time, and each kind
+of violation that online checks find.  The sentence about a violation stands in the verdict, once.  Times are seconds
+since the test began, as everywhere in the report.
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.markup import escape
 from rich.status import Status
 
 from harness.terminal.lines import width_of, wrapped
 
 QUIET_S = 10.0
 """Where there is no terminal, a line about the running phase is printed this often."""
-
-VIOLATIONS_TOLD = 3
 
 
 class Progress:
@@ -30,7 +28,7 @@ class Progress:
         self._began = self._told = time.monotonic()
         self._in_force: dict[int, str] = {}
         self._healed: set[int] = set()
-        self._violations = 0
+        self._violated: set[tuple[str, str]] = set()
         if self._status:
             self._status.start()
 
@@ -55,12 +53,11 @@ class Progress:
             if self._in_force.pop(number, None) is not None:
                 self._lasting(f"fault {number} healed", healed_ns)
 
-    def violation(self, words: str) -> None:
-        """What an online check has just found; only the first few of a run, because many may follow."""
-        self._violations += 1
-        if self._violations <= VIOLATIONS_TOLD:
-            lines = wrapped(words, width_of(self._console), "  violated ", "    ")
-            self._console.print(f"  [bold red]violated[/] {escape(lines.removeprefix('  violated '))}", highlight=False)
+    def violation(self, checker: str, kind: str, time_ns: int) -> None:
+        """An online check has found a violation; the first of each kind is shown.  time_ns: since the test began."""
+        if (checker, kind) not in self._violated:
+            self._violated.add((checker, kind))
+            self._lasting(f"violated: {kind} ({checker})", time_ns, style="bold red")
 
     def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
         """limit_s: how long the phase will last, where that is known."""
@@ -86,9 +83,10 @@ class Progress:
         if self._status:
             self._status.stop()
 
-    def _lasting(self, words: str, time_ns: int) -> None:
+    def _lasting(self, words: str, time_ns: int, style: str | None = None) -> None:
         head = f"  {time_ns / 1e9:7.1f} s  "
-        self._console.print(wrapped(words, width_of(self._console), head), highlight=False, markup=False)
+        lines = wrapped(words, width_of(self._console), head)
+        self._console.print(lines, highlight=False, markup=False, style=style)
 
     def _tell(self, words: str, *, always: bool = False) -> None:
         now = time.monotonic()

@@ -106,7 +106,7 @@ def test_a_run_stops_on_a_violation_long_before_its_time_and_spark_finds_it_too(
     size = ("--nodes", "5", "--rate", "200", "--keys", "10", "--concurrency", "10", "--time-limit", str(time_limit_s))
     done = ended(command(tmp_path, "auto", 7, *where, "--bug", bug, *size, "--stop-on-violation"))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "violated at" in done.stdout and "stopping" in done.stdout
+    assert "violated: " in done.stdout and "stopping" in done.stdout
     outcome, results = outcome_of(tmp_path), results_of(tmp_path)
     main = next(phase for phase in outcome["phases"] if phase["name"] == "main")
     assert main["end_ns"] - main["start_ns"] < 0.7e9 * time_limit_s
