@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 import pytest
 from hypothesis import settings
+from virtual_time import VirtualLoop
 
 from checkers.spark.session import SparkJudge
 
@@ -21,6 +23,12 @@ NIGHT_SEED = os.environ.setdefault("NIGHT_SEED", str(int(time.time())))
 
 def pytest_report_header() -> str:
     return f"night seed: {NIGHT_SEED} (the same cases again: NIGHT_SEED={NIGHT_SEED})"
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual": VirtualLoop}
+    return {"real": asyncio.new_event_loop}
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+from fake_nemesis_cluster import FakeCluster, card, played
 from histories import Script, write_stream
+from virtual_time import run as in_no_time
 
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity

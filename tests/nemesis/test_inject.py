@@ -7,7 +7,8 @@ import json
 from random import Random
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, in_no_time, now_ns, played, timeless
+from fake_nemesis_cluster import FakeCluster, card, now_ns, played, timeless
+from virtual_time import run as in_no_time
 
 from checkers.base.history import Type
 from nemesis.deck import deal

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+from fake_nemesis_cluster import FakeCluster, card, played
+from virtual_time import run as in_no_time
 
 from nemesis.cluster import PROCESSES
 from nemesis.faults import Achieved

@@ -7,7 +7,8 @@ import re
 from random import Random
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+from fake_nemesis_cluster import FakeCluster, card, played
+from virtual_time import run as in_no_time
 
 from nemesis.deck import deal
 from nemesis.faults import Fault

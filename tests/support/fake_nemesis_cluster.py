@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
@@ -206,29 +206,3 @@ def now_ns() -> int:
 def timeless(record: FaultRecord) -> FaultRecord:
     """The record without what a clock said."""
     return replace(record, injected_ns=0, heal_ordered_ns=0, healed_ns=0, apply_ms=0.0)
-
-
-def in_no_time(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run `work` on a loop whose clock jumps to the next timer instead of waiting for it."""
-    loop = _VirtualLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
-
-
-class _VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        super().__init__()
-        self._now_s = 0.0
-        really_select = self._selector.select  # type: ignore[attr-defined]
-
-        def select(timeout: float | None) -> Any:
-            assert timeout is not None, "every task waits for something that will never happen"
-            self._now_s += max(0.0, timeout)
-            return really_select(0)
-
-        self._selector.select = select  # type: ignore[attr-defined]
-
-    def time(self) -> float:
-        return self._now_s

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fake_nemesis_cluster import FakeCluster, card, in_no_time, played
+from fake_nemesis_cluster import FakeCluster, card, played
+from virtual_time import run as in_no_time
 
 from nemesis.faults import Achieved
 from nemesis.heal import heal_all

@@ -13,6 +13,8 @@ from system_under_test.client import Placement, Request
 from system_under_test.etcd.client import connect
 from system_under_test.etcd.leadership import read_status
 
+pytestmark = pytest.mark.virtual_time
+
 PLACEMENT = Placement(thread=0, client_node="c1", follows=True, reads_only=False)
 READ, WRITE, CAS = Request("read", "k"), Request("write", "k", 5), Request("cas", "k", 4, 5)
 STATUS = {"header": {"member_id": "7"}, "leader": "7", "raftTerm": "2"}

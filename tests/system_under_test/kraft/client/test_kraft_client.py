@@ -20,6 +20,8 @@ from system_under_test.kraft.client.client import CONFIG, PROVE_NO_RECORD, Kraft
 from system_under_test.kraft.wire.frames import codec, encode_response, read_frame
 from system_under_test.kraft.wire.marks import NOT_QUEUED
 
+pytestmark = pytest.mark.virtual_time
+
 ANSWER_TO_ANOTHER = encode_response(99, codec(44, 1).response_type(throttle_time=timedelta(0), responses=()))
 """A whole and right response, but to request 99."""
 

@@ -20,6 +20,7 @@ from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
 
 VOTERS = (1, 2, 3)
+WALL_BEGAN_MS = 1_700_000_000_000
 QUICK = Timing(election_timeout_s=0.1, fetch_timeout_s=0.2, request_timeout_s=0.2, fetch_max_wait_s=0.05)
 
 
@@ -59,14 +60,14 @@ class Port:
 
 
 class SkewedClock(LoopClock):
-    """The loop's clock, with a wall clock that is set as the cluster says."""
+    """The loop's clock, and a wall clock that goes with it and is set as the cluster says."""
 
     def __init__(self, cluster: Cluster, voter: int) -> None:
         super().__init__()
         self._cluster, self._voter = cluster, voter
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self._cluster.wall_offset_ms[self._voter]
+        return WALL_BEGAN_MS + round(self.now() * 1000) + self._cluster.wall_offset_ms[self._voter]
 
 
 class Cluster:

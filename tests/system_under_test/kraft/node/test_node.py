@@ -25,6 +25,8 @@ from system_under_test.kraft.raft.messages import (
 )
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def cluster() -> Iterator[Cluster]:

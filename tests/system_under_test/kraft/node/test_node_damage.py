@@ -14,6 +14,8 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.volatile_disk import VolatileDisk
 from system_under_test.kraft.raft.messages import FetchResponse, RaftRequest, RaftResponse
 
+pytestmark = pytest.mark.virtual_time
+
 SEGMENT = f"{FOLDER}/{file_name(0)}"
 
 

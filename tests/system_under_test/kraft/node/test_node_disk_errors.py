@@ -13,6 +13,8 @@ from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def started(bugs: frozenset[str] = frozenset()) -> tuple[Cluster, QuorumNode]:
     cluster = Cluster(bugs)

@@ -13,6 +13,8 @@ from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.messages import Identity, ReplicaKey
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
 
+pytestmark = pytest.mark.virtual_time
+
 BUG = frozenset({"lease-by-wall-clock"})
 
 

@@ -17,6 +17,8 @@ from system_under_test.kraft.node.replay import Replay
 from system_under_test.kraft.node.state_machine import WRITE_MAX_BYTES
 from system_under_test.kraft.wire.quorum import TooLarge
 
+pytestmark = pytest.mark.virtual_time
+
 PATIENT = replace(QUICK, fetch_timeout_s=10.0, request_timeout_s=10.0)
 """For what takes a while on a loaded machine."""
 

@@ -21,6 +21,8 @@ from system_under_test.kraft.wire.server import (
     serve,
 )
 
+pytestmark = pytest.mark.virtual_time
+
 QUESTION = describe.DescribeQuorumRequest(topics=())
 
 
@@ -29,6 +31,7 @@ async def answer(call: Call) -> Entity:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, request: Entity) -> Entity:
+    await asyncio.sleep(1.0)  # so that no two connections were used at one moment
     writer.write(encode_request(number, "test", request))
     frame = await read_frame(reader)
     assert frame is not None

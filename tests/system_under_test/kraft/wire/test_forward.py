@@ -14,6 +14,8 @@ from system_under_test.kraft.wire.quorum import NotQueued
 from system_under_test.kraft.wire.server import Call, Server, serve
 from system_under_test.kraft.wire.versions import NO_TIME
 
+pytestmark = pytest.mark.virtual_time
+
 REQUEST = create_topics.CreateTopicsRequest(topics=(), timeout=NO_TIME)
 ANSWER = created.CreateTopicsResponse(throttle_time=NO_TIME, topics=())
 
