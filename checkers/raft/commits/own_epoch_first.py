@@ -76,7 +76,7 @@ def _highest_before(event: Int64, offset: Int64) -> Int64:
 def _witness(office: Row, mark: Row) -> Witness:
     node, epoch, start = office["node"], office["epoch"], office["offset"]
     return Witness(
-        kind="committed without an entry of its epoch",
+        kind="mark without an entry of its epoch",
         summary=f"{node} led epoch {epoch} from offset {start} on, and called everything below offset "
         f"{mark['offset']} committed without an entry of its own epoch.",
         rows=(office, mark),

@@ -53,7 +53,7 @@ def test_a_mark_that_covers_older_entries_only_is_found(evidence: Evidence, tmp_
     verdict = judged(evidence, tmp_path)
     assert verdict.validity is Validity.INVALID
     [witness] = verdict.witnesses
-    assert witness.kind == "committed without an entry of its epoch"
+    assert witness.kind == "mark without an entry of its epoch"
     assert (witness.facts["nodes"], witness.facts["epoch"]) == (["n2"], 2)
     assert [row["event"] for row in witness.rows] == ["role", "high-watermark"]
 
