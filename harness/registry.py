@@ -83,8 +83,8 @@ def load_subject(name: str) -> Subject:
     from system_under_test.own.subject import OwnSubject
 
     try:
-        if (main := find(name)) is not None:
-            return OwnSubject(main)
+        if (found := find(name)) is not None:
+            return OwnSubject(*found)
     except NoSystem as problem:
         raise WrongSpec(str(problem)) from problem
     raise WrongSpec(unknown_name("subject", name, SUBJECTS))

@@ -53,7 +53,7 @@ def spec_of(root: Path) -> Spec:
     spec = Spec.from_json(stored)
     own, workload = kept(root), root / "workload" / Path(spec.workload).name
     if own is not None:
-        spec = replace(spec, subject=str(own))
+        spec = replace(spec, subject=own)
     return replace(spec, workload=str(workload)) if workload.is_file() else spec
 
 

@@ -29,7 +29,7 @@ from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import arguments, observes, outcome
 from system_under_test.own.client import Address, Client
-from system_under_test.own.load import clients_in, read_files
+from system_under_test.own.load import read_files
 
 FOLLOW_EVERY_S = 0.5
 """How often a client that follows the leader looks who leads."""
@@ -179,8 +179,7 @@ def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runne
         for node, address in given["peers"].items():
             host, _, port = address.rpartition(":")
             servers[node] = Address(node, host, int(port))
-        needed = set(config["functions"].values())
-        kind = next(kind for kind in clients_in(module) if all(hasattr(kind, f) for f in needed))
+        kind = getattr(module, config["client"])
         return Runner(lambda: kind(who, servers), config["functions"], tell_sent)
 
 

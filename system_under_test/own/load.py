@@ -1,5 +1,7 @@
 """Reading a system of one's own: a file, a folder with `system.py` in it, or the name of an entry point.
 
+A file may define several systems, such as one server with two configurations: `mine.py:Other` names one of them.
+
 The files are run: they are code, not data.  Needs only the standard library, because client nodes read them too.
 """
 
@@ -24,23 +26,25 @@ class NoSystem(ValueError):
     """The files are no system; the message says why in one sentence."""
 
 
-def find(name: str) -> Path | None:
-    """The main file that a user named: its path, its folder's path, or an entry point; None for none of these.
+def find(name: str) -> tuple[Path, str] | None:
+    """The main file that a user named, and the class in it, "" for the first; None for a name that is no system's.
 
-    Raises NoSystem where a path was meant and nothing is there.
+    A name is the path of a file or of its folder, with or without a class behind a colon, or an entry point.  Raises
+    NoSystem where a path was meant and nothing is there.
     """
-    path = Path(name)
+    place, _, which = name.partition(":")
+    path = Path(place)
     if path.is_dir() and (path / MAIN).is_file():
-        return path / MAIN
-    if name.endswith(".py"):
+        return path / MAIN, which
+    if place.endswith(".py"):
         if not path.is_file():
-            raise NoSystem(f"there is no file {name}")
-        return path
+            raise NoSystem(f"there is no file {place}")
+        return path, which
     for point in entry_points(group=GROUP):
-        if point.name == name and (source := inspect.getsourcefile(point.load())) is not None:
-            return Path(source)
-    if "/" in name:
-        raise NoSystem(f"{name} is neither a Python file nor a folder with {MAIN} in it")
+        if point.name == place and (source := inspect.getsourcefile(point.load())) is not None:
+            return Path(source), which
+    if "/" in place:
+        raise NoSystem(f"{place} is neither a Python file nor a folder with {MAIN} in it")
     return None
 
 
@@ -70,19 +74,29 @@ def read_files(main: Path) -> ModuleType:
     return module
 
 
-def clients_in(module: ModuleType) -> list[type[Client]]:
-    """The clients that the file itself defines, in order."""
-    return [kind for kind in _classes(module) if issubclass(kind, Client)]
+def system_in(module: ModuleType, file: str, which: str = "") -> System:
+    """The system of the file with this name, or its first.  Raises NoSystem."""
+    kinds = {kind.__name__: kind for kind in _classes(module) if issubclass(kind, System)}
+    if not kinds:
+        raise NoSystem(f"{file} must define a class that derives from krucible.System")
+    if which and which not in kinds:
+        raise NoSystem(f"{file} defines no system {which!r}; it defines {', '.join(kinds)}")
+    return kinds[which or next(iter(kinds))]()
 
 
-def system_in(module: ModuleType, file: str) -> System:
-    """The one system of the file.  Raises NoSystem."""
-    kinds = [kind for kind in _classes(module) if issubclass(kind, System)]
-    if len(kinds) != 1:
-        raise NoSystem(f"{file} must define one class that derives from krucible.System, and it defines {len(kinds)}")
-    if not clients_in(module):
+def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
+    """The client that the system names, or the only one of the file.  Raises NoSystem."""
+    if system.client is not None:
+        return system.client
+    kinds = [kind for kind in _classes(module) if issubclass(kind, Client)]
+    if not kinds:
         raise NoSystem(f"{file} must define a class that derives from krucible.Client")
-    return kinds[0]()
+    if len(kinds) > 1:
+        names, wanted = [kind.__name__ for kind in kinds], type(system).__name__
+        raise NoSystem(
+            f"{file} defines the clients {' and '.join(names)}: say which one {wanted} has, with `client = {names[-1]}`"
+        )
+    return kinds[0]
 
 
 def _classes(module: ModuleType) -> list[type]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
-from system_under_test.own.load import clients_in, files_of, read_files, system_in
+from system_under_test.own.load import client_in, files_of, read_files, system_in
 from system_under_test.own.system import OwnNode, System
 from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus
 
@@ -26,22 +26,24 @@ _EXCERPT_CHARACTERS = 2000
 
 
 class OwnSubject:
-    """main: the file that defines the System.  Raises NoSystem."""
+    """main: the file that defines the System.  which: the name of its class, "" for the first.  Raises NoSystem."""
 
     client_module = "system_under_test.own.processes"
 
-    def __init__(self, main: Path) -> None:
+    def __init__(self, main: Path, which: str = "") -> None:
         module = read_files(main)
         self.main = main
         self.bugs: Mapping[str, Bug] = {}
-        self.system: System = system_in(module, main.name)
+        self.system: System = system_in(module, main.name, which)
+        self.which = which
         self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
         self.summary = (inspect.getdoc(type(self.system)) or self.name).splitlines()[0]
         self.files = files_of(main)
         self.port = self.system.port
         self.needs: Needs = self.system.needs
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
-        self.functions = frozenset.union(*map(_functions, clients_in(module)))
+        self._client = client_in(module, main.name, self.system)
+        self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status
         elections = self.system.elections
         self.declares = Declares(elections=leads if elections is None else elections, leaders=leads)
@@ -93,7 +95,7 @@ class OwnSubject:
         return await self.system.caught_up(live) if live else "no server is alive"
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
-        return {"files": self.files, "main": self.main.name}
+        return {"files": self.files, "main": self.main.name, "client": self._client.__name__}
 
     async def collect(self, node: Node, folder: Path) -> None:
         await node.copy_out(node.log_dir, folder)
@@ -121,7 +123,7 @@ class OwnSubject:
             path = run_folder / FOLDER / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name}))
+        (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name, "which": self.which}))
 
     async def _install(self, own: OwnNode) -> None:
         """A fresh data directory with the files that the system needs.  Raises OSError."""
@@ -146,10 +148,14 @@ class OwnSubject:
         return ["sh", "-c", change, "sh", *argv]
 
 
-def kept(run_folder: Path) -> Path | None:
-    """The main file of the system that a stored run was run with, None where it was one of this repository."""
+def kept(run_folder: Path) -> str | None:
+    """The name of the system that a stored run was run with, None where it was one of this repository."""
     index = run_folder / FOLDER / _MAIN
-    return index.parent / json.loads(index.read_text())["main"] if index.is_file() else None
+    if not index.is_file():
+        return None
+    stored = json.loads(index.read_text())
+    which = stored.get("which", "")
+    return str(index.parent / stored["main"]) + (f":{which}" if which else "")
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from system_under_test.own.client import Client
 from system_under_test.subject import Complaint, Completed, Needs, Node, NodeStatus, ProcessState
 
 Command = str | Sequence[str]
@@ -65,6 +66,7 @@ class System:
     notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
+    client: the class of its clients; None where the file defines only one.
     """
 
     port: ClassVar[int] = 0
@@ -72,6 +74,7 @@ class System:
     notices_damage: ClassVar[Mapping[str, str]] = {}
     elections: ClassVar[bool | None] = None
     complaints: ClassVar[str] = ""
+    client: ClassVar[type[Client] | None] = None
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
         """The command of the node's server, or name -> command of several; first starts and restarts alike.

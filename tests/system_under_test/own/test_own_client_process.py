@@ -37,7 +37,8 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
 
     def one(body: str, *, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> OwnClient:
         files = {"mine.py": SYSTEM + "\nclass It(Client):\n" + textwrap.indent(textwrap.dedent(body), "    ")}
-        config = {"files": files, "main": "mine.py", "functions": functions or {"read": "read", "write": "write"}}
+        config: dict[str, object] = {"files": files, "main": "mine.py", "client": "It"}
+        config["functions"] = functions or {"read": "read", "write": "write"}
         peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
         made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config))
         return made[-1]

@@ -15,6 +15,7 @@ from harness.backends.namespaces import probe
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.spec import WrongSpec
+from system_under_test.own.subject import kept
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -53,10 +54,14 @@ def test_a_folder_is_a_subject_whose_files_see_each_other(tmp_path: Path) -> Non
         (None, "there is no file"),
         ("def broken(:\n", "mine.py line 1: invalid syntax"),
         ("1 / 0\n", "cannot be run: ZeroDivisionError: division by zero"),
-        ("from krucible import System\n", "mine.py must define one class that derives from krucible.System"),
+        ("from krucible import System\n", "mine.py must define a class that derives from krucible.System"),
         (
             "from krucible import System\nclass A(System): ...\n",
             "mine.py must define a class that derives from krucible.Client",
+        ),
+        (
+            "from krucible import Client, System\nclass A(System): ...\nclass B(Client): ...\nclass C(B): ...\n",
+            "mine.py defines the clients B and C: say which one A has, with `client = C`",
         ),
     ],
 )
@@ -67,6 +72,43 @@ def test_what_is_no_system_is_refused_in_one_sentence(text: str | None, words: s
     with pytest.raises(WrongSpec, match=words) as refusal:
         load_subject(str(path))
     assert "\n" not in str(refusal.value)
+
+
+TWO = """
+from krucible import Client, System
+
+class One(System):
+    "The first."
+    port = 1
+
+    async def start(self, node, nodes): ...
+
+class Reads(Client):
+    def read(self, key): ...
+
+class Writes(Reads):
+    def write(self, key, value): ...
+
+class Two(One):
+    "The second."
+    port, client = 2, Reads
+
+One.client = Writes
+"""
+
+
+def test_a_file_may_hold_several_systems_and_a_name_behind_a_colon_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TWO)
+    first, second = load_subject(str(path)), load_subject(f"{path}:Two")
+    assert (first.port, first.summary, first.functions) == (1, "The first.", {"create", "read", "write"})
+    assert (second.port, second.summary, second.functions) == (2, "The second.", {"create", "read"})
+    assert second.client_config(seed=1, bug=None)["client"] == "Reads"
+    second.keep(tmp_path / "run")  # type: ignore[attr-defined]
+    again = load_subject(str(kept(tmp_path / "run")))
+    assert again.summary == "The second."
+    with pytest.raises(WrongSpec, match=r"mine.py defines no system 'Three'; it defines One, Two"):
+        load_subject(f"{path}:Three")
 
 
 def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made() -> None:
