@@ -15,11 +15,10 @@ TIME_LIMIT ?= 60
 RATE ?= 200
 CONCURRENCY ?= 10
 KEYS ?= 10
-WORKLOAD ?= register
 SUBJECT ?= kraft
 BACKEND ?= auto
 OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
-	--workload $(WORKLOAD) --subject $(SUBJECT) --backend $(BACKEND) \
+	--subject $(SUBJECT) --backend $(BACKEND) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
 	$(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)

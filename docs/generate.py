@@ -68,11 +68,15 @@ def bugs() -> str:
     from harness.registry import SUBJECTS, load_subject
 
     rows = [
-        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by))
+        (f"`{bug.name}`", name, bug.summary, bug.found_by, _faults(bug.shown_by), _workloads(bug.workloads))
         for name in SUBJECTS
         for bug in load_subject(name).bugs.values()
     ]
-    return table(("planted bug", "subject", "what is wrong", "found by", "shown by"), rows)
+    return table(("planted bug", "subject", "what is wrong", "found by", "shown by", "workload"), rows)
+
+
+def _workloads(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _faults(shown_by: Iterable[str]) -> str:

@@ -40,7 +40,8 @@ SUBJECTS: Mapping[str, Entry] = {
 WORKLOADS: Mapping[str, Entry] = {
     "register": Entry("reads and writes of single registers, values unique", "workloads.register:Register"),
     "repeated-register": Entry(
-        "reads and writes of single registers, few values", "workloads.repeated_register:RepeatedRegister"
+        "reads and writes of one register; each client node writes one value",
+        "workloads.repeated_register:RepeatedRegister",
     ),
     "cas-register": Entry(
         "reads, writes and compare-and-set of single registers", "workloads.cas_register:CasRegister"
@@ -117,6 +118,18 @@ def check_names(spec: Spec) -> None:
         raise WrongSpec(f"subject {subject.name} has no nodes, so it cannot run on backend {spec.backend!r}")
     if subject.declares.nodes and spec.backend == "in-process":
         raise WrongSpec(f"subject {subject.name} needs nodes, and backend 'in-process' has none")
+
+
+def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
+    """The workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
+
+    A name that is unknown gets the defaults, because `check_names` refuses it.  Raises WrongSpec as `load_subject`.
+    """
+    usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
+    if bug is None or (planted := load_subject(subject).bugs.get(bug)) is None:
+        return usual
+    shown = {"workload": planted.workloads, "nemesis": planted.shown_by}
+    return {what: name if name in (shown[what] or (name,)) else shown[what][0] for what, name in usual.items()}
 
 
 def refuse_workload(spec: Spec, subject: Subject) -> None:

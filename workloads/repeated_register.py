@@ -2,36 +2,38 @@
 
 A system may treat a write of the value that it already holds in a special way: Kafka's controller answers such a SET
 without making a record.  A deposed leader that answers at once acknowledges a write that no majority has seen.  Unique
-values never show this, so here a value is one of `VALUES`, and the register may hold it already.
+values never show this.
 
-Such an acknowledged write is wrong only if a later read must see it and does not, so that much can excuse it:
+Such a wrong acknowledgement is rare and short-lived, so the threads are arranged for it:
 
-* another write just after it: there are `SPREAD` times as many registers as `--keys` says, and writes are fewer
-  than reads;
-* a write of unknown outcome that is still open, with the value that was read: the threads that stay with a deposed
-  leader leave one with every write that is not answered, on one of many registers.
-
-Threads that stay with their leader only write: a read would block them there until it times out.
+* Each client node writes one value, its own.  A partition that separates client nodes separates values, too.  So a
+  leader that is cut off with one client node holds the value that this node goes on writing.  One write that changes
+  something would be appended there, and every later write would wait behind it.
+* The first client node only writes, and most writes are its own.  So its value is mostly held when a partition begins.
+* The other client nodes read, and seldom write; only threads that follow the leader write there.  So few writes of
+  their value are open that could excuse what they read.
+* There is one register for `KEYS_A_REGISTER` keys: an acknowledged write and a read that contradicts it must meet on
+  one register within the second in which two leaders answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import ClassVar
 
 from system_under_test.client import Placement, Request
 from workloads.generators import Call, Generator, Mix, reads_of, reserve, uniform
 from workloads.workload import Workload
 
-VALUES = 2
-SPREAD = 3
+KEYS_A_REGISTER = 10
 WRITE_SHARE = 0.3
-"""Of the requests of a thread that follows the leader and both reads and writes."""
+"""Of the requests of a thread that both reads and writes."""
 
 
 class RepeatedRegister(Workload):
     name = "repeated-register"
-    summary = f"reads and writes of single registers; only {VALUES} values, written over and over"
+    summary = "reads and writes of one register; each client node writes one value"
     checkers: ClassVar[tuple[str, ...]] = ("linearizability",)
     functions: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     reads: ClassVar[frozenset[str]] = frozenset({"read"})
@@ -41,14 +43,17 @@ class RepeatedRegister(Workload):
 
     @staticmethod
     def objects(key_count: int) -> int:
-        return SPREAD * key_count
+        return ceil(key_count / KEYS_A_REGISTER)
 
     def generator(self, placement: Placement) -> Generator:
         key = uniform(self.names)
+        own = int(placement.client_node.lstrip("c"))
         read = Call(lambda turn: Request("read", key(turn)))
-        write = Call(lambda turn: Request("write", key(turn), turn.rng.randrange(1, VALUES + 1)))
+        write = Call(lambda turn: Request("write", key(turn), own))
+        if own == 1:
+            return reserve(placement, readers=read, others=write)
         mixed = Mix(((1 - WRITE_SHARE, read), (WRITE_SHARE, write)))
-        return reserve(placement, readers=read, others=mixed if placement.follows else write)
+        return reserve(placement, readers=read, others=mixed if placement.follows else read)
 
     def final(self) -> Sequence[Request]:
         return reads_of("read", self.names)

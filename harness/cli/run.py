@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from harness.cli.parameters import Name, as_json, backends, bugs, nemeses, spark_master, subjects, workloads
+from harness.registry import names_for_bug
 from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
@@ -23,9 +24,9 @@ PROGRESS_S = 10.0
 @click.option(
     "--nemesis",
     type=Name(nemeses),
-    default=_DEFAULT.nemesis,
-    show_default=True,
-    help="What breaks things; see `list`.  Several at once: partition,kill.",
+    default=None,
+    help="What breaks things; see `list`.  Several at once: partition,kill.  "
+    f"[default: {_DEFAULT.nemesis}, or one that shows the planted bug]",
 )
 @click.option(
     "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
@@ -33,9 +34,8 @@ PROGRESS_S = 10.0
 @click.option(
     "--workload",
     type=Name(workloads),
-    default=_DEFAULT.workload,
-    show_default=True,
-    help="Which operations clients do.",
+    default=None,
+    help=f"Which operations clients do.  [default: {_DEFAULT.workload}, or one that shows the planted bug]",
 )
 @click.option(
     "--backend",
@@ -88,6 +88,8 @@ def run(
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
+    fitting = names_for_bug(options["subject"], options["bug"])
+    options |= {name: options[name] or fitting[name] for name in fitting}
     spec = Spec(time_limit_s=time_limit, rate_hz=rate, op_timeout_s=op_timeout, seed=seed, **options)
 
     from harness.run.refusals import check_spec

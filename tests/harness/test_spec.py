@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from harness.cli.run import run
-from harness.registry import check_names
+from harness.registry import check_names, names_for_bug
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 
 
@@ -53,6 +53,23 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told(wrong: dict[str,
     with pytest.raises(WrongSpec) as refusal:
         check_names(Spec(**wrong))  # type: ignore[arg-type]
     assert next(iter(reversed(wrong.values()))) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("subject", "bug", "workload", "nemesis"),
+    [
+        ("kraft", None, "register", "partition"),
+        ("kraft", "stale-read", "register", "partition"),
+        ("kraft", "no-op-unconfirmed", "repeated-register", "partition"),
+        ("kraft", "no-fsync", "register", "power"),
+        ("canary", "lose-element", "set", "partition"),
+        ("kraft", "no-such-bug", "register", "partition"),
+    ],
+)
+def test_a_run_that_names_only_a_bug_takes_what_can_show_it(
+    subject: str, bug: str | None, workload: str, nemesis: str
+) -> None:
+    assert names_for_bug(subject, bug) == {"workload": workload, "nemesis": nemesis}
 
 
 def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:

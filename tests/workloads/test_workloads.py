@@ -10,7 +10,7 @@ import pytest
 from checkers.base.history import CREATE, Type
 from checkers.catalog import BY_MODEL
 from harness.registry import WORKLOADS, offered_workloads, refuse_workload
-from harness.spec import Spec, WrongSpec
+from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from system_under_test.canary.subject import Canary
 from system_under_test.client import Outcome, Request
 from system_under_test.etcd.subject import Etcd
@@ -18,6 +18,7 @@ from system_under_test.functions import FUNCTIONS, arguments
 from system_under_test.kraft.subject import Kraft
 from workloads.generators import Turn
 from workloads.lock import Holding, Lock
+from workloads.repeated_register import RepeatedRegister
 from workloads.workload import Workload
 
 ALL = {name: entry.load() for name, entry in WORKLOADS.items()}
@@ -87,6 +88,20 @@ def test_no_value_is_written_twice_to_a_key(name: str) -> None:
             elif request.value is not None:
                 written.append((request.key, request.value))
     assert len(set(written)) == len(written)
+
+
+def test_each_client_node_of_repeated_registers_writes_one_value_over_and_over() -> None:
+    by_thread = requests_of(RepeatedRegister(10))
+    placements = {p.thread: p for p in Spec().placements()}
+    written: dict[str, list[int | None]] = {name: [] for name in CLIENT_NODES}
+    for thread, mine in by_thread.items():
+        written[placements[thread].client_node] += [r.value for r in mine if r.f == "write"]
+    assert {name: set(values) for name, values in written.items()} == {"c1": {1}, "c2": {2}}
+    assert len(written["c1"]) > 5 * len(written["c2"]), "so that the register mostly holds what c1 writes"
+    for thread, mine in by_thread.items():
+        if placements[thread].client_node == "c2" and not placements[thread].follows:
+            assert {r.f for r in mine} == {"read"}, "an open write here could excuse what c2 reads"
+    assert len({r.key for mine in by_thread.values() for r in mine}) == 1
 
 
 def test_a_thread_releases_only_what_it_holds() -> None:
