@@ -37,7 +37,7 @@ def under_faults(
     """(faults that took the leader of the moment from its majority, those of them under which another was elected)."""
     calling = won = 0
     for fault in installed:
-        begin = fault["injected_ns"]
+        begin = fault["injected_ns"] - int(max(fault.get("apply_ms") or 0, 0) * 1e6)  # it may have its effect at once
         end = fault["healed_ns"] if fault["healed_ns"] >= 0 else np.iinfo(np.int64).max
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
         leader = fault.get("leader") or (max(before)[1] if before else None)

@@ -260,7 +260,13 @@ class Quorum:
         leader = self.leader if self.leader in away else None
         self.faults.append(
             {
-                "card": {"number": len(self.faults), "kind": "partition", "name": "halves", "at_s": 0.0, "heal_s": 1.0},
+                "card": {
+                    "number": len(self.faults) + 1,
+                    "kind": "partition",
+                    "name": "halves",
+                    "at_s": 0.0,
+                    "heal_s": 1.0,
+                },
                 "achieved": "installed",
                 "words": f"{sorted(away)} cut off",
                 "reason": "",
@@ -271,7 +277,7 @@ class Quorum:
                 "injected_ns": self._tick(),
                 "heal_ordered_ns": -1,
                 "healed_ns": -1,
-                "apply_ms": 1.0,
+                "apply_ms": 0.0005,
             }
         )
         self.group = {n for n in self.group if (n in away) == (self.leader in away)}

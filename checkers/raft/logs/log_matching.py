@@ -174,7 +174,7 @@ def _combine(run: StoredRun, parts: Sequence[Sequence[RangeFinding]]) -> Verdict
     if len(everyone) == 1 and not unknown:
         words = f"{everyone[0]} is the only server: there is no other log to compare with"
         return Verdict(Validity.NOT_APPLICABLE, reason=words)
-    empty = sorted(set(everyone) - {node for node, _ in names})
+    empty = sorted(set(everyone) - set(run.damaged_from) - {node for node, _ in names})
     unknown += [f"no copy of the log of {node} holds an entry" for node in empty]
     owner = np.array([node for node, _ in names])
     met = np.argwhere(((different >= 0) | (equal >= 0)) & (owner[:, None] != owner[None, :]))

@@ -164,6 +164,32 @@ def test_a_leader_paused_or_killed_calls_for_an_election(kind: str, tmp_path: Pa
     assert figure(judged(evidence, tmp_path), "elections won under a fault")["value"] == 1
 
 
+def test_an_election_counts_from_the_order_on_for_it_may_have_its_effect_at_once(tmp_path: Path) -> None:
+    evidence = run()
+    fault = evidence.faults[0]
+    elected_ns = next(row["time_ns"] for row in evidence.traces["n2"] if row["role"] == "leader")
+    took_ns = elected_ns + 1 - fault["injected_ns"]
+    fault |= {"injected_ns": elected_ns + 1, "apply_ms": 0.0}
+    assert figure(judged(evidence, tmp_path / "late"), "elections won under a fault")["value"] == 0
+    fault |= {"apply_ms": took_ns / 1e6}
+    assert figure(judged(evidence, tmp_path / "ordered"), "elections won under a fault")["value"] == 1
+
+
+def test_a_disk_that_a_fault_damaged_owes_no_log(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.logs["n5"] = []
+    evidence.copies = [c | {"error": "no batch begins here"} if c["node"] == "n5" else c for c in evidence.copies]
+    names = ("vacuity", "log-matching", "committed-never-lost")
+    verdicts = evidence.judge(tmp_path / "unexplained", *names)
+    assert {v.validity for v in verdicts.values()} == {Validity.UNKNOWN}
+    damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
+    began_ns = evidence.faults[0]["heal_ordered_ns"] - 1
+    times = {"injected_ns": began_ns, "heal_ordered_ns": began_ns + 2, "healed_ns": began_ns + 2}
+    evidence.faults.append(evidence.faults[0] | damage | times | {"card": {"number": 7, "kind": "damage"}})
+    verdicts = evidence.judge(tmp_path / "damaged", *names)
+    assert {name: v.reason for name, v in verdicts.items() if v.validity is not Validity.VALID} == {}
+
+
 def test_what_a_subject_has_not_got_is_not_demanded(tmp_path: Path) -> None:
     evidence = run()
     evidence.demands = Demands()
