@@ -28,7 +28,7 @@ DEMO_BUG ?= lone-vote
 DEMO_SEED ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly bench docs list clean-up setup
+.PHONY: help demo test lint nightly hunt-bugs bench docs list clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -61,6 +61,10 @@ nightly: $(VENV)/prepared-all $(VENV)/testing ## every test and every planted bu
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 	@$(PY) -m pytest -m "nightly and not docker and not spark" --numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
+
+hunt-bugs: $(VENV)/prepared ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
+	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
+		$(if $(BUG),--bug $(BUG))
 
 find-%: $(VENV)/prepared ## see a finding in a real system again: find-redis
 	@$(PY) -m harness find $* --backend $(BACKEND) $(if $(SEED),--seed $(SEED))

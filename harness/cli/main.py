@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",
     "nightly": "harness.cli.many:nightly",
+    "hunt-bugs": "harness.cli.hunting:hunt_bugs",
     "find": "harness.cli.finding:find",
     "completion": "harness.cli.machine:completion",
 }

@@ -74,11 +74,13 @@ def describe_test(spec: Spec, run_id: str, backend: str, started_monotonic_ns: i
             "platform": platform.platform(),
             **{name: importlib.metadata.version(name) for name in _PACKAGES},
         },
-        "git": _git(),
+        "git": revision(),
     }
 
 
-def _git() -> dict[str, Any]:
+def revision() -> dict[str, Any]:
+    """revision: of this repository, "" outside of one; dirty: whether files differ from it."""
+
     def ask(*words: str) -> str:
         answer = subprocess.run(["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=False)
         return answer.stdout.strip()

@@ -65,7 +65,7 @@ _BUGS = (
         "state-machine-safety",
         ("applied states differ",),
         "must_check_batches",
-        in_containers=False,
+        shown_by=("damage",),
     ),
     _bug(decisions.NO_FSYNC, "committed-never-lost", ("committed entry lost",), "must_fsync", shown_by=("power",)),
     _bug(
