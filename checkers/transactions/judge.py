@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
@@ -26,6 +26,7 @@ from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions import list_append, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
+from checkers.kernels.transactions.links import Groups
 from checkers.transactions import anomalies
 from checkers.transactions.cycles import CycleSearch, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
@@ -120,7 +121,7 @@ def _search_lists(transcript: Transcript, base: Int64, found: Findings, steps_ma
     versions = list_append.order_versions(txns, base, found)
     list_append.check_transactions(txns, base, versions, found)
     direct, ends = list_append.link(txns, base, versions, found)
-    return _cycles(transcript, direct, ends, len(base) - 1, versions.happened, steps_max)
+    return _cycles(transcript, direct, ends, len(base) - 1, versions.written.happened, steps_max)
 
 
 def _search_registers(
@@ -128,30 +129,30 @@ def _search_registers(
 ) -> CycleSearch:
     """First by what reads show alone.  Where that shows no violation, by what time shows as well."""
     txns = transcript.txns
-    registers = rw_register.read_registers(txns, base, found)
-    direct, orders = rw_register.link(txns, base, registers, found)
+    written = rw_register.read_registers(txns, base, found)
+    direct, orders = rw_register.link(txns, base, written, found)
     version_count = int(base[-1]) + len(base) - 1
-    shown = _cycles(transcript, direct, orders, version_count, registers.happened, steps_max)
+    shown = _cycles(transcript, direct, orders, version_count, written.happened, steps_max)
     names = [name for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]]
     if _counted([*names, *(cycle.name for cycle in shown.cycles)], consistency):
         return shown
-    in_time = orders_under(consistency, txns, base, registers, orders)
+    in_time = orders_under(consistency, txns, base, written, orders)
     if in_time is None:
         return shown
-    assuming = _cycles(transcript, direct, in_time, version_count, registers.happened, steps_max)
+    assuming = _cycles(transcript, direct, in_time, version_count, written.happened, steps_max)
     return _joined(shown, assuming, consistency)
 
 
 def _cycles(
     transcript: Transcript,
     direct: Edges,
-    groups: tuple[Int32, Int32, Int8, Int32, Int32],
+    groups: Groups,
     group_count: int,
     happened: Bools,
     steps_max: int,
 ) -> CycleSearch:
     txns = transcript.txns
-    grouped = link_groups(*groups, group_count, len(txns.status))
+    grouped = link_groups(groups, group_count, len(txns.status))
     graph, incoming = build_graph(direct, grouped, len(txns.status) + group_count)
     return find_cycles(txns, graph, incoming, happened, transcript.event_count, steps_max)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.kernels.transactions.columns import Transactions
+from checkers.kernels.transactions.columns import Transactions, Written
 from checkers.kernels.transactions.dependencies import WW
-from checkers.kernels.transactions.rw_register import Orders, Registers
+from checkers.kernels.transactions.links import Groups
 from checkers.kernels.transactions.versions_in_time import (
     ALL_AFTER_ALL,
     WRITES_AFTER_ALL,
@@ -27,28 +27,26 @@ from checkers.transactions.anomalies import PLAIN, PROCESS, parts_of
 _RULES = {"read-uncommitted": WRITES_AFTER_WRITES, "read-committed": WRITES_AFTER_ALL}
 
 
-def orders_under(
-    consistency: str, txns: Transactions, base: Int64, registers: Registers, orders: Orders
-) -> Orders | None:
+def orders_under(consistency: str, txns: Transactions, base: Int64, written: Written, orders: Groups) -> Groups | None:
     """`orders` and what time adds to them under a consistency model; None where the model counts no time."""
     model, variant = parts_of(consistency)
     if variant == PLAIN:
         return None
-    meetings = meetings_of(txns, base, registers)
+    meetings = meetings_of(txns, base, written)
     order, first = _grouped(meetings, txns.process[meetings.txn] if variant == PROCESS else None)
     earlier, later = versions_in_time(meetings, order, first, _RULES.get(model, ALL_AFTER_ALL))
-    by, then = registers.writer[earlier], registers.writer[later]
+    by, then = written.writer[earlier], written.writer[later]
     others = by != then
     by, then, earlier = by[others], then[others], earlier[others]
     count = np.int64(len(txns.status))
-    before = _missing(earlier * count + by, orders.before_version.astype(np.int64) * count + orders.before)
-    after = _missing(earlier * count + then, orders.after_version.astype(np.int64) * count + orders.after)
-    return Orders(
+    before = _missing(earlier * count + by, orders.before_group.astype(np.int64) * count + orders.before)
+    after = _missing(earlier * count + then, orders.after_group.astype(np.int64) * count + orders.after)
+    return Groups(
         _joined(orders.before, before % count),
-        _joined(orders.before_version, before // count),
+        _joined(orders.before_group, before // count),
         np.concatenate([orders.before_kind, np.full(len(before), WW, np.int8)]),
         _joined(orders.after, after % count),
-        _joined(orders.after_version, after // count),
+        _joined(orders.after_group, after // count),
     )
 
 

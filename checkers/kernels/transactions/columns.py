@@ -58,6 +58,20 @@ class Edges(NamedTuple):
     kind: Int8
 
 
+class Written(NamedTuple):
+    """Who wrote what, and who happened.
+
+    writer: int32 per element, the transaction that wrote it, -1 without any.  final: per element, whether it was its
+    writer's last write of the key.  unusable: int8 per key, 1 where nothing may be concluded from the key.
+    happened: per transaction; at first those that committed, and later those of which something was seen.
+    """
+
+    writer: Int32
+    final: Bools
+    unusable: Int8
+    happened: Bools
+
+
 class Findings(NamedTuple):
     """What a kernel found, by kind: how often, and the first SAMPLES of each as three numbers (see the kinds)."""
 
@@ -111,12 +125,10 @@ def element_bases(txns: Transactions, key_count: int) -> Int64:
 
 
 @kernel
-def index_writers(txns: Transactions, base: Int64, unusable: Int8, found: Findings) -> tuple[Int32, Bools]:
-    """(writer, final) per element: the transaction that wrote it or -1, and whether it was its last write of the key.
-
-    Marks keys unusable where a value was written twice.
-    """
+def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
+    """Who wrote each element.  Marks keys unusable where a value was written twice."""
     key_count = base.shape[0] - 1
+    unusable = np.zeros(key_count, np.int8)
     writer = np.full(base[key_count], -1, np.int32)
     final = np.ones(base[key_count], np.bool_)
     latest = np.full(key_count, -1, np.int64)
@@ -134,7 +146,7 @@ def index_writers(txns: Transactions, base: Int64, unusable: Int8, found: Findin
             if latest[key] >= 0 and writer[latest[key]] == t:
                 final[latest[key]] = False
             latest[key] = element
-    return writer, final
+    return Written(writer, final, unusable, txns.status == OK)
 
 
 @inner_kernel

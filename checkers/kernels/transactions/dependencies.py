@@ -21,6 +21,7 @@ import numpy as np
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.transactions.columns import Edges
+from checkers.kernels.transactions.links import Groups
 
 WW, WR, RW, PROCESS, REALTIME, PASS = 1, 2, 4, 8, 16, 32
 
@@ -42,51 +43,49 @@ class Reverse(NamedTuple):
 
 
 @kernel
-def link_groups(
-    before: Int32, before_key: Int32, before_kind: Int8, after: Int32, after_key: Int32, key_count: int, node0: int
-) -> Edges:
-    """Edges from every transaction in `before` to every other in `after` that has the same key.
+def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
+    """Edges from every transaction before a group to every other one after it.
 
-    Node node0 + key stands between them.  A transaction that is on both sides must not precede itself, so it is linked
-    directly; of three and more such transactions (each pair already is a cycle) only two are linked to all.
-    A transaction stands at most once per key and side.
+    Node node0 + group stands between them.  A transaction that is on both sides must not precede itself, so it is
+    linked directly.  Of three and more such transactions (each pair already is a cycle) only two are linked to all.
     """
-    before_at, before_rows = _by_key(before_key, key_count)
-    after_at, after_rows = _by_key(after_key, key_count)
-    both_at = np.zeros(key_count + 1, np.int64)
+    before, before_kind, after = groups.before, groups.before_kind, groups.after
+    before_at, before_rows = _by_group(groups.before_group, group_count)
+    after_at, after_rows = _by_group(groups.after_group, group_count)
+    both_at = np.zeros(group_count + 1, np.int64)
     both = np.zeros(before.shape[0], np.bool_)
     node_count = node0
     side = np.full(node_count, -1, np.int32)
     room = 0
-    for key in range(key_count):
-        n_before, n_after = before_at[key + 1] - before_at[key], after_at[key + 1] - after_at[key]
+    for group in range(group_count):
+        n_before, n_after = before_at[group + 1] - before_at[group], after_at[group + 1] - after_at[group]
         if n_before == 0 or n_after == 0:
             continue
-        for i in range(after_at[key], after_at[key + 1]):
-            side[after[after_rows[i]]] = key
-        for i in range(before_at[key], before_at[key + 1]):
-            if side[before[before_rows[i]]] == key:
+        for i in range(after_at[group], after_at[group + 1]):
+            side[after[after_rows[i]]] = group
+        for i in range(before_at[group], before_at[group + 1]):
+            if side[before[before_rows[i]]] == group:
                 both[before_rows[i]] = True
-                both_at[key] += 1
-        room += n_before + n_after + min(both_at[key], 2) * n_after + 2 * both_at[key]
+                both_at[group] += 1
+        room += n_before + n_after + min(both_at[group], 2) * n_after + 2 * both_at[group]
     source = np.empty(room, np.int32)
     target = np.empty(room, np.int32)
     kind = np.empty(room, np.int8)
     n = 0
-    for key in range(key_count):
-        if before_at[key] == before_at[key + 1] or after_at[key] == after_at[key + 1]:
+    for group in range(group_count):
+        if before_at[group] == before_at[group + 1] or after_at[group] == after_at[group + 1]:
             continue
         linked = 0
         one, two = -1, -1
-        for i in range(before_at[key], before_at[key + 1]):
+        for i in range(before_at[group], before_at[group + 1]):
             row = before_rows[i]
             if not both[row]:
-                source[n], target[n], kind[n] = before[row], node0 + key, before_kind[row]
+                source[n], target[n], kind[n] = before[row], node0 + group, before_kind[row]
                 n += 1
             elif linked < 2:
                 linked += 1
                 one, two = before[row], one
-                for j in range(after_at[key], after_at[key + 1]):
+                for j in range(after_at[group], after_at[group + 1]):
                     if after[after_rows[j]] != before[row]:
                         source[n], target[n], kind[n] = before[row], after[after_rows[j]], before_kind[row]
                         n += 1
@@ -94,26 +93,26 @@ def link_groups(
                 for other in (one, two):
                     source[n], target[n], kind[n] = before[row], other, before_kind[row]
                     n += 1
-        if both_at[key] < before_at[key + 1] - before_at[key]:
-            for j in range(after_at[key], after_at[key + 1]):
-                source[n], target[n], kind[n] = node0 + key, after[after_rows[j]], PASS
+        if both_at[group] < before_at[group + 1] - before_at[group]:
+            for j in range(after_at[group], after_at[group + 1]):
+                source[n], target[n], kind[n] = node0 + group, after[after_rows[j]], PASS
                 n += 1
     return Edges(source[:n], target[:n], kind[:n])
 
 
 @kernel
-def _by_key(keys: Int32, key_count: int) -> tuple[Int64, Int64]:
-    """Rows ordered by key: (where each key begins, rows)."""
-    at = np.zeros(key_count + 1, np.int64)
-    for row in range(keys.shape[0]):
-        at[keys[row] + 1] += 1
-    for key in range(key_count):
-        at[key + 1] += at[key]
-    cursor = at[:key_count].copy()
-    rows = np.empty(keys.shape[0], np.int64)
-    for row in range(keys.shape[0]):
-        rows[cursor[keys[row]]] = row
-        cursor[keys[row]] += 1
+def _by_group(group_of: Int32, group_count: int) -> tuple[Int64, Int64]:
+    """Rows ordered by group: (where each group begins, rows)."""
+    at = np.zeros(group_count + 1, np.int64)
+    for row in range(group_of.shape[0]):
+        at[group_of[row] + 1] += 1
+    for group in range(group_count):
+        at[group + 1] += at[group]
+    cursor = at[:group_count].copy()
+    rows = np.empty(group_of.shape[0], np.int64)
+    for row in range(group_of.shape[0]):
+        rows[cursor[group_of[row]]] = row
+        cursor[group_of[row]] += 1
     return at, rows
 
 

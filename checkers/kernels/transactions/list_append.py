@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import (
     ABORTED_READ,
@@ -45,51 +45,44 @@ from checkers.kernels.transactions.columns import (
     Edges,
     Findings,
     Transactions,
+    Written,
     holds,
     index_writers,
     note,
     note_update,
 )
 from checkers.kernels.transactions.dependencies import RW, WR, WW
+from checkers.kernels.transactions.links import (
+    Groups,
+    Links,
+    gathered,
+    link_direct,
+    new_links,
+    stand_after,
+    stand_before,
+)
 
 
 class Versions(NamedTuple):
     """What is known of the keys' versions.
 
-    writer, final: per element, see `index_writers`.  position: int32 per element, in its key's order, -1 if unseen.
-    longest: int64 per key, the row that read the longest list, -1 without any.  length: int32 per key, of that list.
-    unusable: int8 per key, 1 where nothing may be concluded from the key.
-    happened: per transaction.
+    position: int32 per element, in its key's order, -1 if unseen.  longest: int64 per key, the row that read the
+    longest list, -1 without any.  length: int32 per key, of that list.
     """
 
-    writer: Int32
-    final: Bools
+    written: Written
     position: Int32
     longest: Int64
     length: Int32
-    unusable: Int8
-    happened: Bools
-
-
-class Ends(NamedTuple):
-    """Who met the end of a key's known order (`before`, with the kind of dependency), and who appended beyond it."""
-
-    before: Int32
-    before_key: Int32
-    before_kind: Int8
-    after: Int32
-    after_key: Int32
 
 
 @kernel
 def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions:
     """The order of every key's versions, and the anomalies that forbid one."""
     key_count = base.shape[0] - 1
-    unusable = np.zeros(key_count, np.int8)
-    writer, final = index_writers(txns, base, unusable, found)
+    written = index_writers(txns, base, found)
     longest = np.full(key_count, -1, np.int64)
     length = np.zeros(key_count, np.int32)
-    happened = txns.status == OK
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
@@ -116,17 +109,17 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
                 while txns.lists[start + at] == txns.lists[other + at]:
                     at += 1
                 crooked[key] = True
-                unusable[key] = 1
+                written.unusable[key] = 1
                 note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
-    position = np.full(writer.shape[0], -1, np.int32)
+    position = np.full(written.writer.shape[0], -1, np.int32)
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
             if txns.kind[row] == READ and (row == longest[key] or crooked[key]):
-                _look_at_list(txns, base, writer, t, row, row == longest[key], position, unusable, happened, found)
-    return Versions(writer, final, position, longest, length, unusable, happened)
+                _look_at_list(txns, base, written, t, row, row == longest[key], position, found)
+    return Versions(written, position, longest, length)
 
 
 @inner_kernel
@@ -144,13 +137,11 @@ def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
 def _look_at_list(
     txns: Transactions,
     base: Int64,
-    writer: Int32,
+    written: Written,
     t: int,
     row: int,
     is_longest: bool,
     position: Int32,
-    unusable: Int8,
-    happened: Bools,
     found: Findings,
 ) -> None:
     """Who wrote each element of a list that transaction t read."""
@@ -160,16 +151,16 @@ def _look_at_list(
     for i in range(txns.list_first[row + 1] - start):
         value = txns.lists[start + i]
         element = base[key] + value
-        if not holds(base, writer, key, value):
-            unusable[key] = 1
+        if not holds(base, written.writer, key, value):
+            written.unusable[key] = 1
             note(found, UNWRITTEN_READ, t, row, i)
             continue
         if is_longest:
             if position[element] >= 0:
-                unusable[key] = 1
+                written.unusable[key] = 1
                 note(found, DUPLICATE_ELEMENTS, t, row, i)
             position[element] = i
-        by = writer[element]
+        by = written.writer[element]
         if txns.status[by] == FAIL:
             note(found, ABORTED_READ, t, row, by)
             if aborted < 0:
@@ -179,7 +170,7 @@ def _look_at_list(
             note(found, DIRTY_UPDATE, aborted, by, key)
             aborted = -1
         if txns.status[by] == INFO:
-            happened[by] = True
+            written.happened[by] = True
 
 
 @kernel
@@ -205,7 +196,7 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
                 external = False
             if txns.kind[row] == WRITE:
                 element = base[key] + txns.value[row]
-                if known[key] >= 0 and versions.unusable[key] == 0 and versions.position[element] >= 0:
+                if known[key] >= 0 and versions.written.unusable[key] == 0 and versions.position[element] >= 0:
                     seen = txns.list_first[known[key] + 1] - txns.list_first[known[key]]
                     if versions.position[element] < seen:
                         note(found, FUTURE_READ, t, known[key], row)
@@ -232,10 +223,10 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
         return
     value = txns.lists[end - 1]
     element = base[key] + value
-    if not holds(base, versions.writer, key, value):
+    if not holds(base, versions.written.writer, key, value):
         return
-    by = versions.writer[element]
-    if by != t and not versions.final[element]:
+    by = versions.written.writer[element]
+    if by != t and not versions.written.final[element]:
         note(found, INTERMEDIATE_READ, t, row, by)
 
 
@@ -260,103 +251,124 @@ def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: in
     return -1
 
 
+class _Met(NamedTuple):
+    """What transactions met of each key so far.
+
+    touched: the last transaction that read or wrote it.  beyond: the last that appended what stands in no list.
+    appended: the row of its last append.  read: the row that the last transaction read before it appended, or -1.
+    updated_by: per version, who read it and then appended.
+    """
+
+    touched: Int32
+    beyond: Int32
+    appended: Int64
+    read: Int64
+    updated_by: Int32
+
+
 @kernel
-def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Ends]:
-    """Dependencies among transactions that happened, and the ends that `dependencies.link_groups` joins."""
+def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Groups]:
+    """Dependencies among transactions that happened; groups are keys.
+
+    Before a group stands who met the end of the key's known order, after it who appended beyond that.
+    """
     key_count = base.shape[0] - 1
-    reads, appends = 0, 0
+    appends = 0
     for row in range(txns.kind.shape[0]):
-        if txns.kind[row] == READ:
-            reads += 1
-        else:
-            appends += 1
-    source = np.empty(appends + 2 * reads, np.int32)
-    target = np.empty(appends + 2 * reads, np.int32)
-    kind = np.empty(appends + 2 * reads, np.int8)
-    n = 0
-    before = np.empty(reads + key_count, np.int32)
-    before_key = np.empty(reads + key_count, np.int32)
-    before_kind = np.empty(reads + key_count, np.int8)
-    b = 0
-    after = np.empty(appends, np.int32)
-    after_key = np.empty(appends, np.int32)
-    a = 0
-    for key in range(key_count):
-        if versions.longest[key] < 0 or versions.unusable[key] != 0:
-            continue
-        start = txns.list_first[versions.longest[key]]
-        last = -1
-        for i in range(versions.length[key]):
-            by = versions.writer[base[key] + txns.lists[start + i]]
-            if not versions.happened[by]:
-                continue
-            if last >= 0 and last != by:
-                source[n], target[n], kind[n] = last, by, WW
-                n += 1
-            last = by
-        if last >= 0:
-            before[b], before_key[b], before_kind[b] = last, key, WW
-            b += 1
-    last_writer = np.full(key_count, -1, np.int32)
-    for i in range(b):
-        last_writer[before_key[i]] = before[i]
-    touched = np.full(key_count, -1, np.int32)
-    beyond = np.full(key_count, -1, np.int32)
-    update_of = np.full(versions.writer.shape[0] + key_count, -1, np.int32)  # who read a version, then appended
-    update_row = np.full(key_count, -1, np.int64)
-    own = np.full(key_count, -1, np.int64)  # the row of the last append of the key so far
+        appends += txns.kind[row] == WRITE
+    reads = txns.kind.shape[0] - appends
+    links = new_links(appends + 2 * reads, reads + key_count, appends)
+    last_writer = _link_versions(txns, base, versions, links)
+    met = _Met(
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int64),
+        np.full(key_count, -1, np.int64),
+        np.full(versions.written.writer.shape[0] + key_count, -1, np.int32),
+    )
     for t in range(txns.status.shape[0]):
-        if not versions.happened[t]:
+        if not versions.written.happened[t]:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
-            if versions.unusable[key] != 0:
+            if versions.written.unusable[key] != 0:
                 continue
             if txns.kind[row] == WRITE:
-                position = versions.position[base[key] + txns.value[row]]
-                unseen = position < 0
-                if not unseen and own[key] >= txns.first[t]:
-                    earlier = versions.position[base[key] + txns.value[own[key]]]
-                    if earlier < 0 or earlier > position:
-                        note(found, REORDERED_APPENDS, t, row, own[key])
-                own[key] = row
-                if unseen and versions.longest[key] >= 0 and beyond[key] != t:
-                    beyond[key] = t
-                    after[a], after_key[a] = t, key
-                    a += 1
-                if touched[key] == t and update_row[key] >= 0:
-                    version = _version(txns, base, update_row[key])
-                    note_update(update_of, version, t, update_row[key], found)
-                update_row[key] = -1
-                touched[key] = t
+                _link_append(txns, base, versions, met, t, row, links, found)
+            elif met.touched[key] != t and txns.status[t] == OK:
+                met.touched[key] = t
+                met.read[key] = row
+                _link_read(txns, base, versions, last_writer[key], t, row, links)
+    return gathered(links)
+
+
+@kernel
+def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
+    """ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
+    key_count = base.shape[0] - 1
+    last_writer = np.full(key_count, -1, np.int32)
+    for key in range(key_count):
+        if versions.longest[key] < 0 or versions.written.unusable[key] != 0:
+            continue
+        start = txns.list_first[versions.longest[key]]
+        last = np.int32(-1)
+        for i in range(versions.length[key]):
+            by = versions.written.writer[base[key] + txns.lists[start + i]]
+            if not versions.written.happened[by]:
                 continue
-            if touched[key] == t or txns.status[t] != OK:
-                continue
-            touched[key] = t
-            update_row[key] = row
-            size = txns.list_first[row + 1] - txns.list_first[row]
-            start = txns.list_first[versions.longest[key]]
-            for i in range(size - 1, -1, -1):
-                by = versions.writer[base[key] + txns.lists[start + i]]
-                if versions.happened[by]:
-                    if by != t:
-                        source[n], target[n], kind[n] = by, t, WR
-                        n += 1
-                    break
-            followed = False
-            for i in range(size, versions.length[key]):
-                by = versions.writer[base[key] + txns.lists[start + i]]
-                if versions.happened[by]:
-                    followed = True
-                    if by != t:
-                        source[n], target[n], kind[n] = t, by, RW
-                        n += 1
-                    break
-            if not followed and last_writer[key] != t:
-                before[b], before_key[b], before_kind[b] = t, key, RW
-                b += 1
-    edges = Edges(source[:n], target[:n], kind[:n])
-    return edges, Ends(before[:b], before_key[:b], before_kind[:b], after[:a], after_key[:a])
+            if last >= 0 and last != by:
+                link_direct(links, last, by, WW)
+            last = by
+        if last >= 0:
+            stand_before(links, last, key, WW)
+        last_writer[key] = last
+    return last_writer
+
+
+@inner_kernel
+def _link_append(
+    txns: Transactions, base: Int64, versions: Versions, met: _Met, t: int, row: int, links: Links, found: Findings
+) -> None:
+    """An append: does it stand after the transaction's earlier one, beyond all lists, after a read of its own?"""
+    key = txns.key[row]
+    position = versions.position[base[key] + txns.value[row]]
+    before = met.appended[key]
+    if position >= 0 and before >= txns.first[t]:
+        earlier = versions.position[base[key] + txns.value[before]]
+        if earlier < 0 or earlier > position:
+            note(found, REORDERED_APPENDS, t, row, before)
+    met.appended[key] = row
+    if position < 0 and versions.longest[key] >= 0 and met.beyond[key] != t:
+        met.beyond[key] = t
+        stand_after(links, t, key)
+    if met.touched[key] == t and met.read[key] >= 0:
+        note_update(met.updated_by, _version(txns, base, met.read[key]), t, met.read[key], found)
+    met.read[key] = -1
+    met.touched[key] = t
+
+
+@inner_kernel
+def _link_read(
+    txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
+) -> None:
+    """A transaction's first read of a key: wr from who wrote its last element, rw to who wrote the next one."""
+    key, written = txns.key[row], versions.written
+    size = txns.list_first[row + 1] - txns.list_first[row]
+    start = txns.list_first[versions.longest[key]]
+    for i in range(size - 1, -1, -1):
+        by = written.writer[base[key] + txns.lists[start + i]]
+        if written.happened[by]:
+            if by != t:
+                link_direct(links, by, t, WR)
+            break
+    for i in range(size, versions.length[key]):
+        by = written.writer[base[key] + txns.lists[start + i]]
+        if written.happened[by]:
+            if by != t:
+                link_direct(links, t, by, RW)
+            return
+    if last_writer != t:
+        stand_before(links, t, key, RW)
 
 
 @inner_kernel

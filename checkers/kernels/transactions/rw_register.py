@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Bools, Int8, Int32, Int64
+from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import (
     ABORTED_READ,
@@ -39,43 +39,29 @@ from checkers.kernels.transactions.columns import (
     Edges,
     Findings,
     Transactions,
+    Written,
     holds,
     index_writers,
     note,
     note_update,
 )
 from checkers.kernels.transactions.dependencies import RW, WR
-
-
-class Registers(NamedTuple):
-    """writer, final: per element, see `index_writers`.  unusable: int8 per key.  happened: per transaction."""
-
-    writer: Int32
-    final: Bools
-    unusable: Int8
-    happened: Bools
-
-
-class Orders(NamedTuple):
-    """Version orders as groups: who read a version (`before`), and who wrote one that follows it (`after`).
-
-    A version is its element, or elements + key for the initial state of a key.
-    """
-
-    before: Int32
-    before_version: Int32
-    before_kind: Int8
-    after: Int32
-    after_version: Int32
+from checkers.kernels.transactions.links import (
+    Groups,
+    Links,
+    gathered,
+    link_direct,
+    new_links,
+    stand_after,
+    stand_before,
+)
 
 
 @kernel
-def read_registers(txns: Transactions, base: Int64, found: Findings) -> Registers:
+def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
     """Who wrote what, who happened, and the anomalies of single reads."""
     key_count = base.shape[0] - 1
-    unusable = np.zeros(key_count, np.int8)
-    writer, final = index_writers(txns, base, unusable, found)
-    happened = txns.status == OK
+    written = index_writers(txns, base, found)
     touched = np.full(key_count, -1, np.int32)
     latest = np.full(key_count, -1, np.int64)
     for t in range(txns.status.shape[0]):
@@ -91,25 +77,24 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Register
                         note(found, INTERNAL, t, row, latest[key])
                 elif value >= 0:
                     element = base[key] + value
-                    if not holds(base, writer, key, value):
+                    if not holds(base, written.writer, key, value):
                         note(found, UNWRITTEN_READ, t, row, 0)
                     else:
-                        _check_read(txns, t, row, writer[element], final[element], happened, found)
+                        _check_read(txns, written, t, row, element, found)
             latest[key] = row
-    return Registers(writer, final, unusable, happened)
+    return written
 
 
 @inner_kernel
-def _check_read(
-    txns: Transactions, t: int, row: int, by: int, is_final: bool, happened: Bools, found: Findings
-) -> None:
-    """One external read of a value that transaction `by` wrote."""
+def _check_read(txns: Transactions, written: Written, t: int, row: int, element: int, found: Findings) -> None:
+    """One external read of a value that some transaction wrote."""
+    by = written.writer[element]
     if by == t:
         for later in range(row + 1, txns.first[t + 1]):
             if txns.kind[later] == WRITE and txns.key[later] == txns.key[row] and txns.value[later] == txns.value[row]:
                 note(found, FUTURE_READ, t, row, later)
         return
-    if not is_final:
+    if not written.final[element]:
         note(found, INTERMEDIATE_READ, t, row, by)
     if txns.status[by] == FAIL:
         note(found, ABORTED_READ, t, row, by)
@@ -118,71 +103,95 @@ def _check_read(
                 note(found, DIRTY_UPDATE, by, t, txns.key[row])
                 break
     elif txns.status[by] == INFO:
-        happened[by] = True
+        written.happened[by] = True
+
+
+class _Met(NamedTuple):
+    """What transactions met of each key so far.
+
+    touched, wrote: the last transaction that read or wrote it, and that wrote it.  read: the version that the last
+    transaction read first, -1 if none.  updated_by: per version, who read it and then wrote the key.  previous: per
+    element, the version known to come before it, or -1.
+    """
+
+    touched: Int32
+    wrote: Int32
+    read: Int64
+    updated_by: Int32
+    previous: Int64
 
 
 @kernel
-def link(txns: Transactions, base: Int64, registers: Registers, found: Findings) -> tuple[Edges, Orders]:
-    """wr edges among transactions that happened, and the groups that `dependencies.link_groups` turns into rw."""
-    key_count = base.shape[0] - 1
-    elements = base[key_count]
+def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> tuple[Edges, Groups]:
+    """wr among transactions that happened, and groups for rw; groups are versions.
+
+    A version is its element, or elements + key for the initial state of a key.  Before a group stands who read the
+    version, after it who wrote one that follows it.
+    """
+    key_count, elements = base.shape[0] - 1, base[base.shape[0] - 1]
     rows = txns.kind.shape[0]
-    edges = Edges(np.empty(rows, np.int32), np.empty(rows, np.int32), np.full(rows, WR, np.int8))
-    before, before_version = np.empty(rows, np.int32), np.empty(rows, np.int32)
-    after, after_version = np.empty(2 * rows, np.int32), np.empty(2 * rows, np.int32)
-    n, b, a = 0, 0, 0
-    touched = np.full(key_count, -1, np.int32)
-    wrote = np.full(key_count, -1, np.int32)
-    read = np.full(key_count, -1, np.int64)  # the version read first in this transaction, -1 if none
-    update_of = np.full(elements + key_count, -1, np.int32)
-    previous = np.full(elements, -1, np.int64)
+    links = new_links(rows, rows, 2 * rows)
+    met = _Met(
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int64),
+        np.full(elements + key_count, -1, np.int32),
+        np.full(elements, -1, np.int64),
+    )
     for t in range(txns.status.shape[0]):
-        if not registers.happened[t]:
+        if not written.happened[t]:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
-            key, value = txns.key[row], txns.value[row]
-            if registers.unusable[key] != 0:
+            key = txns.key[row]
+            if written.unusable[key] != 0:
                 continue
-            if txns.kind[row] == READ:
-                if txns.status[t] != OK or touched[key] == t:
-                    continue
-                touched[key] = t
-                read[key] = -1
-                version = base[key] + value if value >= 0 else elements + key
-                if value >= 0:
-                    by = registers.writer[version] if holds(base, registers.writer, key, value) else np.int32(-1)
-                    if by < 0 or by == t or not registers.happened[by]:
-                        continue
-                    edges.source[n], edges.target[n] = by, t
-                    n += 1
-                    if not registers.final[version]:
-                        continue
-                before[b], before_version[b] = t, version
-                b += 1
-                read[key] = version
-                continue
-            if touched[key] != t:
-                touched[key] = t
-                read[key] = -1
-            if wrote[key] == t:
-                if registers.final[base[key] + value] and read[key] >= 0 and read[key] < elements:
-                    previous[base[key] + value] = read[key]
-                continue
-            wrote[key] = t
-            after[a], after_version[a] = t, elements + key
-            a += 1
-            if read[key] < 0:
-                continue
-            version = read[key]
-            if version < elements:
-                after[a], after_version[a] = t, version
-                a += 1
-                if registers.final[base[key] + value]:
-                    previous[base[key] + value] = version
-            note_update(update_of, version, t, row, found)
-    _find_cyclic_versions(base, previous, found)
-    orders = Orders(before[:b], before_version[:b], np.full(b, RW, np.int8), after[:a], after_version[:a])
-    return Edges(edges.source[:n], edges.target[:n], edges.kind[:n]), orders
+            if txns.kind[row] == WRITE:
+                _link_write(txns, base, written, met, t, row, links, found)
+            elif txns.status[t] == OK and met.touched[key] != t:
+                met.touched[key] = t
+                met.read[key] = _link_read(txns, base, written, t, row, links)
+    _find_cyclic_versions(base, met.previous, found)
+    return gathered(links)
+
+
+@inner_kernel
+def _link_read(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
+    """A transaction's first read of a key: wr from who wrote the value.  Returns the version read, -1 if it is none."""
+    key, value = txns.key[row], txns.value[row]
+    version = np.int64(base[base.shape[0] - 1] + key)
+    if value >= 0:
+        version = np.int64(base[key] + value)
+        by = written.writer[version] if holds(base, written.writer, key, value) else np.int32(-1)
+        if by < 0 or by == t or not written.happened[by]:
+            return -1
+        link_direct(links, by, t, WR)
+        if not written.final[version]:
+            return -1
+    stand_before(links, t, version, RW)
+    return int(version)
+
+
+@inner_kernel
+def _link_write(
+    txns: Transactions, base: Int64, written: Written, met: _Met, t: int, row: int, links: Links, found: Findings
+) -> None:
+    """A write comes after the initial state, and after the version that its transaction read before."""
+    key, elements = txns.key[row], base[base.shape[0] - 1]
+    element = base[key] + txns.value[row]
+    if met.touched[key] != t:
+        met.touched[key] = t
+        met.read[key] = -1
+    version = met.read[key]
+    if 0 <= version < elements and written.final[element]:
+        met.previous[element] = version
+    if met.wrote[key] == t:
+        return
+    met.wrote[key] = t
+    stand_after(links, t, elements + key)
+    if 0 <= version < elements:
+        stand_after(links, t, version)
+    if version >= 0:
+        note_update(met.updated_by, version, t, row, found)
 
 
 @kernel

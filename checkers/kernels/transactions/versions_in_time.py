@@ -23,8 +23,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.transactions.columns import NEVER, OK, READ, Transactions, holds
-from checkers.kernels.transactions.rw_register import Registers
+from checkers.kernels.transactions.columns import NEVER, OK, READ, Transactions, Written, holds
 
 WRITES_AFTER_WRITES, WRITES_AFTER_ALL, ALL_AFTER_ALL = 0, 1, 2
 """Which meetings order versions; see the theory, from top to bottom."""
@@ -46,7 +45,7 @@ class Meetings(NamedTuple):
 
 
 @kernel
-def meetings_of(txns: Transactions, base: Int64, registers: Registers) -> Meetings:
+def meetings_of(txns: Transactions, base: Int64, written: Written) -> Meetings:
     """Of the transactions that happened: last writes of keys, and first reads of what others wrote last there."""
     rows = txns.kind.shape[0]
     txn, key_of = np.empty(rows, np.int32), np.empty(rows, np.int32)
@@ -54,19 +53,19 @@ def meetings_of(txns: Transactions, base: Int64, registers: Registers) -> Meetin
     touched = np.full(base.shape[0] - 1, -1, np.int32)
     n = 0
     for t in range(txns.status.shape[0]):
-        if not registers.happened[t]:
+        if not written.happened[t]:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key, value = txns.key[row], txns.value[row]
             first = touched[key] != t
             touched[key] = t
-            if registers.unusable[key] != 0 or not holds(base, registers.writer, key, value):
+            if written.unusable[key] != 0 or not holds(base, written.writer, key, value):
                 continue
             element = base[key] + value
-            if not registers.final[element]:
+            if not written.final[element]:
                 continue
-            by = registers.writer[element]
-            if txns.kind[row] == READ and (txns.status[t] != OK or not first or by == t or not registers.happened[by]):
+            by = written.writer[element]
+            if txns.kind[row] == READ and (txns.status[t] != OK or not first or by == t or not written.happened[by]):
                 continue
             txn[n], key_of[n], version[n], wrote[n] = t, key, element, txns.kind[row] != READ
             n += 1
