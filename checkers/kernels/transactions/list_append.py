@@ -311,9 +311,9 @@ def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: L
         if versions.longest[key] < 0 or versions.written.unusable[key] != 0:
             continue
         start = txns.list_first[versions.longest[key]]
-        last = np.int32(-1)
+        last = -1
         for i in range(versions.length[key]):
-            by = versions.written.writer[base[key] + txns.lists[start + i]]
+            by = int(versions.written.writer[base[key] + txns.lists[start + i]])
             if not versions.written.happened[by]:
                 continue
             if last >= 0 and last != by:

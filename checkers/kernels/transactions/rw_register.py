@@ -158,17 +158,17 @@ def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> 
 def _link_read(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
     """A transaction's first read of a key: wr from who wrote the value.  Returns the version read, -1 if it is none."""
     key, value = txns.key[row], txns.value[row]
-    version = np.int64(base[base.shape[0] - 1] + key)
+    version = int(base[base.shape[0] - 1] + key)
     if value >= 0:
-        version = np.int64(base[key] + value)
-        by = written.writer[version] if holds(base, written.writer, key, value) else np.int32(-1)
+        version = int(base[key] + value)
+        by = int(written.writer[version]) if holds(base, written.writer, key, value) else -1
         if by < 0 or by == t or not written.happened[by]:
             return -1
         link_direct(links, by, t, WR)
         if not written.final[version]:
             return -1
     stand_before(links, t, version, RW)
-    return int(version)
+    return version
 
 
 @inner_kernel
