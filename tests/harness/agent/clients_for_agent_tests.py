@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from checkers.base.history import Type
@@ -14,8 +15,19 @@ CLOSED: list[int] = []
 """Threads whose client was closed, in order."""
 
 
+MET: set[int] = set()
+"""Threads that have been asked to meet the others."""
+
+
+def _until_it_may_end(folder: Path) -> Iterator[None]:
+    """Makes the file `began`, and goes on until there is a file `end`."""
+    (folder / "began").touch()
+    while not (folder / "end").exists():
+        yield
+
+
 class Scripted:
-    """`f` says how to behave; `value` comes back as the answer, `node` tells how often this client was asked."""
+    """`f` says how to behave; `value` comes back as the answer, `node` counts what this client was invoked with."""
 
     def __init__(self, placement: Placement, config: Mapping[str, Any]) -> None:
         self.placement = placement
@@ -29,11 +41,15 @@ class Scripted:
                 await asyncio.sleep(float(request.payload or 0))
             case "raise":
                 raise ZeroDivisionError("a bug in the client")
+            case "meet":
+                MET.add(self.placement.thread)
+                while len(MET) < int(request.payload or 0):  # noqa: ASYNC110 - it holds up no other client
+                    await asyncio.sleep(0.01)
             case "block":
-                time.sleep(float(request.payload or 0))  # noqa: ASYNC251 - this client is meant to misbehave
+                for _ in _until_it_may_end(Path(str(request.payload))):
+                    time.sleep(0.01)  # noqa: ASYNC251 - this client is meant to misbehave
             case "compute":
-                until = time.monotonic() + float(request.payload or 0)
-                while time.monotonic() < until:
+                for _ in _until_it_may_end(Path(str(request.payload))):
                     sum(range(1000))
             case "print":
                 print("a stray print that must not get among the frames", flush=True)

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from waiting import PATIENCE_S
 
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 
@@ -45,23 +47,8 @@ async def local_agent(folder: Path, name: str = "n1") -> AsyncIterator[LocalAgen
     folders = {place: str(folder / place) for place in ("data_dir", "trace_dir", "log_dir")}
     node = AgentNode(link, address="127.0.0.1", python=(sys.executable,), **folders)
     try:
-        await link.call("hello", timeout_s=20)
+        await link.call("hello", timeout_s=PATIENCE_S)
         yield LocalAgent(process, link, node, events)
     finally:
         await link.close()
-        await asyncio.wait_for(process.wait(), 10)
-
-
-async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
-    """Fails if the condition does not come true in time."""
-    async with asyncio.timeout(limit_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
-            await asyncio.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; a corpse nobody has collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+        await asyncio.wait_for(process.wait(), PATIENCE_S)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from local_agents import LocalAgent, is_alive, until
+from local_agents import LocalAgent
+from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
 from system_under_test.client import Placement, Request
@@ -19,30 +19,30 @@ async def _with_family(agent: LocalAgent, tmp_path: Path) -> list[int]:
     """Starts a server with a child; their pids."""
     output = str(tmp_path / "server.log")
     pid = await agent.node.start(["sh", "-c", "sleep 63 & echo $!; wait"], output=output)
-    await until(lambda: Path(output).read_bytes().strip() != b"")
+    await eventually(lambda: Path(output).read_bytes().strip() != b"")
     return [pid, int((await agent.node.read(output)).split()[-1])]
 
 
 async def test_when_the_stream_ends_the_server_dies(agent: LocalAgent, tmp_path: Path) -> None:
     family = await _with_family(agent, tmp_path)
     await agent.link.close()
-    assert await asyncio.wait_for(agent.process.wait(), 5) == 0
-    await until(lambda: not any(is_alive(pid) for pid in family))
+    assert await asyncio.wait_for(agent.process.wait(), PATIENCE_S) == 0
+    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_a_stopped_server_dies_too(agent: LocalAgent, tmp_path: Path) -> None:
     family = await _with_family(agent, tmp_path)
     await agent.node.signal("STOP")
     await agent.link.close()
-    await asyncio.wait_for(agent.process.wait(), 5)
-    await until(lambda: not any(is_alive(pid) for pid in family))
+    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_sigterm_ends_it_in_order(agent: LocalAgent, tmp_path: Path) -> None:
     family = await _with_family(agent, tmp_path)
     agent.process.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(agent.process.wait(), 5)
-    await until(lambda: not any(is_alive(pid) for pid in family))
+    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+    await eventually(lambda: not any(is_alive(pid) for pid in family))
     with pytest.raises(NodeGone, match="n1: its agent is gone"):
         await agent.node.state()
 
@@ -52,26 +52,24 @@ async def test_a_torn_frame_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
     assert agent.process.stdin is not None
     agent.process.stdin.write(encode({"id": 1, "verb": "hello"})[:-3])
     await agent.link.close()
-    await asyncio.wait_for(agent.process.wait(), 5)
-    await until(lambda: not any(is_alive(pid) for pid in family))
+    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_garbage_ends_it(agent: LocalAgent, tmp_path: Path) -> None:
     family = await _with_family(agent, tmp_path)
     assert agent.process.stdin is not None
     agent.process.stdin.write(b"GET / HTTP/1.1\r\n\r\n")
-    await asyncio.wait_for(agent.process.wait(), 5)
-    await until(lambda: not any(is_alive(pid) for pid in family))
+    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+    await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
-async def test_a_client_that_blocks_the_loop_cannot_keep_it_alive(agent: LocalAgent) -> None:
+async def test_a_client_that_blocks_the_loop_cannot_keep_it_alive(agent: LocalAgent, tmp_path: Path) -> None:
     """Nothing on the loop would ever see the end of the stream: the sentinel does."""
     host = agent.client_host()
     await host.open("clients_for_agent_tests", [Placement(0, "c1", True, False)], {}, {})
-    stuck = asyncio.create_task(host.invoke(0, Request("block", payload="60"), 30))
-    await asyncio.sleep(0.2)
-    began = time.monotonic()
+    stuck = asyncio.create_task(host.invoke(0, Request("block", payload=str(tmp_path)), 1000))
+    await eventually((tmp_path / "began").exists)
     await agent.link.close()
-    await asyncio.wait_for(agent.process.wait(), 5)
-    assert time.monotonic() - began < 4
+    await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
     await stuck

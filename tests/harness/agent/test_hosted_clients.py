@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
+from pathlib import Path
 
 import clients_for_agent_tests as scripted
 import pytest
 from local_agents import LocalAgent
+from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
 from harness.agent.hosted_clients import OVERRUN_S
@@ -29,68 +33,68 @@ async def host(agent: LocalAgent) -> AgentClientHost:
 
 
 async def test_a_good_client_answers_in_its_own_words(host: AgentClientHost) -> None:
-    outcome = await host.invoke(3, Request("read", key="k", value=42), 1.0)
+    outcome = await host.invoke(3, Request("read", key="k", value=42), PATIENCE_S)
     assert outcome == Outcome(Type.OK, value=42, payload="hello", node="asked-1")
 
 
 async def test_clients_answer_beside_each_other(host: AgentClientHost) -> None:
-    began = time.monotonic()
-    slow = [host.invoke(thread, Request("sleep", payload="0.5"), 1.0) for thread in range(5)]
-    assert [o.type for o in await asyncio.gather(*slow)] == [Type.OK] * 5
-    assert time.monotonic() - began < 1.0
+    meeting = [host.invoke(thread, Request("meet", payload="5"), PATIENCE_S) for thread in range(5)]
+    assert [o.type for o in await asyncio.gather(*meeting)] == [Type.OK] * 5
 
 
-async def test_an_overrun_is_answered_info_and_the_client_is_replaced(host: AgentClientHost) -> None:
-    await host.invoke(0, Request("read"), 1.0)
+async def test_an_overrun_is_answered_info_and_the_client_is_replaced(
+    host: AgentClientHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.backends.agent_link._HOST_PATIENCE_S", PATIENCE_S)  # the agent's watchdog answers
+    await host.invoke(0, Request("read"), PATIENCE_S)
     began = time.monotonic()
-    outcome = await host.invoke(0, Request("sleep", payload="20"), 0.2)
+    outcome = await host.invoke(0, Request("sleep", payload="1000"), 0.2)
     assert (outcome.type, outcome.error) == (Type.INFO, "client-overran")
-    assert 0.2 + OVERRUN_S <= time.monotonic() - began < 0.2 + OVERRUN_S + 0.4
-    assert (await host.invoke(0, Request("read"), 1.0)).node == "asked-1"  # a fresh client
+    assert time.monotonic() - began >= 0.2 + OVERRUN_S
+    assert (await host.invoke(0, Request("read"), PATIENCE_S)).node == "asked-1"  # a fresh client
     await host.close()
     assert host.troubles == {"overran": 1, "escaped": 0}
 
 
 async def test_an_escaped_exception_is_info_with_its_words(host: AgentClientHost) -> None:
-    outcome = await host.invoke(1, Request("raise"), 1.0)
+    outcome = await host.invoke(1, Request("raise"), PATIENCE_S)
     assert outcome.type is Type.INFO
     assert outcome.error == "client-raised: ZeroDivisionError: a bug in the client"
-    assert (await host.invoke(1, Request("read"), 1.0)).node == "asked-1"
+    assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "asked-1"
     await host.close()
     assert host.troubles == {"overran": 0, "escaped": 1}
 
 
 async def test_an_outcome_that_is_none_is_no_ok(host: AgentClientHost) -> None:
-    assert (await host.invoke(2, Request("nonsense"), 1.0)).type is Type.INFO
+    assert (await host.invoke(2, Request("nonsense"), PATIENCE_S)).type is Type.INFO
 
 
-async def test_an_agent_stuck_in_a_client_is_info_after_one_second_more(host: AgentClientHost) -> None:
-    began = time.monotonic()
-    stuck = asyncio.create_task(host.invoke(0, Request("block", payload="3"), 0.2))
-    await asyncio.sleep(0.05)
+async def test_an_agent_stuck_in_a_client_is_info_and_its_late_answers_go_nowhere(
+    host: AgentClientHost, tmp_path: Path
+) -> None:
+    stuck = asyncio.create_task(host.invoke(0, Request("block", payload=str(tmp_path)), 0.2))
+    await asyncio.sleep(0)  # its request is the first to leave
     other = await host.invoke(1, Request("read"), 0.2)
-    assert other.type is Type.INFO
-    assert time.monotonic() - began < 2.0
-    assert (await stuck).type is Type.INFO
-    await asyncio.sleep(max(0.0, began + 3.2 - time.monotonic()))
-    assert (await host.invoke(1, Request("read", value=7), 1.0)).value == 7  # the late answers went nowhere
+    assert (await stuck).type is Type.INFO and other.type is Type.INFO
+    (tmp_path / "end").touch()
+    assert (await host.invoke(1, Request("read", value=7), PATIENCE_S)).value == 7
 
 
 async def test_a_stray_print_does_not_break_the_stream(host: AgentClientHost) -> None:
-    assert (await host.invoke(0, Request("print", value=1), 1.0)).value == 1
+    assert (await host.invoke(0, Request("print", value=1), PATIENCE_S)).value == 1
 
 
 async def test_an_unknown_thread_is_info_not_an_exception(host: AgentClientHost) -> None:
-    outcome = await host.invoke(99, Request("read"), 1.0)
+    outcome = await host.invoke(99, Request("read"), PATIENCE_S)
     assert outcome.type is Type.INFO
     assert "no client was opened for thread 99" in (outcome.error or "")
 
 
 async def test_a_dead_agent_is_info(agent: LocalAgent, host: AgentClientHost) -> None:
-    waiting = asyncio.create_task(host.invoke(0, Request("sleep", payload="5"), 6.0))
-    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(host.invoke(0, Request("sleep", payload="1000"), 1000.0))
+    await asyncio.sleep(0)  # its request has left
     agent.process.kill()
-    outcome = await asyncio.wait_for(waiting, 2.0)
+    outcome = await asyncio.wait_for(waiting, PATIENCE_S)
     assert outcome.type is Type.INFO
     assert "its agent is gone" in (outcome.error or "")
     await host.close()
@@ -112,16 +116,36 @@ async def test_opening_fails_in_the_modules_own_words(
 
 
 async def test_opening_again_replaces_all_clients(host: AgentClientHost) -> None:
-    await host.invoke(0, Request("read"), 1.0)
+    await host.invoke(0, Request("read"), PATIENCE_S)
     await host.open(MODULE, placements(1), {}, {"say": "again"})
-    assert await host.invoke(0, Request("read"), 1.0) == Outcome(Type.OK, payload="again", node="asked-1")
+    assert await host.invoke(0, Request("read"), PATIENCE_S) == Outcome(Type.OK, payload="again", node="asked-1")
 
 
-async def test_a_computing_client_does_not_starve_the_beacons(agent: LocalAgent, host: AgentClientHost) -> None:
-    args = {"address": "127.0.0.13", "port": 17788, "peers": {"n2": "127.0.0.14"}, "interval_ms": 20.0}
-    await agent.link.call("beacons.start", args, b"testtest")
-    (first, _), _ = await asyncio.gather(
-        agent.link.call("beacons.mark"), host.invoke(0, Request("compute", payload="1.0"), 2.0)
-    )
-    last, _ = await agent.link.call("beacons.mark")
-    assert last["sent"]["n2"] - first["sent"]["n2"] >= 30  # of the 50 that an idle machine sends
+def received(peer: socket.socket) -> int:
+    """How many datagrams have arrived since the last question."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while peer.recv(64):
+            count += 1
+    return count
+
+
+async def test_a_computing_client_does_not_starve_the_beacons(
+    agent: LocalAgent, host: AgentClientHost, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.14", 0))
+        peer.setblocking(False)
+        port = peer.getsockname()[1]
+        args = {"address": "127.0.0.13", "port": port, "peers": {"n2": "127.0.0.14"}, "interval_ms": 20.0}
+        await agent.link.call("beacons.start", args, b"testtest")
+        computing = asyncio.create_task(host.invoke(0, Request("compute", payload=str(tmp_path)), 1000.0))
+        await eventually((tmp_path / "began").exists)
+        received(peer)
+        arrived = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while arrived < 30:
+                await asyncio.sleep(0.01)
+                arrived += received(peer)
+        (tmp_path / "end").touch()
+        assert (await computing).type is Type.OK

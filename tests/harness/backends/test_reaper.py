@@ -7,18 +7,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, is_alive, until
 
 from harness.backends.reaper import Reaper
 
 HARNESS = """
 import os, signal, sys, time
 from harness.backends.reaper import Reaper
-reaper = Reaper("reaped_things:reap", {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv}, 1.0)
+arguments = {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv}
+reaper = Reaper("reaped_things:reap", arguments, 3.0 if "looks longer" in sys.argv else 1.0)
 if "forks" in sys.argv and os.fork() == 0:
     time.sleep(20)
     os._exit(0)
@@ -48,18 +48,11 @@ def harness(folder: Path, *how: str) -> tuple[subprocess.Popen[str], int]:
     return process, int(process.stdout.readline())
 
 
-def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+def ignored(pid: int) -> set[int]:
+    """The signals that a process ignores."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn:"))
+    mask = int(line.split()[1], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
 def names(folder: Path) -> set[str]:
@@ -71,27 +64,25 @@ def test_a_killed_harness_is_cleaned_up_after_and_other_runs_are_left_alone(tmp_
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     until(lambda: names(tmp_path) == {"r2-container"})
-    until(lambda: not lives(reaper))
+    until(lambda: not is_alive(reaper))
 
 
 def test_what_appears_late_is_removed_too(tmp_path: Path) -> None:
-    process, reaper = harness(tmp_path)
+    process, reaper = harness(tmp_path, "looks longer")
     process.kill()
     process.wait()
     until(lambda: "r1-container" not in names(tmp_path))
-    time.sleep(0.4)
     (tmp_path / "r1-network").touch()
-    until(lambda: not lives(reaper))
+    until(lambda: not is_alive(reaper))
     assert names(tmp_path) == {"r2-container"}
 
 
 def test_the_reaper_survives_what_the_terminal_sends(tmp_path: Path) -> None:
     process, reaper = harness(tmp_path)
-    time.sleep(1.0)  # until it ignores signals
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    sent = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    until(lambda: set(sent) <= ignored(reaper))
+    for number in sent:
         os.kill(reaper, number)
-    time.sleep(0.1)
-    assert lives(reaper)
     process.kill()
     process.wait()
     until(lambda: names(tmp_path) == {"r2-container"})
@@ -99,14 +90,14 @@ def test_the_reaper_survives_what_the_terminal_sends(tmp_path: Path) -> None:
 
 def test_a_harness_that_is_done_dismisses_it_and_nothing_is_touched(tmp_path: Path) -> None:
     process, reaper = harness(tmp_path, "dismiss", "exit")
-    assert process.wait(10) == 0
-    until(lambda: not lives(reaper))
+    assert process.wait(PATIENCE_S) == 0
+    until(lambda: not is_alive(reaper))
     assert names(tmp_path) == {"r1-container", "r2-container"}
 
 
 def test_a_harness_that_merely_ends_is_cleaned_up_after(tmp_path: Path) -> None:
     process, _ = harness(tmp_path, "exit")
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE_S) == 0
     until(lambda: names(tmp_path) == {"r2-container"})
 
 
@@ -115,7 +106,7 @@ def test_a_forked_child_that_holds_the_pipe_open_does_not_fool_it(tmp_path: Path
     process.kill()
     process.wait()
     until(lambda: names(tmp_path) == {"r2-container"})
-    until(lambda: not lives(reaper))
+    until(lambda: not is_alive(reaper))
     os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -126,7 +117,7 @@ def test_an_engine_that_fails_is_asked_again_and_the_reason_is_kept(tmp_path: Pa
     log = Path(tempfile.gettempdir()) / f"krucible-reaper-{reaper}.log"
     until(lambda: log.exists() and "the engine is busy" in log.read_text())
     until(lambda: names(tmp_path) == {"r2-container"})
-    until(lambda: not lives(reaper))
+    until(lambda: not is_alive(reaper))
     assert not log.exists()
 
 
