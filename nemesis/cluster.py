@@ -91,6 +91,10 @@ class Cluster(Protocol):
 
     async def kill(self, server: str) -> None: ...
 
+    async def kill_at_write(self, server: str, within_s: float) -> bool:
+        """Kill the server as soon as one of its data files is written.  False, and it runs on, if none is in time."""
+        ...
+
     async def stop(self, server: str) -> None:
         """Order the server to end (SIGTERM) and wait until it has.  Raises OSError if it does not end in time."""
         ...

@@ -33,6 +33,7 @@ from harness.agent.hosted_clients import HostedClients
 from harness.agent.rules import Rules
 from harness.agent.server import Server
 from harness.agent.trials import Trials
+from harness.agent.writes import await_write
 
 Answer = tuple[dict[str, Any], bytes]
 Verb = Callable[["Asked"], Awaitable[Answer]]
@@ -90,6 +91,7 @@ class Agent:
             "hello": self._hello,
             "start": self._start,
             "signal": self._signal,
+            "kill.at_write": self._kill_at_write,
             "state": self._state,
             "run": self._run,
             "read": self._read,
@@ -196,6 +198,13 @@ class Agent:
     async def _signal(self, asked: Asked) -> Answer:
         self._server.signal(asked.args["name"])
         return {}, b""
+
+    async def _kill_at_write(self, asked: Asked) -> Answer:
+        """Kill the server as soon as a file below `folder` changes; let it run if none does within `within_s`."""
+        written = await _in_thread(await_write, Path(asked.args["folder"]), asked.args["within_s"])
+        if written:
+            self._server.signal("KILL")
+        return {"written": written}, b""
 
     async def _state(self, asked: Asked) -> Answer:
         return {"state": self._server.state()}, b""

@@ -197,6 +197,14 @@ class AgentCluster(AgentDisks, AgentClocks, AgentPackets):
         async with node.alone:
             await node.signal("KILL")
 
+    async def kill_at_write(self, server: str, within_s: float) -> bool:
+        """See Cluster.kill_at_write."""
+        node = self._node(server)
+        async with node.alone:
+            order = {"folder": node.data_dir, "within_s": within_s}
+            result, _ = await self._link(server).call("kill.at_write", order, timeout_s=within_s + STOP_LIMIT_S)
+        return bool(result["written"])
+
     async def stop(self, server: str) -> None:
         """See Cluster.stop."""
         node = self._node(server)

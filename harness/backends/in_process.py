@@ -97,5 +97,8 @@ class InProcessBackend:
     async def kill(self, server: str) -> None:
         raise CannotInject(self.notes[0])
 
+    async def kill_at_write(self, server: str, within_s: float) -> bool:
+        raise CannotInject(self.notes[0])
+
     async def restart(self, server: str) -> None:
         raise CannotInject(self.notes[0])

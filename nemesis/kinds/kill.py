@@ -6,13 +6,14 @@ fsynced or not: the kernel still holds it.  (Power loss is another kind.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from nemesis.cluster import PROCESSES
+from nemesis.cluster import PROCESSES, CannotInject
 from nemesis.faults import Fault
-from nemesis.kind import Deck, Figure, Kind, Scene, Step
+from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
 
 if TYPE_CHECKING:
@@ -21,12 +22,30 @@ if TYPE_CHECKING:
 NAME = "kill"
 
 
+AT_WRITE_S_MAX = 2.0
+"""How long a kill that is aimed at a write waits for one; then it is skipped."""
+
+TARGETS: Mapping[str, Target] = {
+    **SERVER_TARGETS,
+    "leader-at-write": replace(SERVER_TARGETS["leader"], summary="the leader, at the moment of a write"),
+}
+
+
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    return process_fault(NAME, target, servers_hit(target, scene), "killed, started again at the heal")
+    whom, _, when = target.partition("-")
+    words = "killed at the moment of a write" if when else "killed"
+    fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, started again at the heal")
+    return replace(fault, settings={"at_write": True}) if fault and when else fault
 
 
 async def _inject(field: Field, fault: Fault) -> None:
-    await field.each(fault.nodes, field.cluster.kill)
+    at_write = fault.settings.get("at_write") is True
+    await field.each(fault.nodes, lambda node: _kill_at_write(field, node) if at_write else field.cluster.kill(node))
+
+
+async def _kill_at_write(field: Field, node: str) -> None:
+    if not await field.cluster.kill_at_write(node, AT_WRITE_S_MAX):
+        raise CannotInject(f"{node} wrote nothing for {AT_WRITE_S_MAX:g} s")
 
 
 async def restart_the_dead(field: Field, fault: Fault) -> None:
@@ -50,10 +69,10 @@ def _restart_storm(rng: Random, servers: int) -> Sequence[Step]:
 KIND = Kind(
     name=NAME,
     summary="server processes die (kill -9) and are started again",
-    targets=SERVER_TARGETS,
+    targets=TARGETS,
     deck=Deck(
         opening=(("leader", 10.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
-        rest=("one", "minority", "majority", "all", "leader", "leader-again", "restart-storm"),
+        rest=("one", "minority", "majority", "all", "leader", "leader-at-write", "leader-again", "restart-storm"),
         figures={
             "leader-again": Figure(
                 "the leader of the moment dies every 4.5 s, while the next election is still warm", _leader_again, 3

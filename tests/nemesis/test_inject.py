@@ -195,6 +195,18 @@ def test_a_silent_agent_makes_the_fault_not_achieved_and_the_rest_goes_on():
     assert records[1].achieved is Achieved.INSTALLED
 
 
+def test_a_leader_dies_at_a_write_and_one_that_writes_nothing_lives_on():
+    cluster = FakeCluster()
+    (record,), _ = in_no_time(played(cluster, card("kill", "leader-at-write")))
+    assert (record.achieved, record.nodes) == (Achieved.INSTALLED, ("n1",))
+    assert "kill at write n1" in cluster.orders and cluster.whole
+    cluster = FakeCluster()
+    cluster.idle = {"n1"}
+    (record,), _ = in_no_time(played(cluster, card("kill", "leader-at-write")))
+    assert (record.achieved, record.reason) == (Achieved.SKIPPED, "n1 wrote nothing for 2 s")
+    assert not any(order.startswith("kill") for order in cluster.orders)
+
+
 def test_half_a_kill_is_taken_back():
     cluster = FakeCluster()
 

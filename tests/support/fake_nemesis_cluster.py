@@ -41,6 +41,7 @@ class FakeCluster:
         self.share_sent = 1.0  # of the beacons that are due
         self.starved_until_s = 0.0  # until then hardly a beacon is sent
         self.immortal: set[str] = set()
+        self.idle: set[str] = set()  # they write nothing
         self.gone: set[str] = set()  # their agents do not answer
         self.cannot: dict[str, str] = {}  # order -> why this backend cannot carry it out
         self.missing: dict[str, str] = {}  # capability -> why this backend has not got it
@@ -120,6 +121,13 @@ class FakeCluster:
 
     async def kill(self, server: str) -> None:
         await self._set("kill", server, "dead")
+
+    async def kill_at_write(self, server: str, within_s: float) -> bool:
+        if server in self.idle:
+            await asyncio.sleep(within_s)
+            return False
+        await self._set("kill at write", server, "dead")
+        return True
 
     async def stop(self, server: str) -> None:
         await self._set("stop", server, "dead")

@@ -43,6 +43,22 @@ async def test_a_server_runs_is_stopped_continued_and_killed(agent: LocalAgent) 
     await node.signal("KILL")  # a no-op on a dead server
 
 
+async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_path: Path) -> None:
+    log, data = tmp_path / "data" / "deep" / "log", tmp_path / "data"
+    log.parent.mkdir(parents=True)
+    go = tmp_path / "go"
+    writes = f"until test -e {go}; do sleep 0.01; done; while :; do echo x >> {log}; sleep 0.01; done"
+    await agent.node.start(("sh", "-c", writes))
+    order = {"folder": str(data), "within_s": 0.1}
+    assert await agent.link.call("kill.at_write", order) == ({"written": False}, b"")
+    assert await agent.node.state() == "running", "it wrote nothing, and lives on"
+    killing = asyncio.ensure_future(agent.link.call("kill.at_write", order | {"within_s": 60.0}, timeout_s=60.0))
+    go.touch()
+    assert await killing == ({"written": True}, b"")
+    assert await agent.node.state() == "dead"
+    assert set(log.read_text().split()) == {"x"}
+
+
 async def test_a_stopped_server_can_be_killed_and_started_again(agent: LocalAgent) -> None:
     first = await agent.node.start(SLEEPER)
     await agent.node.signal("STOP")
