@@ -2,160 +2,219 @@
 
 A workload writes every value at most once per key (soundness: a stale answer can then be told from a repeated one), so
 (key, value) names a write, in the history and in a log alike.
+
+Whoever looks for some names reads the whole history for them, a chunk of a million rows at a time.  So memory is that
+of the names (about 60 bytes each), and of one chunk.  To that come two bits for each row of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import NEMESIS, Type
 from checkers.base.ledger import END
-from checkers.base.run_evidence import numbers, read_table
-from checkers.kernels.jit import kernel
+from checkers.base.run_evidence import log_groups, numbers, present
+from checkers.kernels.raft.written import OPEN, Fates, NameTable, Under, follow, look_up, number_names
+from checkers.sealing.codes import Processes, Words, dictionary_codes
+from checkers.sealing.history_rows import read_rows
 
-OPEN = np.iinfo(np.int64).max
-"""`completed` of a write that never returned, or of which nobody knows: it comes after everything."""
+GROUPS_PER_CHUNK = 8
+"""Row groups of `history.parquet` that are read at once: a million rows."""
+
+OFFSETS_PER_RANGE = 1 << 22
+"""Of a log: with this many, judging a range of healthy logs takes about half a gigabyte."""
+
+SIZE_BYTES_PER_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """Every write invoked, in index order.
+class Entries:
+    """Entries of one log that touch a client's object, in offset order.
 
-    key: strings.  value: int64[n].  invoked, completed: int64[n] history indexes (OPEN for info and for no answer).
-    outcome: int64[n] of `Type`, INFO where there was no answer.
-    whole: the history ends as the harness ends it and its indexes have no gap, so no operation is missing from it.
+    offset: int64[n].  key: int32[n], a number of `keys` that all entries share.  value: int64[n], 0 where null.
+    has_value: bool[n]; an entry without one removes the object.
     """
 
-    key: pa.Array
+    offset: Int64
+    key: Int32
     value: Int64
-    invoked: Int64
-    completed: Int64
-    outcome: Int64
-    whole: bool = False
+    has_value: Bools
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.offset)
+
+    @staticmethod
+    def of(rows: pa.Table, keys: Words) -> Entries:
+        """rows: of schema LOG, columns offset, key and value."""
+        key = keys.codes(rows["key"])
+        kept = np.flatnonzero(key >= 0)
+        has_value = present(rows, "value")[kept]
+        return Entries(numbers(rows, "offset")[kept], key[kept], numbers(rows, "value", 0)[kept], has_value)
+
+    def taken(self, places: Int64) -> Entries:
+        """Some of them."""
+        return Entries(self.offset[places], self.key[places], self.value[places], self.has_value[places])
+
+    def same_as(self, other: Entries) -> bool:
+        pairs = ((getattr(self, name), getattr(other, name)) for name in ("offset", "key", "value", "has_value"))
+        return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
 
 
-def read_writes(history: str) -> Writes:
-    """The writes (f = "write") with an integer value in a sealed history.
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is looked for.  keys: strings, the words of the codes.  table: of the names."""
 
-    Parts of one run ask for the same writes one after another, so the last answer is kept.
-    """
-    stat = Path(history).stat()
-    return _read_writes(history, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    keys: pa.Array
+    table: NameTable
+
+    def __len__(self) -> int:
+        return len(self.table.code)
+
+    @staticmethod
+    def of(contents: Sequence[Entries], keys: Words) -> tuple[Names, list[Int32]]:
+        """The names of all entries; and the name of each, -1 of one without a value."""
+        code = np.concatenate([np.where(e.has_value, e.key, np.int32(-1)) for e in contents] or [np.empty(0, np.int32)])
+        value = np.concatenate([e.value for e in contents] or [np.empty(0, np.int64)])
+        number, table = number_names(code.astype(np.int32), value)
+        ends = np.cumsum([len(e) for e in contents])
+        return Names(pa.array(keys.words, pa.string()), table), np.split(number, ends)[: len(contents)]
+
+    def number(self, rows: pa.Table, wanted: Bools) -> Int32:
+        """The name of each wanted row of a history, -1 of the others and where it is none of these names."""
+        local, words = dictionary_codes(rows["key"])
+        known = pc.index_in(pa.array(words, pa.string()), value_set=self.keys)
+        code_of = np.array([*pc.fill_null(known, -1).to_pylist(), -1], np.int32)
+        code = np.where(wanted & present(rows, "value"), code_of[local], np.int32(-1))
+        return look_up(self.table, code.astype(np.int32), numbers(rows, "value", 0))
 
 
-@lru_cache(maxsize=1)
-def _read_writes(history: str, stamp: tuple[int, int, int]) -> Writes:
-    """stamp: what tells a file from another one of the same name."""
-    table = read_table(history, ["index", "process", "type", "f", "key", "value"])
-    whole = _is_whole(table)
-    table = table.filter(pc.not_equal(table["process"], NEMESIS))
-    indexes, types = numbers(table, "index"), numbers(table, "type")
-    answer = _answers(numbers(table, "process"), types)
-    is_write = pc.equal(pc.cast(table["f"], pa.string()), "write")
-    complete = pc.and_(is_write, pc.and_(pc.is_valid(table["key"]), pc.is_valid(table["value"])))
-    rows = np.flatnonzero(np.asarray(complete.to_numpy(), np.bool_) & (types == Type.INVOKE))
-    answers = answer[rows]
-    outcomes = np.where(answers >= 0, types[answers], int(Type.INFO))
-    known = outcomes != Type.INFO
-    return Writes(
-        key=table["key"].take(pa.array(rows)).combine_chunks(),
-        value=numbers(table, "value")[rows],
-        invoked=indexes[rows],
-        completed=np.where(known, indexes[answers], OPEN),
-        outcome=outcomes.astype(np.int64),
-        whole=whole,
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a history says of some names.  fates: by name, and bits by row.  rows: of the history.
+    acknowledged: writes, those of other names too.
+    whole: the history ends as the harness ends it and its indexes have no gap, so no operation is missing from it."""
+
+    fates: Fates
+    rows: int
+    acknowledged: int
+    whole: bool
+
+
+def read_writes(history: str, names: Names) -> Written:
+    """Look for the writes (f = "write") of some names in a sealed history.  Linear in its rows."""
+    total = pq.read_metadata(history).num_rows
+    count, bits = len(names), -(-total // 8)
+    fates = Fates(
+        row=np.full(count, -1, np.int64),
+        completed=np.full(count, OPEN, np.int64),
+        outcome=np.full(count, int(Type.INFO), np.int8),
+        times=np.zeros(count, np.int32),
+        acknowledged=np.zeros(bits, np.uint8),
+        shared=np.zeros(bits, np.uint8),
     )
+    under, processes = _idle(64), Processes()
+    first_row = acknowledged = 0
+    gapless, ended = True, False
+    for rows in history_chunks(history, ("index", "process", "type", "f", "key", "value")):
+        process = np.asarray(rows["process"].combine_chunks())
+        dense = processes.dense(process)
+        if processes.count > len(under.row):
+            under = _idle(max(processes.count, 2 * len(under.row)), under)
+        type_ = np.asarray(rows["type"].combine_chunks())
+        is_write = function_is(rows, "write") & present(rows, "key") & present(rows, "value")
+        name = names.number(rows, is_write)
+        acknowledged += follow(first_row, dense, type_, is_write, name, process != NEMESIS, under, fates)
+        gapless &= np.array_equal(numbers(rows, "index"), np.arange(first_row, first_row + len(rows)))
+        ended = bool(process[-1] == NEMESIS and rows["f"][-1].as_py() == END)
+        first_row += len(rows)
+    return Written(fates, total, acknowledged, gapless and ended)
 
 
-def _is_whole(table: pa.Table) -> bool:
-    """Whether the last row is the harness' end mark (`checkers.base.ledger`) and no index is missing before it."""
-    if len(table) == 0:
-        return False
-    ends = table["process"][-1].as_py() == NEMESIS and str(table["f"][-1].as_py()) == END
-    return bool(ends and np.array_equal(numbers(table, "index"), np.arange(len(table))))
+def _idle(count: int, known: Under | None = None) -> Under:
+    """No process has an open operation, but for those that are known."""
+    under = Under(np.full(count, -1, np.int64), np.full(count, -2, np.int32))
+    if known is not None:
+        under.row[: len(known.row)], under.name[: len(known.row)] = known
+    return under
 
 
-def _answers(processes: Int64, types: Int64) -> Int64:
-    """Row of the completion of each invoke, -1 where there is none.  A process has one operation open at most."""
-    _, dense = np.unique(processes, return_inverse=True)
-    return _pair(dense.astype(np.int64), types, int(Type.INVOKE))
+def history_chunks(history: str, columns: Sequence[str], from_row: int = 0) -> Iterator[pa.Table]:
+    """The rows of a sealed history in order, some row groups at a time; from the row group of `from_row` on."""
+    with pq.ParquetFile(history, read_dictionary=["key"]) as file:
+        first = _group_of(file.metadata, from_row)[0]
+        for group in range(first, file.num_row_groups, GROUPS_PER_CHUNK):
+            groups = list(range(group, min(file.num_row_groups, group + GROUPS_PER_CHUNK)))
+            rows = file.read_row_groups(groups, list(columns), use_threads=False)
+            if len(rows):
+                yield rows
 
 
-@kernel
-def _pair(processes: Int64, types: Int64, invoke: int) -> Int64:
-    answer = np.full(processes.shape[0], -1, np.int64)
-    open_row = np.full(processes.shape[0], -1, np.int64)
-    for i in range(processes.shape[0]):
-        if types[i] == invoke:
-            open_row[processes[i]] = i
-        elif open_row[processes[i]] >= 0:
-            answer[open_row[processes[i]]] = i
-            open_row[processes[i]] = -1
-    return answer
+def _group_of(metadata: pq.FileMetaData, row: int) -> tuple[int, int]:
+    """The row group that a row stands in, and the number of that group's first row."""
+    first = 0
+    for group in range(metadata.num_row_groups):
+        if row < first + metadata.row_group(group).num_rows:
+            return group, first
+        first += metadata.row_group(group).num_rows
+    return metadata.num_row_groups, first
 
 
-def join(writes: Writes, key: pa.ChunkedArray, value: pa.ChunkedArray) -> tuple[Int64, Int64]:
-    """Which write each entry of a log is.
-
-    Returns (write of each entry, -1 where the entry is no client's write; writes that share their (key, value) with
-    another: these break the workload's promise, and no entry is joined to them).
-    """
-    keys = pa.chunked_array([pc.cast(writes.key, pa.string()), *pc.cast(key, pa.string()).chunks], pa.string())
-    codes = np.asarray(pc.fill_null(keys.combine_chunks().dictionary_encode().indices, -1).to_numpy(False), np.int64)
-    entries = np.asarray(pc.fill_null(value, 0).to_numpy(), np.int64)
-    is_write = np.asarray(pc.and_(pc.is_valid(key), pc.is_valid(value)).to_numpy(), np.bool_)
-    _, ranks = np.unique(np.concatenate([writes.value, entries]), return_inverse=True)
-    names = codes * (int(ranks.max(initial=0)) + 1) + ranks
-    written, first, same = np.unique(names[: len(writes)], return_index=True, return_inverse=True)[:3]
-    once = np.bincount(same, minlength=len(written)) == 1
-    repeated = np.flatnonzero(~once[same])
-    written, first = written[once], first[once]
-    entry_names = names[len(writes) :]
-    if len(written) == 0:
-        return np.full(len(entry_names), -1, np.int64), repeated.astype(np.int64)
-    place = np.minimum(np.searchsorted(written, entry_names), len(written) - 1)
-    found = is_write & (written[place] == entry_names)
-    return np.where(found, first[place], -1).astype(np.int64), repeated.astype(np.int64)
+def function_is(rows: pa.Table, *names: str) -> Bools:
+    """Where f is one of these."""
+    codes, words = dictionary_codes(rows["f"])
+    return np.isin(codes, [code for code, word in enumerate(words) if word in names])
 
 
-def without_cause(writes: Writes, key: pa.ChunkedArray, value: pa.ChunkedArray) -> Bools:
-    """Entries that set or remove a client's object, and that no invoked write explains."""
-    asked = pa.table({"key": pc.cast(writes.key, pa.string()), "value": pa.array(writes.value, pa.int64())})
-    found = pa.table({"key": pc.cast(key, pa.string()), "value": value, "row": pa.array(np.arange(len(key)))})
-    orphans = found.join(asked, keys=["key", "value"], join_type="left anti", use_threads=False)
-    orphans = orphans.filter(pc.is_valid(orphans["key"]))
-    alone = np.zeros(len(key), np.bool_)
-    alone[np.asarray(orphans["row"].to_numpy(), np.int64)] = True
-    return alone
+def offset_ranges(logs: Iterable[str]) -> list[tuple[int, int]]:
+    """Ranges of OFFSETS_PER_RANGE offsets (first, end) that cover all of these logs; at least one."""
+    groups = [group for path in logs for group in log_groups(pq.read_metadata(path))]
+    first, end = min((g.first for g in groups), default=0), max((g.last for g in groups), default=0) + 1
+    return [(at, at + OFFSETS_PER_RANGE) for at in range(first, end, OFFSETS_PER_RANGE)]
 
 
 def invoke_of(history: str, key: str, value: int) -> int | None:
-    """History index of the invoke of a write; None if no client wrote that."""
-    table = read_table(history, ["index", "type", "f", "key", "value"])
-    wanted = pc.and_(pc.equal(table["key"], key), pc.equal(table["value"], value))
-    wanted = pc.and_(wanted, pc.equal(pc.cast(table["f"], pa.string()), "write"))
-    found = table.filter(pc.and_(wanted, pc.equal(table["type"], int(Type.INVOKE))))
-    return int(found["index"][0].as_py()) if len(found) else None
+    """Row of the invoke of a write; None if no client wrote that."""
+    first_row = 0
+    for rows in history_chunks(history, ("type", "f", "key", "value")):
+        wanted = pc.and_(pc.equal(pc.cast(rows["key"], pa.string()), key), pc.equal(rows["value"], value))
+        wanted = pc.and_(pc.fill_null(wanted, False), pc.equal(rows["type"], int(Type.INVOKE)))
+        found = np.flatnonzero(np.asarray(wanted.to_numpy(), np.bool_) & function_is(rows, "write"))
+        if len(found):
+            return first_row + int(found[0])
+        first_row += len(rows)
+    return None
 
 
 def operations(history: str, invoked: Sequence[int]) -> list[dict[str, Any]]:
-    """The events of some operations, as a witness carries them: invoke and completion of each, in index order."""
-    table = read_table(history)
-    processes, types, indexes = (numbers(table, name) for name in ("process", "type", "index"))
-    answer = _answers(processes, types)
-    calls = np.flatnonzero(np.isin(indexes, np.array(invoked, np.int64)) & (types == Type.INVOKE))
-    rows = np.unique(np.concatenate([calls, answer[calls]]))
-    events: list[dict[str, Any]] = table.take(pa.array(rows[rows >= 0])).to_pylist()
-    return events
+    """The events of some operations, as a witness carries them: invoke and completion of each, in index order.
+
+    invoked: rows of invokes.  The history is read from there on until the process goes on.
+    """
+    rows = set(invoked)
+    for row, event in zip(invoked, read_rows(Path(history), invoked, ["process"]), strict=True):
+        answer = _next_of(history, event["process"], row)
+        rows |= set() if answer is None else {answer}
+    return read_rows(Path(history), sorted(rows))
+
+
+def _next_of(history: str, process: int, row: int) -> int | None:
+    """The row in which a process completes the operation that it invoked in `row`."""
+    with pq.ParquetFile(history) as file:
+        first_row = _group_of(file.metadata, row)[1]
+    for rows in history_chunks(history, ("process", "type"), row):
+        mine = np.flatnonzero(numbers(rows, "process") == process)
+        mine = mine[first_row + mine > row]
+        if len(mine):
+            completes = rows["type"][int(mine[0])].as_py() != Type.INVOKE
+            return first_row + int(mine[0]) if completes else None
+        first_row += len(rows)
+    return None

@@ -10,27 +10,53 @@ Not applicable where the servers do not share the harness' clock: another backen
 with times outside of the test.  A value that stands at several offsets, or at none in the answering node's final log,
 is left to other checkers.
 
-A part is one node.  Cost: n log n in its marks, its entries and the history; memory: 40 bytes of each.
+A part is one node and some of the keys: one reading of the node's final log and of the history, a chunk at a time.
+Memory: 100 bytes for each entry of those keys, and 20 bytes for each mark of the node.  The history's length does not
+matter, and a longer log is split into more parts.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Int64
+from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import NEMESIS, Type
-from checkers.base.run_evidence import conclude, gaps, not_judged, numbers, over_budget, read_entries, read_trace
-from checkers.base.run_evidence import row as row_of
+from checkers.base.run_evidence import (
+    conclude,
+    gaps,
+    log_groups,
+    not_judged,
+    numbers,
+    present,
+    read_entries,
+    read_trace,
+)
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.raft.client_writes import (
+    SIZE_BYTES_PER_NAME,
+    Entries,
+    Names,
+    function_is,
+    history_chunks,
+    offset_ranges,
+)
 from checkers.raft.trace_checks import WITNESSES_PER_PART, nothing_of
+from checkers.sealing.codes import Words, dictionary_codes
+from checkers.sealing.history_rows import read_rows
+
+ENTRIES_PER_PART = 1 << 22
+
+_SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
 BACKENDS_OF_ONE_MACHINE = frozenset({"docker", "namespaces"})
 
@@ -42,6 +68,7 @@ _SLACK_NS = 120_000_000_000
 class AnswersFinding:
     """answers: of this node that could be judged.  foreign_clock: its trace has times outside of the test."""
 
+    node: str
     witnesses: tuple[Witness, ...] = ()
     answers: int = 0
     foreign_clock: bool = False
@@ -53,11 +80,16 @@ def _split(run: StoredRun) -> list[Part]:
     final = {c["node"]: c["copy"] for c in run.copies if c["when"] == "final" and not c["error"]}
     if not _one_machine(run) or not run.history.exists():
         return []
-    return [
-        Part((str(run.history), path, logs[node]), {"node": node, "copy": final[node]})
-        for node, path in traces.items()
-        if node in logs and node in final
-    ]
+    parts = []
+    for node, path in traces.items():
+        if node in logs and node in final:
+            metadata = pq.read_metadata(logs[node])
+            groups = log_groups(metadata, final[node])
+            entries = sum(metadata.row_group(group.number).num_rows for group in groups)
+            count = -(-max(1, entries) // ENTRIES_PER_PART)
+            params = {"node": node, "copy": final[node], "count": count}
+            parts += [Part((str(run.history), path, logs[node]), {**params, "number": n}) for n in range(count)]
+    return parts
 
 
 def _one_machine(run: StoredRun) -> bool:
@@ -66,45 +98,63 @@ def _one_machine(run: StoredRun) -> bool:
 
 
 def _judge(part: Part, budget: Budget) -> AnswersFinding:
-    if excess := over_budget(part, budget, ("time_ns", "process", "type", "key", "value", "offset")):
-        return AnswersFinding(unknown=excess)
-    history, trace, log = part.paths
-    answers, ended_ns = _answers(history, part.params["node"])
+    (history, trace, log), node = part.paths, part.params["node"]
     marks = read_trace(trace, ("high-watermark",), ("offset", "time_ns"))
+    names, offset = _once(log, part)
+    needed_bytes = len(names) * SIZE_BYTES_PER_NAME + len(marks) * 20
+    if needed_bytes > budget.size_bytes:
+        return AnswersFinding(
+            node, unknown=f"{log}: {needed_bytes} bytes exceed the budget of {budget.size_bytes} bytes"
+        )
     times = numbers(marks, "time_ns")
-    if len(times) and (times.min() < 0 or times.max() > ended_ns + _SLACK_NS):
-        return AnswersFinding(foreign_clock=True)
-    entries = read_entries(log, part.params["copy"], columns=("key", "value"))
-    joined = answers.join(_once(entries), keys=["key", "value"], join_type="inner", use_threads=False)
-    offset, answered = numbers(joined, "offset"), numbers(joined, "time_ns")
     covered = _covered_at(numbers(marks, "offset"), times, offset)
-    early = np.flatnonzero(covered > answered)
-    early = early[np.argsort(answered[early], kind="stable")][:WITNESSES_PER_PART]
-    witnesses = [_witness(part.params["node"], joined, int(i)) for i in early]
-    return AnswersFinding(tuple(witnesses), len(joined))
+    early: list[tuple[int, int, int]] = []  # time of the answer, its row, offset
+    first_row = answers = ended_ns = 0
+    for rows in history_chunks(history, ("time_ns", "process", "type", "f", "key", "value", "node")):
+        answered = numbers(rows, "time_ns")
+        ended_ns = max(ended_ns, int(answered.max()))
+        number = names.number(rows, _is_answer(rows, node))
+        at = np.flatnonzero(number >= 0)
+        at = at[offset[number[at]] >= 0]
+        name = number[at]
+        answers += len(at)
+        wrong = covered[name] > answered[at]
+        found = zip(answered[at[wrong]], first_row + at[wrong], offset[name[wrong]], strict=True)
+        early = sorted([*early, *((int(t), int(r), int(o)) for t, r, o in found)])[:WITNESSES_PER_PART]
+        first_row += len(rows)
+    if len(times) and (times.min() < 0 or times.max() > ended_ns + _SLACK_NS):
+        return AnswersFinding(node, foreign_clock=True)
+    events = read_rows(Path(history), [row for _, row, _ in early], _SHOWN) if early else []
+    witnesses = [
+        _witness(node, {"table": "history", **event, "offset": offset})
+        for event, (_, _, offset) in zip(events, early, strict=True)
+    ]
+    return AnswersFinding(node, tuple(witnesses), answers)
 
 
-def _answers(history: str, node: str) -> tuple[pa.Table, int]:
-    """(reads and writes of one value that this node answered; the time of the last row of the history)."""
-    columns = ["index", "time_ns", "process", "type", "f", "key", "value", "node"]
-    table = pq.read_table(history, columns=columns, use_threads=False)
-    ended_ns = int(numbers(table, "time_ns").max(initial=0))
-    mine = pc.and_(pc.equal(table["type"], int(Type.OK)), pc.not_equal(table["process"], NEMESIS))
-    mine = pc.and_(mine, pc.equal(pc.cast(table["node"], pa.string()), node))
-    mine = pc.and_(mine, pc.and_(pc.is_valid(table["key"]), pc.is_valid(table["value"])))
-    known = pc.is_in(pc.cast(table["f"], pa.string()), value_set=pa.array(["read", "write"]))
-    table = table.filter(pc.and_(mine, known))
-    plain = [pc.cast(table[name], pa.string()) if name in ("f", "key", "node") else table[name] for name in columns]
-    return pa.table(plain, names=columns), ended_ns
+def _is_answer(rows: pa.Table, node: str) -> Bools:
+    """Reads and writes of one value that this node answered."""
+    nodes, words = dictionary_codes(rows["node"])
+    mine = (nodes == words.index(node)) if node in words else np.zeros(len(rows), np.bool_)
+    mine &= (numbers(rows, "type") == Type.OK) & (numbers(rows, "process") != NEMESIS)
+    return np.asarray(mine & present(rows, "key") & present(rows, "value") & function_is(rows, "read", "write"))
 
 
-def _once(entries: pa.Table) -> pa.Table:
-    """(key, value, offset) of each value that stands at one offset only."""
-    there = entries.filter(pc.and_(pc.is_valid(entries["key"]), pc.is_valid(entries["value"])))
-    plain = pa.table([pc.cast(there["key"], pa.string()), there["value"], there["offset"]], ["key", "value", "offset"])
-    grouped = plain.group_by(["key", "value"], use_threads=False).aggregate([("offset", "min"), ("offset", "count")])
-    alone = grouped.filter(pc.equal(grouped["offset_count"], 1))
-    return pa.table([alone["key"], alone["value"], alone["offset_min"]], ["key", "value", "offset"])
+def _once(log: str, part: Part) -> tuple[Names, Int64]:
+    """What the entries of the part's keys set; and the offset of each, -1 where it stands at several."""
+    keys = Words()
+    pieces = []
+    for first, end in offset_ranges([log]):
+        rows = read_entries(log, part.params["copy"], first, ("key", "value"), end)
+        entries = Entries.of(rows, keys)
+        mine = np.array([zlib.crc32(key.encode()) % part.params["count"] for key in keys.words], np.int64)
+        pieces.append(entries.taken(np.flatnonzero((mine[entries.key] == part.params["number"]) & entries.has_value)))
+    names, name_of = Names.of(pieces, keys)
+    offset, times = np.full(len(names), -1, np.int64), np.zeros(len(names), np.int64)
+    for entries, name in zip(pieces, name_of, strict=True):
+        offset[name] = entries.offset
+        times += np.bincount(name, minlength=len(names))
+    return names, np.where(times == 1, offset, -1)
 
 
 def _covered_at(marks: Int64, times: Int64, offsets: Int64) -> Int64:
@@ -115,8 +165,7 @@ def _covered_at(marks: Int64, times: Int64, offsets: Int64) -> Int64:
     return np.asarray(first[np.searchsorted(marks[order], offsets, side="right")], np.int64)
 
 
-def _witness(node: str, answers: pa.Table, i: int) -> Witness:
-    answer = row_of(answers, i, "history")
+def _witness(node: str, answer: dict[str, Any]) -> Witness:
     what = "acknowledged a write of" if answer["f"] == "write" else "answered a read with"
     why = (
         f"{node} {what} {answer['value']} to {answer['key']} before it reported that offset {answer['offset']}, "
@@ -143,7 +192,7 @@ def _combine(run: StoredRun, findings: Sequence[AnswersFinding]) -> Verdict:
         return verdict
     if not _one_machine(run) or any(f.foreign_clock for f in findings):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
-    looked_at = {"nodes": len(findings), "answers": sum(f.answers for f in findings)}
+    looked_at = {"nodes": len({f.node for f in findings}), "answers": sum(f.answers for f in findings)}
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
     unknown += nothing_of(looked_at, "answers")
     return conclude([w for f in findings for w in f.witnesses], looked_at, unknown)

@@ -11,12 +11,15 @@ somebody overwrites it; and judging key by key shows no order between keys.
 
 *Caught up* = the final copy of a node reaches the largest mark that any node had committed when its own final copy was
 taken, and either holds that very prefix or has an entry of its epoch or a later one.  (A node cut off to the end may
-carry a longer tail of an older epoch; it has not caught up.)  A part is the log of one node.
+carry a longer tail of an older epoch; it has not caught up.)
+
+A part is a node, for the question whether its log has caught up, or a range of offsets of all logs
+(`log_ranges.py`).  Memory does not grow with the history or the logs, but for a few bits for each row of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base.arrays import Int64
+from checkers.base.arrays import UInt8
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import Type
 from checkers.base.run_evidence import (
@@ -34,30 +37,36 @@ from checkers.base.run_evidence import (
     log_rows,
     not_judged,
     numbers,
-    over_budget,
     present,
     read_entries,
     read_trace,
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.rows import Log, Marks, holds, out_of_order
-from checkers.raft.client_writes import Writes, join, operations, read_writes, without_cause
+from checkers.kernels.raft.rows import Log, Marks, holds
+from checkers.raft.client_writes import offset_ranges, operations
+from checkers.raft.clients.log_ranges import (
+    DISORDER,
+    FAILED,
+    MISSING,
+    ORPHAN,
+    TWICE,
+    Bits,
+    Content,
+    Found,
+    RangeFinding,
+    judge_range,
+)
 from checkers.raft.commits.high_watermarks import read_log
 from checkers.raft.trace_checks import nothing_of
-
-MISSING = "acknowledged write missing from a log"
-FAILED = "failed write in a log"
-TWICE = "write in a log twice"
-DISORDER = "log order against real time"
-ORPHAN = "entry that no client wrote"
+from checkers.sealing.history_rows import read_rows
 
 _RANK = {MISSING: 0, FAILED: 1, TWICE: 2, DISORDER: 3, ORPHAN: 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """One disagreement of one log with the history.  writes: history indexes of the invokes.  offsets: in log order."""
+    """One disagreement of one log with the history.  writes: rows of the invokes.  offsets: in log order."""
 
     kind: str
     node: str
@@ -68,16 +77,15 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """clashes: the first of each kind per copy, with the count of all in `counts`."""
+    """Of one node.  copies: how many of its log.  caught_up: numbers of those that had caught up at the end."""
 
-    clashes: tuple[Clash, ...] = ()
-    counts: tuple[tuple[str, int], ...] = ()
-    caught_up: int = 0
-    logs: int = 0
-    acknowledged: int = 0
-    repeated: int = 0
-    orphans: int = 0
+    node: str
+    copies: int = 0
+    caught_up: tuple[int, ...] = ()
     unknown: str = ""
+
+
+Finding = LogFinding | RangeFinding
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -87,66 +95,36 @@ def _split(run: StoredRun) -> list[Part]:
     copied = [c for c in run.copies if not c["error"]]
     last = max((c["copy"] for c in copied), default=-1)
     final_seq = {c["node"]: c["trace_seq"] for c in copied if c["copy"] == last and c["when"] == "final"}
-    return [
+    parts = [
         Part(
-            (str(run.history), path, *node_files(run.trace).values()),
-            {
-                "node": node,
-                "copies": [c for c in copied if c["node"] == node],
-                "final_seq": final_seq,
-                "only_writes": run.demands.writes == {"write"},
-            },
+            (path, *node_files(run.trace).values()),
+            {"node": node, "copies": [c for c in copied if c["node"] == node], "final_seq": final_seq},
         )
         for node, path in logs.items()
     ]
+    of_all = [(logs[c["node"]], c["node"], c["copy"]) for c in copied if c["node"] in logs]
+    for number, (first, end) in enumerate(offset_ranges(logs.values())):
+        params = {"logs": of_all, "first": first, "end": end, "answered": number == 0}
+        parts.append(Part((str(run.history), *logs.values()), params))
+    return parts
 
 
-def _judge(part: Part, budget: Budget) -> LogFinding:
+def _judge(part: Part, budget: Budget) -> Finding:
     try:
-        return _judge_log(part, budget)
+        return _judge_log(part, budget) if "node" in part.params else judge_range(part, budget)
     except BeyondBudget as problem:
-        return LogFinding(unknown=str(problem))
+        if "node" in part.params:
+            return LogFinding(part.params["node"], unknown=str(problem))
+        return RangeFinding(part.params["first"], unknown=str(problem))
 
 
 def _judge_log(part: Part, budget: Budget) -> LogFinding:
-    if excess := over_budget(part, budget, ("index", "process", "type", "key", "value", "offset", "epoch", "copy")):
-        return LogFinding(unknown=excess)
-    history, log_path, *traces = part.paths
-    writes = read_writes(history)
+    log_path, *traces = part.paths
+    copies = part.params["copies"]
     top = _largest_marks(traces, part.params["final_seq"])
-    repeated = 0
-    clashes: list[Clash] = []
-    counts: dict[str, int] = {}
-    caught_up = orphans = 0
-    for copy in part.params["copies"]:
-        log = read_log(log_path, copy["copy"], budget)
-        entries = read_entries(log_path, copy["copy"], columns=("key", "value"))
-        entries = entries.filter(pc.is_valid(entries["key"]))
-        which, twice = join(writes, entries["key"], entries["value"])
-        repeated = len(twice)
-        ours = which >= 0
-        complete = copy["when"] == "final" and _caught_up(log, top)
-        caught_up += complete
-        offsets_there = numbers(entries, "offset")
-        found = _clashes(writes, which[ours], offsets_there[ours], complete, twice)
-        if part.params["only_writes"]:
-            alone = offsets_there[without_cause(writes, entries["key"], entries["value"])]
-            orphans = max(orphans, len(alone))
-            found += [(ORPHAN, len(alone), (), (int(alone[0]),))] if len(alone) and writes.whole else []
-        for kind, count, indexes, offsets in found:
-            counts[kind] = counts.get(kind, 0) + count
-            invoked = tuple(int(writes.invoked[i]) for i in indexes)
-            clashes.append(Clash(kind, part.params["node"], copy["copy"], invoked, offsets))
-    acknowledged = int(np.count_nonzero(writes.outcome == Type.OK))
-    return LogFinding(
-        tuple(clashes),
-        tuple(counts.items()),
-        caught_up,
-        len(part.params["copies"]),
-        acknowledged,
-        repeated,
-        0 if writes.whole else orphans,
-    )
+    final = [c["copy"] for c in copies if c["when"] == "final"]
+    caught_up = tuple(copy for copy in final if _caught_up(read_log(log_path, copy, budget), top))
+    return LogFinding(part.params["node"], len(copies), caught_up)
 
 
 def _caught_up(log: Log, top: Marks) -> bool:
@@ -175,60 +153,130 @@ def _largest_marks(traces: Sequence[str], until: dict[str, int]) -> Marks:
     return Marks(offset, hashes, known.astype(np.bool_), epoch)
 
 
-Found = tuple[str, int, tuple[int, ...], tuple[int, ...]]
-
-
-def _clashes(writes: Writes, which: Int64, offsets: Int64, complete: bool, repeated: Int64) -> list[Found]:
-    """Of each kind in which one log disagrees with the history: (kind, how often, writes and offsets of the first).
-
-    which: the write of each entry, in offset order.  complete: the log has caught up.
-    """
-    found: list[Found] = []
-    times = np.bincount(which, minlength=len(writes))
-    if complete:
-        acknowledged = writes.outcome == Type.OK
-        acknowledged[repeated] = False
-        missing = np.flatnonzero(acknowledged & (times == 0))
-        found += [(MISSING, len(missing), (i,), ()) for i in missing[:1].tolist()]
-    failed = np.flatnonzero(writes.outcome[which] == Type.FAIL)
-    found += [(FAILED, len(failed), (int(which[i]),), (int(offsets[i]),)) for i in failed[:1].tolist()]
-    twice = np.flatnonzero(times > 1)
-    found += [(TWICE, len(twice), (i,), tuple(offsets[which == i].tolist())) for i in twice[:1].tolist()]
-    _, first = np.unique(which, return_index=True)
-    first.sort()
-    once, at = which[first], offsets[first]
-    disorder = out_of_order(writes.invoked[once], writes.completed[once])
-    if disorder is not None:
-        found.append((DISORDER, 1, tuple(int(once[i]) for i in disorder), tuple(int(at[i]) for i in disorder)))
-    return found
-
-
-def _combine(run: StoredRun, findings: Sequence[LogFinding]) -> Verdict:
+def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
-    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    logs = [f for f in findings if isinstance(f, LogFinding)]
+    ranges = sorted((f for f in findings if isinstance(f, RangeFinding)), key=lambda f: f.first)
+    whole = bool(ranges) and all(f.whole for f in ranges)
+    unknown = list(dict.fromkeys(f.unknown for f in findings if f.unknown)) + gaps(run, "logs", "traces")
     if not run.history.exists():
         unknown.append("there is no sealed history")
-    elif not any(f.caught_up for f in findings):
+    elif not any(f.caught_up for f in logs):
         unknown.append("no node's final log had caught up with the largest committed mark")
-    if repeated := max((f.repeated for f in findings), default=0):
+    if repeated := sum(f.repeated for f in ranges):
         unknown.append(
             f"{repeated} writes share their key and value with another, so no log entry can be told as theirs"
         )
-    if orphans := max((f.orphans for f in findings), default=0):
-        unknown.append(f"no write in the history explains {orphans} entries of a log, and the history lacks its end")
-    clashes = [c for f in findings for c in f.clashes]
-    witnesses = [_witness(run, c) for c in _one_per_write(clashes)]
+    joined = _Joined(ranges, len(offset_ranges(node_files(run.log).values())))
+    if joined.orphans and not whole:
+        words = f"no write in the history explains {joined.orphans} entries of a log, and the history lacks its end"
+        unknown.append(words)
+    counts = dict.fromkeys(_RANK, 0)
+    clashes = []
+    for node, copy, kind, count, writes, offsets in joined.clashes({f.node: f.caught_up for f in logs}):
+        if kind != ORPHAN or whole:
+            counts[kind] += count
+            clashes.append(Clash(kind, node, copy, writes, offsets or _offsets(run, node, copy, kind, writes)))
     looked_at = {
-        "acknowledged writes": max((f.acknowledged for f in findings), default=0),
-        "logs": sum(f.logs for f in findings),
-        "logs caught up at the end": sum(f.caught_up for f in findings),
+        "acknowledged writes": max((f.acknowledged for f in ranges), default=0),
+        "logs": sum(f.copies for f in logs),
+        "logs caught up at the end": sum(len(f.caught_up) for f in logs),
     }
-    for kind in _RANK:
-        if count := sum(n for f in findings for k, n in f.counts if k == kind):
-            looked_at[f"{kind} (all logs)"] = count
+    looked_at |= {f"{kind} (all logs)": count for kind, count in counts.items() if count}
     unknown += nothing_of(looked_at, "acknowledged writes", "logs")
-    return conclude(witnesses, looked_at, unknown)
+    return conclude([_witness(run, c) for c in _one_per_write(clashes)], looked_at, unknown)
+
+
+OfLog = tuple[str, int, str, int, tuple[int, ...], tuple[int, ...]]
+"""Node, number of the copy, and a clash as `log_ranges.Found`."""
+
+
+class _Joined:
+    """All ranges of all logs.  expected: how many there are; with less, a write may stand in one that is missing.
+    orphans: the most entries without a cause that one log has."""
+
+    def __init__(self, ranges: Sequence[RangeFinding], expected: int) -> None:
+        self._ranges = [f for f in ranges if not f.unknown]
+        self._size = -(-max((f.rows for f in ranges), default=0) // 8)
+        self._of_log: dict[tuple[str, int], list[tuple[int, Content]]] = {}
+        for at, finding in enumerate(self._ranges):
+            for content in finding.contents:
+                for log in content.logs:
+                    self._of_log.setdefault(log, []).append((at, content))
+        self.orphans = max((sum(c.orphans for _, c in contents) for contents in self._of_log.values()), default=0)
+        self._answered = self._set([f.answered for f in self._ranges if f.answered is not None])
+        self._shared = self._set([f.shared for f in self._ranges])
+        self._all_there = len(self._ranges) == expected
+
+    def clashes(self, caught_up: Mapping[str, Sequence[int]]) -> Iterator[OfLog]:
+        """Every clash of every log.  caught_up: numbers of the copies, by node."""
+        known: dict[tuple[int, ...], tuple[UInt8, list[Found]]] = {}
+        for (node, copy), contents in self._of_log.items():
+            name = tuple(id(content) for _, content in contents)
+            if name not in known:
+                known[name] = self._across([content for _, content in contents])
+            there, found = known[name]
+            if self._all_there and copy in caught_up.get(node, ()):
+                missing = self._answered & ~there & ~self._shared
+                if (row := _first(missing)) >= 0:
+                    found = [*found, (MISSING, _count(missing), (row,), ())]
+            for kind, count, writes, offsets in found:
+                yield node, copy, kind, count, writes, offsets
+
+    def _across(self, contents: Sequence[Content]) -> tuple[UInt8, list[Found]]:
+        """The writes that stand in any of these ranges of one log; and the clashes in them and across them."""
+        there = np.zeros(self._size, np.uint8)
+        totals: dict[str, Found] = {}
+        called = (-1, -1)
+        for content in contents:
+            found = list(content.found)
+            part, mine = content.writes.into(there), content.writes.array()
+            again = part & mine
+            if (row := _first(again)) >= 0:
+                found.append((TWICE, _count(again), (8 * content.writes.start + row,), ()))
+            completed, row, offset = content.border.returned
+            if completed < called[0]:
+                found.append((DISORDER, 1, (called[0], row), (called[1], offset)))
+            called = max(called, content.border.called)
+            part |= mine
+            for kind, count, writes, offsets in found:
+                before = totals.get(kind, (kind, 0, writes, offsets))
+                totals[kind] = (kind, 1 if kind == DISORDER else before[1] + count, *before[2:])
+        return there, list(totals.values())
+
+    def _set(self, pieces: Sequence[Bits]) -> UInt8:
+        whole = np.zeros(self._size, np.uint8)
+        for bits in pieces:
+            part = bits.into(whole)
+            part |= bits.array()
+        return whole
+
+
+def _first(bits: UInt8) -> int:
+    """The lowest row whose bit is set; -1 if there is none."""
+    used = int(np.argmax(bits != 0)) if len(bits) else 0
+    if len(bits) == 0 or bits[used] == 0:
+        return -1
+    byte = int(bits[used])
+    return 8 * used + (byte & -byte).bit_length() - 1
+
+
+def _count(bits: UInt8) -> int:
+    return int(np.bitwise_count(bits).sum())
+
+
+def _offsets(run: StoredRun, node: str, copy: int, kind: str, writes: Sequence[int]) -> tuple[int, ...]:
+    """Where a write that stands in several ranges of a log stands there."""
+    if kind != TWICE:
+        return ()
+    [write] = read_rows(run.history, writes[:1], ("key", "value"))
+    path, found = node_files(run.log)[node], []
+    for first, end in offset_ranges([path]):
+        entries = read_entries(path, copy, first, ("key", "value"), end)
+        mine = pc.and_(pc.equal(entries["key"], write["key"]), pc.equal(entries["value"], write["value"]))
+        found += numbers(entries.filter(pc.fill_null(mine, False)), "offset").tolist()
+    return tuple(found)
 
 
 def _one_per_write(clashes: list[Clash]) -> list[Clash]:

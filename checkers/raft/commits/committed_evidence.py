@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from checkers.base.run_evidence import log_rows, numbers, read_table
+from checkers.base.run_evidence import log_rows, numbers, read_entries
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
-from checkers.raft.client_writes import invoke_of, operations
+from checkers.raft.client_writes import invoke_of, offset_ranges, operations
 from checkers.raft.trace_checks import Row
 
 
@@ -118,30 +117,37 @@ def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str
     """The latest copy of any node that holds the mark; None if none does, or the hash is not known."""
     if prefix_hash is None:
         return None
-    files = node_files(run.log)
-    found = []
-    for node, path in files.items():
-        table = read_table(path, ["copy", "offset", "batch_hash"])
-        table = table.filter(pc.equal(table["offset"], offset - 1))
-        rows = table.select(["copy", "batch_hash"]).to_pylist()
-        found += [(r["copy"], node) for r in rows if r["batch_hash"] == prefix_hash]
+    found = [
+        (entry["copy"], node)
+        for node, path in node_files(run.log).items()
+        for copy in sorted({c["copy"] for c in run.copies if c["node"] == node})
+        for entry in log_rows(path, copy, [offset - 1])
+        if entry["batch_hash"] == prefix_hash
+    ]
     readable = {(c["copy"], c["node"]) for c in run.copies if not c["error"]}
     found = [f for f in found if f in readable]
     return (max(found)[1], max(found)[0]) if found else None
 
 
 def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
-    """The first offset of the holder's log that the loser has not or has otherwise, and the rows there."""
+    """The first offset of the holder's log that the loser has not or has otherwise, and the rows there.
+
+    Reads both a range of offsets at a time.
+    """
     files = node_files(run.log)
-    columns = ["offset", "epoch", "checksum"]
-    have, lack = (read_table(files[node], columns, copy).sort_by("offset") for node, copy in (holder, loser))
-    size = min(len(have), len(lack))
-    same = np.ones(size, np.bool_)
-    for column in columns:
-        same &= numbers(have, column)[:size] == numbers(lack, column)[:size]
-    position = size if same.all() else int(np.argmin(same))
-    position = min(position, len(have) - 1)
-    at = int(numbers(have, "offset")[position])
+    columns = ("epoch", "checksum")
+    at = -1
+    for first, end in offset_ranges([files[holder[0]]]):
+        have, lack = (read_entries(files[node], copy, first, columns, end) for node, copy in (holder, loser))
+        size = min(len(have), len(lack))
+        same = np.ones(size, np.bool_)
+        for column in ("offset", *columns):
+            same &= numbers(have, column)[:size] == numbers(lack, column)[:size]
+        position = size if same.all() else int(np.argmin(same))
+        if position < len(have):
+            at = int(numbers(have, "offset")[position])
+            break
+        at = int(numbers(have, "offset")[-1]) if len(have) else at
     return at, log_rows(files[holder[0]], holder[1], [at]) + log_rows(files[loser[0]], loser[1], [at])
 
 

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
@@ -64,13 +65,17 @@ from checkers.kernels.raft.rows import (
     keeps,
     must_hold,
 )
-from checkers.raft.client_writes import join, read_writes
+from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import Said, read_log, said_marks, snapshot_ends
 from checkers.raft.trace_checks import Row, nothing_of, pairs
+from checkers.sealing.codes import Words
 
 HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
 """Trace events that say what a node's log holds, as `keeps` numbers them."""
+
+TAIL_SIZE_BYTES = 200
+"""Of an entry beyond all marks that its log holds."""
 
 ROW_SIZE_BYTES = 100
 """Of a row of the node's own trace while it is followed."""
@@ -168,7 +173,7 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     if params["log"] is None:
         return NodeFinding(tuple(witnesses), marks=len(said))
     lost: list[Lost] = []
-    acknowledged: list[Acknowledged] = []
+    tails: list[tuple[Log, pa.Table]] = []
     earlier: list[tuple[Row, Bools]] = []
     snapshots = snapshot_ends(params["trace"])
     for copy in params["copies"]:
@@ -180,7 +185,9 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
             lost += _lost_own(copy, own, log)
             lost += _lost_since(copy, earlier, own, said, lacks)
         earlier.append((copy, held))
-        acknowledged += _acknowledged(copy, params, log, int(marks.offset[held].max(initial=0)))
+        tail = _tail(copy, params, log, int(marks.offset[held].max(initial=0)), budget)
+        tails += [] if tail is None else [(log, tail)]
+    acknowledged = _acknowledged(params["history"], params["node"], tails)
     return NodeFinding(tuple(witnesses), tuple(lost), tuple(acknowledged), len(said), len(params["copies"]))
 
 
@@ -290,20 +297,31 @@ def _lost_since(copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, said: Sa
     return []
 
 
-def _acknowledged(copy: Row, params: dict[str, Any], log: Log, held: int) -> list[Acknowledged]:
-    """Entries of acknowledged writes beyond `held`, the largest mark that this log holds."""
+def _tail(copy: Row, params: dict[str, Any], log: Log, held: int, budget: Budget) -> pa.Table | None:
+    """The entries beyond `held`, the largest mark that this log holds; None if no client could have written them."""
     if params["history"] is None or held >= log.end:
-        return []
+        return None
     tail = read_entries(params["log"], copy["copy"], held)
-    if len(tail) == tail["key"].null_count:
+    if len(tail) * TAIL_SIZE_BYTES > budget.size_bytes:
+        raise BeyondBudget(f"{params['log']}: {len(tail)} entries beyond all marks exceed the budget")
+    return tail if len(tail) > tail["key"].null_count else None
+
+
+def _acknowledged(history: str, node: str, tails: list[tuple[Log, pa.Table]]) -> list[Acknowledged]:
+    """Entries of acknowledged writes in these tails.  The history is read once for all of them."""
+    if not tails:
         return []
-    writes = read_writes(params["history"])
-    which, _ = join(writes, tail["key"], tail["value"])
+    keys = Words()
+    tails = [(log, tail.filter(pc.is_valid(tail["key"]))) for log, tail in tails]
+    names, name_of = Names.of([Entries.of(tail, keys) for _, tail in tails], keys)
+    fates = read_writes(history, names).fates
     found = []
-    for i in np.flatnonzero((which >= 0) & (writes.outcome[which] == Type.OK)).tolist():
-        entry = row(tail, i, "log")
-        end = int(log.ends[np.searchsorted(log.ends, entry["offset"], side="right")])
-        found.append(Acknowledged(copy["node"], entry["offset"], end, entry["batch_hash"], entry["epoch"], entry))
+    for (log, tail), name in zip(tails, name_of, strict=True):
+        ok = (name >= 0) & (fates.times[name] == 1) & (fates.outcome[name] == Type.OK) if len(names) else name >= 0
+        for i in np.flatnonzero(ok).tolist():
+            entry = row(tail, i, "log")
+            end = int(log.ends[np.searchsorted(log.ends, entry["offset"], side="right")])
+            found.append(Acknowledged(node, entry["offset"], end, entry["batch_hash"], entry["epoch"], entry))
     return found
 
 
