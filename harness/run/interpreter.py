@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from time import monotonic
 
 from checkers.base.history import Type
 from harness.backends.backend import ClientHost
@@ -101,7 +100,7 @@ class Interpreter:
         rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
         exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
         """
-        schedule = _Schedule(rate_hz / len(self._placements), until, monotonic(), pace or Steady())
+        schedule = _Schedule(rate_hz / len(self._placements), until, _now(), pace or Steady())
         async with asyncio.TaskGroup() as group:
             for placement in self._placements:
                 turn = Turn(placement, len(self._placements), rng_of(placement))
@@ -114,11 +113,11 @@ class Interpreter:
         Returns key -> "ok", or the last error of one of its requests."""
         askers = [p for p in self._placements if p.follows and not p.reads_only] or list(self._placements)
         result = ["not invoked: the time was over"] * len(requests)
-        until = monotonic() + limit_s
+        until = _now() + limit_s
         waiting = list(reversed(range(len(requests))))
 
         async def asker(placement: Placement) -> None:
-            while waiting and monotonic() < until:
+            while waiting and _now() < until:
                 number = waiting.pop()
                 request = requests[number]
                 outcome = await self.ask(placement, request)
@@ -136,24 +135,24 @@ class Interpreter:
         return by_key
 
     async def _thread(self, generator: Generator, turn: Turn, rng: Random, schedule: _Schedule) -> None:
-        due = monotonic() + rng.random() * schedule.mean_gap_s(monotonic())
+        due = _now() + rng.random() * schedule.mean_gap_s(_now())
         while due < schedule.until:
-            wait = due - monotonic()
+            wait = due - _now()
             if wait > 0 and not self._ended:
                 await self._pause(wait)
             if self._ended:
                 return
-            turn = replace(turn, time_s=monotonic() - schedule.began)
+            turn = replace(turn, time_s=_now() - schedule.began)
             step, generator = generator.next(turn)
             if step is None:
                 return
             if isinstance(step, Wait):
-                due = monotonic() + step.seconds
+                due = _now() + step.seconds
                 continue
             outcome = await self.ask(turn.placement, step)
             generator = generator.heard(step, outcome)
             turn = replace(turn, count=turn.count + 1)
-            due = schedule.after(due, monotonic(), rng)
+            due = schedule.after(due, _now(), rng)
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that `end` cuts short."""
@@ -166,6 +165,11 @@ class Interpreter:
         finally:
             timer.cancel()
             self._pausing.discard(pause)
+
+
+def _now() -> float:
+    """time.monotonic(), wherever the loop's own clock is not virtual."""
+    return asyncio.get_running_loop().time()
 
 
 def _wake(pause: asyncio.Future[None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from waiting import eventually
 
 from checkers.base.columns import TRACE
 from checkers.base.history import Type
@@ -125,7 +126,7 @@ async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -
     run = Written(tmp_path)
     run.online.follow({"n1": BrokenLive()})
     watching = asyncio.create_task(run.online.watch())
-    await asyncio.sleep(0.3)
+    await eventually(lambda: run.online.told.failure)
     assert run.online.told.failure == "UnreadableRow: line 3 is no row"
     assert not watching.done(), "a duty that ends would end the run"
     assert len(run.said) == 1 and "line 3 is no row" in run.said[0]

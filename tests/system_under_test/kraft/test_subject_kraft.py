@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from checkers.online.logs import Entries
@@ -107,14 +108,14 @@ class Running:
     def named(self, name: str) -> LocalNode:
         return next(node for node in self.nodes if node.name == name)
 
-    async def until_ok(self, request: Request, limit_s: float = 20.0) -> Outcome:
+    async def until_ok(self, request: Request, limit_s: float = PATIENCE_S) -> Outcome:
         deadline = time.monotonic() + limit_s
         while (outcome := await self.client.invoke(request, 2.0)).type is not Type.OK:
             assert time.monotonic() < deadline, outcome
             await asyncio.sleep(0.05)
         return outcome
 
-    async def until_caught_up(self, limit_s: float = 20.0) -> None:
+    async def until_caught_up(self, limit_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + limit_s
         while (why := await self.kraft.caught_up(self.nodes, 1)) is not None:
             assert time.monotonic() < deadline, why
@@ -197,7 +198,7 @@ async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_resta
     await running.named(second.node).signal("TERM")
     process = running.named(second.node).process
     assert process is not None
-    assert await asyncio.wait_for(process.wait(), 5) == 0
+    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
     assert (await running.until_ok(Request("read", "k"))).value == 100
     await kraft.start(running.named(second.node))
     await running.until_caught_up()
@@ -209,9 +210,13 @@ async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_resta
 
 
 async def leader_of(running: Running) -> NodeStatus:
-    said = [await running.kraft.status(node) for node in running.nodes]
-    leaders = [status for status in said if status is not None and status.role == "leader"]
-    return max(leaders, key=lambda status: status.epoch)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            statuses = [await running.kraft.status(node) for node in running.nodes]
+            leaders = [status for status in statuses if status is not None and status.role == "leader"]
+            if leaders:
+                return max(leaders, key=lambda status: status.epoch)
+            await asyncio.sleep(0.05)
 
 
 async def collected(running: Running, run: Path) -> list[Collected]:
@@ -266,7 +271,9 @@ async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path)
     quorum_state = Path(node.data_dir) / "__cluster_metadata-0" / "quorum-state"
     quorum_state.parent.mkdir()
     quorum_state.write_text('{"leaderEpoch":1')
-    done = await node.run([*node.python, "-m", "system_under_test.kraft", "--config", f"{node.log_dir}/kraft.json"])
+    done = await node.run(
+        [*node.python, "-m", "system_under_test.kraft", "--config", f"{node.log_dir}/kraft.json"], timeout_s=PATIENCE_S
+    )
     said = done.stderr.decode()
     assert (done.status, said.count("\n")) == (1, 1), said
     assert said.startswith("cannot start: quorum-state holds ")

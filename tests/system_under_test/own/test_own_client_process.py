@@ -9,12 +9,16 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
+from system_under_test.own import processes
 from system_under_test.own.processes import OwnClient, connect
 
 READ, WRITE = Request("read", "k"), Request("write", "k", 5)
+BRIEF_S = 1.0
+"""For a call that never returns: long enough for a busy machine to begin it."""
 ROOT = Path(__file__).parents[3]
 SYSTEM = """
 import asyncio, os, time
@@ -48,7 +52,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
         await client.close()
 
 
-async def ask(client: OwnClient, request: Request, timeout_s: float = 60.0) -> Outcome:
+async def ask(client: OwnClient, request: Request, timeout_s: float = PATIENCE_S) -> Outcome:
     return await client.invoke(request, timeout_s)
 
 
@@ -85,7 +89,10 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
     assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route")
 
 
-async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(make: Make) -> None:
+async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "GRACE_S", PATIENCE_S)
     client = make("""
         opened = 0
         def open(self, server): type(self).opened += 1
@@ -94,7 +101,7 @@ async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     """)
     assert (await ask(client, READ)).value == 1
     process = client._process
-    outcome = await ask(client, WRITE, 0.2)
+    outcome = await ask(client, WRITE, BRIEF_S)
     assert (outcome.type, outcome.error, outcome.node) == (Type.INFO, "timeout", "n1")
     assert (await ask(client, READ)).value == 2
     assert client._process is process, "a call that can be interrupted costs no process"
@@ -109,7 +116,7 @@ async def test_a_process_that_cannot_be_interrupted_is_killed(make: Make) -> Non
             while True: pass
     """)
     before = (await ask(client, READ)).value
-    outcome = await ask(client, WRITE, 0.2)
+    outcome = await ask(client, WRITE, BRIEF_S)
     assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
     assert (await ask(client, READ)).value != before
 
@@ -158,7 +165,7 @@ async def test_one_follows_the_leader_and_one_stays_until_it_is_refused(make: Ma
     follows, stays = make(body, follows=True), make(body, follows=False)
     assert [(await ask(c, READ)).node for c in (follows, stays)] == ["n1", "n1"]
     (tmp_path / "leader").write_text("n2")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while (await ask(follows, READ)).node != "n2":  # noqa: ASYNC110 - it looks twice a second
             await asyncio.sleep(0.05)
     assert (await ask(stays, READ)).node == "n1"
