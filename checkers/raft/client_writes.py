@@ -9,7 +9,7 @@ of the names (about 60 bytes each), and of one chunk.  To that come two bits for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,7 @@ from checkers.base.ledger import END
 from checkers.base.run_evidence import log_groups, numbers, present
 from checkers.kernels.raft.written import OPEN, Fates, NameTable, Under, follow, look_up, number_names
 from checkers.sealing.codes import Processes, Words, dictionary_codes
-from checkers.sealing.history_rows import read_rows
-
-GROUPS_PER_CHUNK = 8
-"""Row groups of `history.parquet` that are read at once: a million rows."""
+from checkers.sealing.history_rows import chunks_of_groups, read_rows
 
 OFFSETS_PER_RANGE = 1 << 22
 """Of a log: with this many, judging a range of healthy logs takes about half a gigabyte."""
@@ -124,7 +121,7 @@ def read_writes(history: str, names: Names) -> Written:
     under, processes = _idle(64), Processes()
     first_row = acknowledged = 0
     gapless, ended = True, False
-    for rows in history_chunks(history, ("index", "process", "type", "f", "key", "value")):
+    for rows in chunks_of_groups(history, ("index", "process", "type", "f", "key", "value")):
         process = np.asarray(rows["process"].combine_chunks())
         dense = processes.dense(process)
         if processes.count > len(under.row):
@@ -145,17 +142,6 @@ def _idle(count: int, known: Under | None = None) -> Under:
     if known is not None:
         under.row[: len(known.row)], under.name[: len(known.row)] = known
     return under
-
-
-def history_chunks(history: str, columns: Sequence[str], from_row: int = 0) -> Iterator[pa.Table]:
-    """The rows of a sealed history in order, some row groups at a time; from the row group of `from_row` on."""
-    with pq.ParquetFile(history, read_dictionary=["key"]) as file:
-        first = _group_of(file.metadata, from_row)[0]
-        for group in range(first, file.num_row_groups, GROUPS_PER_CHUNK):
-            groups = list(range(group, min(file.num_row_groups, group + GROUPS_PER_CHUNK)))
-            rows = file.read_row_groups(groups, list(columns), use_threads=False)
-            if len(rows):
-                yield rows
 
 
 def _group_of(metadata: pq.FileMetaData, row: int) -> tuple[int, int]:
@@ -184,7 +170,7 @@ def offset_ranges(logs: Iterable[str]) -> list[tuple[int, int]]:
 def invoke_of(history: str, key: str, value: int) -> int | None:
     """Row of the invoke of a write; None if no client wrote that."""
     first_row = 0
-    for rows in history_chunks(history, ("type", "f", "key", "value")):
+    for rows in chunks_of_groups(history, ("type", "f", "key", "value")):
         wanted = pc.and_(pc.equal(pc.cast(rows["key"], pa.string()), key), pc.equal(rows["value"], value))
         wanted = pc.and_(pc.fill_null(wanted, False), pc.equal(rows["type"], int(Type.INVOKE)))
         found = np.flatnonzero(np.asarray(wanted.to_numpy(), np.bool_) & function_is(rows, "write"))
@@ -208,9 +194,8 @@ def operations(history: str, invoked: Sequence[int]) -> list[dict[str, Any]]:
 
 def _next_of(history: str, process: int, row: int) -> int | None:
     """The row in which a process completes the operation that it invoked in `row`."""
-    with pq.ParquetFile(history) as file:
-        first_row = _group_of(file.metadata, row)[1]
-    for rows in history_chunks(history, ("process", "type"), row):
+    group, first_row = _group_of(pq.read_metadata(history), row)
+    for rows in chunks_of_groups(history, ("process", "type"), group):
         mine = np.flatnonzero(numbers(rows, "process") == process)
         mine = mine[first_row + mine > row]
         if len(mine):

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.json_file import mapping
-from checkers.base.run_evidence import numbers, read_trace, words
+from checkers.base.run_evidence import numbers, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 
 Leader = tuple[int, str, int]
@@ -68,12 +67,12 @@ def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(node for node, state in states.items() if state != "running")
 
 
-def answered_by_deposed(traces: Iterable[str], events: pa.Table, is_ok: Bools) -> Bools | None:
-    """Ok completions by a node that then took itself for the leader, after a leader of a higher epoch had appeared
-    elsewhere; None where there are no traces.
+Roles = dict[str, tuple[Int64, Int64]]
+"""By node: times in ns at which its role changed, and the epoch that it led from then on, _NONE if it led none."""
 
-    events: columns time_ns and node, in index order.
-    """
+
+def roles_of(traces: Iterable[str]) -> Roles:
+    """What these traces say of leading; empty where there are none."""
     roles = {}
     for path in traces:
         said = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
@@ -81,17 +80,24 @@ def answered_by_deposed(traces: Iterable[str], events: pa.Table, is_ok: Bools) -
             leads = pc.fill_null(pc.equal(said["role"], "leader"), False).to_numpy()
             epochs = np.where(leads, numbers(said, "epoch"), _NONE)
             roles[str(said["node"][0].as_py())] = (numbers(said, "time_ns"), epochs)
-    if not roles:
-        return None
-    times = numbers(events, "time_ns")
+    return roles
+
+
+def answered_by_deposed(roles: Roles, times: Int64, nodes: tuple[Int32, Sequence[str]], is_ok: Bools) -> Bools:
+    """Ok completions by a node that then took itself for the leader, after a leader of a higher epoch had appeared
+    elsewhere.
+
+    times, nodes, is_ok: of some rows of a history; nodes as codes and the names they stand for.
+    """
     highest = np.full(len(times), _NONE, np.int64)
     for changed, epochs in roles.values():
         highest = np.maximum(highest, _at(times, changed, np.maximum.accumulate(epochs)))
-    nodes = np.array(words(events, "node"), object)
+    codes, names = nodes
     deposed = np.zeros(len(times), np.bool_)
     for node, (changed, epochs) in roles.items():
-        own = _at(times, changed, epochs)
-        deposed |= is_ok & (nodes == node) & (own != _NONE) & (own < highest)
+        if node in names:
+            own = _at(times, changed, epochs)
+            deposed |= is_ok & (codes == list(names).index(node)) & (own != _NONE) & (own < highest)
     return deposed
 
 

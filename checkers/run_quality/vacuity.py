@@ -12,25 +12,22 @@ a report shows them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import Checker, Part
 from checkers.base.demands import Demands
-from checkers.base.history import NEMESIS, Type
-from checkers.base.run_evidence import conclude, numbers, over_budget, read_table
+from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Verdict
-from checkers.kernels.jit import kernel
 from checkers.run_quality import elections, enough
 from checkers.run_quality.achieved import INSTALLED, SKIPPED, achieved
+from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
+from checkers.sealing.history_rows import parts_of_history
 
 NO_NEMESIS = "none"
 """The nemesis of a run that was asked to break nothing: no fault is demanded of it."""
@@ -59,47 +56,20 @@ class Criterion:
         return {**asdict(self), "met": self.met}
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFigures:
-    """What the history says: ok operations, of them in faults; keys, of them with overlapping operations; keys with an
-    ok read among the final reads; answers of deposed leaders (-1: not known).
-
-    ok_writes_by_fault: in the order of `windows`.  answering: nodes that answered anything, refusals too.
-    calm_operations: invoked in the main phase outside faults and their aftermath."""
-
-    ok: int = 0
-    ok_in_faults: int = 0
-    ok_writes_in_faults: int = 0
-    ok_writes_by_fault: tuple[int, ...] = ()
-    ok_writes_by_key: Mapping[str, int] = field(default_factory=dict)
-    answering: tuple[str, ...] = ()
-    calm_operations: int = 0
-    keys: tuple[str, ...] = ()
-    concurrent_keys: int = 0
-    read_at_end: tuple[str, ...] = ()
-    deposed: int = -1
-    deposed_reads: int = -1
-    unknown: str = ""
-
-
 def _split(run: StoredRun) -> list[Part]:
     if not run.history.exists():
         return []
     facts = run.outcome
     final = [p["start_ns"] for p in facts.get("phases") or () if p["name"] == "final reads"]
-    return [
-        Part(
-            (str(run.history),),
-            {
-                "windows": windows(run.faults),
-                "final_ns": final[0] if final else END_OF_TIME,
-                "calm": _calm(run),
-                "traces": list(node_files(run.trace).values()),
-                "reads": sorted(run.demands.reads),
-                "writes": sorted(run.demands.writes),
-            },
-        )
-    ]
+    params = {
+        "windows": windows(run.faults),
+        "final_ns": final[0] if final else END_OF_TIME,
+        "calm": _calm(run),
+        "traces": list(node_files(run.trace).values()),
+        "reads": sorted(run.demands.reads),
+        "writes": sorted(run.demands.writes),
+    }
+    return parts_of_history(run.history, params)
 
 
 def _calm(run: StoredRun) -> list[tuple[int, int]]:
@@ -116,73 +86,8 @@ def windows(faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
     ]
 
 
-def _judge(part: Part, budget: Budget) -> HistoryFigures:
-    if excess := over_budget(part, budget, ("time_ns", "process", "type", "f", "key", "node")):
-        return HistoryFigures(unknown=excess)
-    columns = ["time_ns", "process", "type", "f", "key", "node"]
-    table = read_table(part.paths[0], columns)
-    table = table.filter(pc.not_equal(table["process"], NEMESIS))
-    times, types = numbers(table, "time_ns"), numbers(table, "type")
-    functions = pc.cast(table["f"], pa.string())
-    is_ok = types == Type.OK
-    in_faults = np.zeros(len(table), np.bool_)
-    for begin, end in part.params["windows"]:
-        in_faults |= (times >= begin) & (times < end)
-    is_ok_write = is_ok & _named(functions, part.params["writes"])
-    is_calm = np.zeros(len(table), np.bool_)
-    for begin, end in part.params["calm"]:
-        is_calm |= (times >= begin) & (times < end)
-    keyed = table["key"].combine_chunks().dictionary_encode()
-    codes = np.asarray(pc.fill_null(keyed.indices, -1).to_numpy(zero_copy_only=False), np.int64)
-    names: list[str] = keyed.dictionary.to_pylist()
-    is_read = _named(functions, part.params["reads"])
-    final = is_ok & is_read & (times >= part.params["final_ns"]) & (codes >= 0)
-    deposed = elections.answered_by_deposed(part.params["traces"], table, is_ok)
-    return HistoryFigures(
-        ok=int(is_ok.sum()),
-        ok_in_faults=int((is_ok & in_faults).sum()),
-        ok_writes_in_faults=int((is_ok_write & in_faults).sum()),
-        ok_writes_by_fault=tuple(
-            int((is_ok_write & (times >= begin) & (times < end)).sum()) for begin, end in part.params["windows"]
-        ),
-        ok_writes_by_key=dict(
-            zip(names, np.bincount(codes[is_ok_write & (codes >= 0)], minlength=len(names)).tolist(), strict=True)
-        ),
-        answering=tuple(sorted(set(table["node"].unique().to_pylist()) - {"", None})),
-        calm_operations=int((is_calm & (types == Type.INVOKE)).sum()),
-        keys=tuple(sorted(names)),
-        concurrent_keys=int((_most_open(codes[codes >= 0], types[codes >= 0], len(names)) > 1).sum()),
-        read_at_end=tuple(sorted(names[i] for i in np.unique(codes[final]))),
-        deposed=-1 if deposed is None else int(deposed.sum()),
-        deposed_reads=-1 if deposed is None else int((deposed & is_read).sum()),
-    )
-
-
-def _named(functions: pa.ChunkedArray, names: Sequence[str]) -> Bools:
-    """Where a function is one of these."""
-    return np.asarray(pc.is_in(functions, value_set=pa.array(names, pa.string())).to_numpy(), np.bool_)
-
-
-def _most_open(codes: Int64, types: Int64, keys: int) -> Int64:
-    """Per key, the largest number of operations open at once; an info ends its operation here."""
-    return _peaks(codes, types, keys, int(Type.INVOKE))
-
-
-@kernel
-def _peaks(codes: Int64, types: Int64, keys: int, invoke: int) -> Int64:
-    open_now = np.zeros(keys, np.int64)
-    peak = np.zeros(keys, np.int64)
-    for i in range(codes.shape[0]):
-        if types[i] == invoke:
-            open_now[codes[i]] += 1
-            peak[codes[i]] = max(peak[codes[i]], open_now[codes[i]])
-        else:
-            open_now[codes[i]] -= 1
-    return peak
-
-
 def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
-    figures = findings[0] if findings else HistoryFigures(unknown="there is no sealed history")
+    figures = joined(findings)
     facts = run.outcome
     demands = run.demands
     criteria = _about_the_run(facts)
@@ -191,7 +96,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     criteria += _about_operations(run, figures)
     if demands.nodes:
         criteria += _about_nodes(run, figures)
-    criteria += _about_the_rate(run, figures) if figures.keys else []
+    criteria += _about_the_rate(run, figures) if len(figures.keys) else []
     criteria += _about_the_harness(facts, demands)
     short = [f"{c.name}: {c.value:g}, where at least {c.least:g} counts" for c in criteria if c.demanded and not c.met]
     looked_at = {
@@ -199,7 +104,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         "met": sum(c.demanded and c.met for c in criteria),
         "ok operations": figures.ok,
     }
-    unknown = [figures.unknown] if figures.unknown else []
+    unknown = [] if run.history.exists() else ["there is no sealed history"]
     unknown += [] if facts else ["there is no outcome.json: the harness did not come to its end"]
     return conclude((), looked_at, unknown + short, {"criteria": [c.to_json() for c in criteria]})
 
@@ -288,7 +193,7 @@ def _main_end(run: StoredRun) -> int:
 def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     keys = len(figures.keys)
     said = run.outcome.get("final_reads")
-    read = sum(why == "ok" for why in said.values()) if said else len(figures.read_at_end)
+    read = sum(why == "ok" for why in said.values()) if said else figures.keys_read_at_end
     unread = sorted(k for k, why in (said or {}).items() if why != "ok")
     return [
         Criterion(
@@ -319,7 +224,7 @@ def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
         least = enough.key_writes_least(demands)
-        written = sum(figures.ok_writes_by_key.get(key, 0) >= least for key in demands.keys)
+        written = figures.keys_with_writes(demands.keys, least)
         words = f"of {len(demands.keys)} keys: at least {least} writes were acknowledged"
         criteria.append(Criterion("keys with enough ok writes", written, enough.keys_least(demands), words))
     calm_s = sum(end - begin for begin, end in _calm(run)) / 1e9
@@ -385,6 +290,6 @@ VACUITY = Checker(
     title="Was it a real test?",
     question="Did enough happen, and under faults that were really there, for a verdict to mean something?",
     split=_split,
-    judge=_judge,
+    judge=figures_of,
     combine=_combine,
 )

@@ -5,7 +5,7 @@ A row's number is its index; `history.parquet` has row groups, so that a handful
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ ROWS_PER_GROUP = 1 << 17
 
 ROWS_PER_PART = 32 * ROWS_PER_GROUP
 """Rows that one part of a pass over the whole history takes: some hundred megabytes as arrays."""
+
+GROUPS_PER_CHUNK = 8
+"""Row groups that a pass over the history holds at once: a million rows."""
 
 MISMATCH_ERRORS = (None, "mismatch")
 """`error` of a failed cas that may be read as an answer: the register did not hold what it expected."""
@@ -60,18 +63,29 @@ def parts_of_history(history: Path, params: Mapping[str, Any]) -> list[Part]:
     return parts
 
 
+def chunks_of_groups(history: Path | str, columns: Sequence[str], first: int = 0, end: int = -1) -> Iterator[pa.Table]:
+    """The rows of some row groups (`end` exclusive; -1 for all), GROUPS_PER_CHUNK at a time; keys as a dictionary."""
+    with pq.ParquetFile(history, read_dictionary=["key"]) as file:
+        stop = file.num_row_groups if end < 0 else end
+        for group in range(first, stop, GROUPS_PER_CHUNK):
+            groups = list(range(group, min(stop, group + GROUPS_PER_CHUNK)))
+            rows = file.read_row_groups(groups, list(columns), use_threads=False)
+            if len(rows):
+                yield rows
+
+
 def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[str]]:
     """What clients asked of keys besides reading, writing and the like (`known`) and making them: names by key, sorted.
 
-    About 0.05 s per million events.
+    About 0.1 s per million events; memory: a chunk of them.
     """
-    asked = (pc.field("type") == int(Type.INVOKE)) & (pc.field("process") >= 0)
-    table = pq.read_table(history, columns=["key", "f"], filters=asked)
-    table = table.set_column(1, "f", table.column("f").cast(pa.string()))
-    strange = pc.invert(pc.is_in(table.column("f"), value_set=pa.array([*known, CREATE])))
-    found: dict[str, list[str]] = {}
-    for row in table.filter(strange).group_by(["key", "f"]).aggregate([]).to_pylist():
-        found.setdefault(row["key"], []).append(row["f"])
+    found: dict[str, set[str]] = {}
+    for rows in chunks_of_groups(history, ("process", "type", "f", "key")):
+        asked = pc.and_(pc.equal(rows["type"], int(Type.INVOKE)), pc.greater_equal(rows["process"], 0))
+        strange = pc.invert(pc.is_in(pc.cast(rows["f"], pa.string()), value_set=pa.array([*known, CREATE])))
+        some = rows.select(["key", "f"]).filter(pc.and_(asked, strange))
+        for key, f in set(zip(*(pc.cast(some[name], pa.string()).to_pylist() for name in ("key", "f")), strict=True)):
+            found.setdefault(key, set()).add(f)
     return {key: sorted(names) for key, names in found.items()}
 
 

@@ -47,12 +47,11 @@ from checkers.raft.client_writes import (
     Entries,
     Names,
     function_is,
-    history_chunks,
     offset_ranges,
 )
 from checkers.raft.trace_checks import WITNESSES_PER_PART, nothing_of
 from checkers.sealing.codes import Words, dictionary_codes
-from checkers.sealing.history_rows import read_rows
+from checkers.sealing.history_rows import chunks_of_groups, read_rows
 
 ENTRIES_PER_PART = 1 << 22
 
@@ -110,7 +109,7 @@ def _judge(part: Part, budget: Budget) -> AnswersFinding:
     covered = _covered_at(numbers(marks, "offset"), times, offset)
     early: list[tuple[int, int, int]] = []  # time of the answer, its row, offset
     first_row = answers = ended_ns = 0
-    for rows in history_chunks(history, ("time_ns", "process", "type", "f", "key", "value", "node")):
+    for rows in chunks_of_groups(history, ("time_ns", "process", "type", "f", "key", "value", "node")):
         answered = numbers(rows, "time_ns")
         ended_ns = max(ended_ns, int(answered.max()))
         number = names.number(rows, _is_answer(rows, node))

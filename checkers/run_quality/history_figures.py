@@ -1,0 +1,204 @@
+"""What the history says of how much was tested, counted in parts of consecutive rows.
+
+An operation may begin in one part and end in a later one, so a part returns for each key by how much the number of open
+operations changed, and its peak, both relative to the part's beginning.  `joined` adds the parts up in order.
+
+Cost: linear in the rows.  Memory: a million rows at a time, and 30 bytes for each key in each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.base.checker import Budget, Part
+from checkers.base.history import NEMESIS, Type
+from checkers.base.run_evidence import numbers
+from checkers.kernels.jit import kernel
+from checkers.run_quality import elections
+from checkers.sealing.codes import Words, dictionary_codes
+from checkers.sealing.history_rows import chunks_of_groups
+
+_COLUMNS = ("time_ns", "process", "type", "f", "key", "node")
+
+NOT_KNOWN = -1
+
+
+@dataclass(slots=True)
+class KeyCounts:
+    """int64, by the number of a key.  ok_writes.  opened: by how much the number of open operations changed.  peak: the
+    largest number of open operations, relative to the beginning.  final_reads: ok reads among the final reads."""
+
+    ok_writes: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    opened: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    peak: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    final_reads: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def grown(self, count: int) -> KeyCounts:
+        """The same with room for so many keys."""
+        more = count - len(self.opened)
+        columns = (self.ok_writes, self.opened, self.peak, self.final_reads)
+        return KeyCounts(*(np.concatenate([column, np.zeros(more, np.int64)]) for column in columns))
+
+    def follow(self, later: KeyCounts, at: Int64) -> None:
+        """Add what comes after.  at: the number here of each of its keys."""
+        self.ok_writes[at] += later.ok_writes
+        self.final_reads[at] += later.final_reads
+        self.peak[at] = np.maximum(self.peak[at], self.opened[at] + later.peak)
+        self.opened[at] += later.opened
+
+
+@dataclass(slots=True)
+class HistoryFigures:
+    """What some rows say: ok operations, of them in faults; answers of deposed leaders (NOT_KNOWN without traces).
+
+    ok_writes_by_fault: in the order of the windows.  answering: nodes that answered anything, refusals too.
+    calm_operations: invoked in the main phase outside faults and their aftermath.
+    keys: names of the keys, strings, in the order in which `of_keys` counts them.
+    """
+
+    ok: int = 0
+    ok_in_faults: int = 0
+    ok_writes_in_faults: int = 0
+    ok_writes_by_fault: tuple[int, ...] = ()
+    answering: frozenset[str] = frozenset()
+    calm_operations: int = 0
+    keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+    of_keys: KeyCounts = field(default_factory=KeyCounts)
+    deposed: int = NOT_KNOWN
+    deposed_reads: int = NOT_KNOWN
+
+    @property
+    def concurrent_keys(self) -> int:
+        """Keys with two operations open at once; an info ends its operation here."""
+        return int((self.of_keys.peak > 1).sum())
+
+    @property
+    def keys_read_at_end(self) -> int:
+        return int((self.of_keys.final_reads > 0).sum())
+
+    def keys_with_writes(self, keys: Sequence[str], least: int) -> int:
+        """Of these keys, how many have so many acknowledged writes."""
+        enough = set(self.keys.filter(pa.array(self.of_keys.ok_writes >= least)).to_pylist())
+        return sum(key in enough for key in keys)
+
+
+def figures_of(part: Part, budget: Budget) -> HistoryFigures:
+    """params: windows, calm, final_ns, reads, writes and traces (`vacuity`); first and end (row groups)."""
+    params, words = part.params, Words()
+    roles = elections.roles_of(params["traces"])
+    found = HistoryFigures(ok_writes_by_fault=(0,) * len(params["windows"]))
+    if roles:
+        found.deposed = found.deposed_reads = 0
+    for table in chunks_of_groups(part.paths[0], _COLUMNS, params["first"], params["end"]):
+        rows = _Rows.of(table, words, params)
+        _count(found, rows, params)
+        _count_keys(found, rows, len(words.words), params["final_ns"])
+        if roles:
+            deposed = elections.answered_by_deposed(roles, rows.time_ns, rows.nodes, rows.is_ok)
+            found.deposed += int(deposed.sum())
+            found.deposed_reads += int((deposed & rows.is_read).sum())
+    found.keys = pa.array(words.words, pa.string())
+    return found
+
+
+def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
+    """The figures of the whole history, from those of its parts in order."""
+    words, total = Words(), HistoryFigures(deposed=NOT_KNOWN, deposed_reads=NOT_KNOWN)
+    for part in parts:
+        total.ok += part.ok
+        total.ok_in_faults += part.ok_in_faults
+        total.ok_writes_in_faults += part.ok_writes_in_faults
+        total.calm_operations += part.calm_operations
+        total.answering |= part.answering
+        total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
+        if part.deposed != NOT_KNOWN:
+            total.deposed = max(total.deposed, 0) + part.deposed
+            total.deposed_reads = max(total.deposed_reads, 0) + part.deposed_reads
+        at = words.codes(pa.chunked_array([part.keys])).astype(np.int64)
+        total.of_keys = total.of_keys.grown(len(words.words))
+        total.of_keys.follow(part.of_keys, at)
+    total.keys = pa.array(words.words, pa.string())
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of clients.  key: int32, its number, -1 if there is none.  nodes: codes and their words."""
+
+    time_ns: Int64
+    type: Int64
+    key: Int32
+    is_ok: Bools
+    is_read: Bools
+    is_write: Bools
+    nodes: tuple[Int32, list[str]]
+
+    @staticmethod
+    def of(table: pa.Table, keys: Words, params: Mapping[str, Any]) -> _Rows:
+        clients = np.flatnonzero(numbers(table, "process") != NEMESIS)
+        key, (f, functions), (node, nodes) = (
+            keys.codes(table["key"]),
+            *map(dictionary_codes, (table["f"], table["node"])),
+        )
+        is_read, is_write = (
+            np.isin(f[clients], [code for code, name in enumerate(functions) if name in params[names]])
+            for names in ("reads", "writes")
+        )
+        type_ = numbers(table, "type")[clients]
+        time_ns = numbers(table, "time_ns")[clients]
+        return _Rows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, (node[clients], nodes))
+
+    def within(self, spans: Sequence[tuple[int, int]]) -> Bools:
+        """Rows whose time lies in one of these spans, the end exclusive."""
+        inside = np.zeros(len(self.time_ns), np.bool_)
+        for begin, end in spans:
+            inside |= (self.time_ns >= begin) & (self.time_ns < end)
+        return inside
+
+
+def _count(found: HistoryFigures, rows: _Rows, params: Mapping[str, Any]) -> None:
+    in_faults, ok_write = rows.within(params["windows"]), rows.is_ok & rows.is_write
+    found.ok += int(rows.is_ok.sum())
+    found.ok_in_faults += int((rows.is_ok & in_faults).sum())
+    found.ok_writes_in_faults += int((ok_write & in_faults).sum())
+    by_fault = [int((ok_write & rows.within([window])).sum()) for window in params["windows"]]
+    found.ok_writes_by_fault = _sums(found.ok_writes_by_fault, by_fault)
+    found.calm_operations += int((rows.within(params["calm"]) & (rows.type == Type.INVOKE)).sum())
+    codes, names = rows.nodes
+    found.answering |= {names[code] for code in np.unique(codes[codes >= 0]).tolist()} - {""}
+
+
+def _count_keys(found: HistoryFigures, rows: _Rows, count: int, final_ns: int) -> None:
+    keyed = rows.key >= 0
+    here = KeyCounts(
+        np.bincount(rows.key[keyed & rows.is_ok & rows.is_write], minlength=count),
+        *_open(rows.key[keyed], rows.type[keyed], count, int(Type.INVOKE)),
+        np.bincount(rows.key[keyed & rows.is_ok & rows.is_read & (rows.time_ns >= final_ns)], minlength=count),
+    )
+    found.of_keys = found.of_keys.grown(count)
+    found.of_keys.follow(here, np.arange(count))
+
+
+@kernel
+def _open(key: Int32, type_: Int64, keys: int, invoke: int) -> tuple[Int64, Int64]:
+    """Of each key by how much the number of open operations changed, and its peak, both from 0."""
+    open_now = np.zeros(keys, np.int64)
+    peak = np.zeros(keys, np.int64)
+    for i in range(key.shape[0]):
+        if type_[i] == invoke:
+            open_now[key[i]] += 1
+            peak[key[i]] = max(peak[key[i]], open_now[key[i]])
+        else:
+            open_now[key[i]] -= 1
+    return open_now, peak
+
+
+def _sums(some: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip_longest(some, others, fillvalue=0))
