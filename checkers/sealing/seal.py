@@ -38,7 +38,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.sealing.dealing import BucketWriter
 from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, entry_of, hash_of, is_bound, sealed
-from checkers.sealing.walk import Walk, chunks_of, sealed_batches
+from checkers.sealing.walk import Walk, chunks_of, history_batches
 
 MADE_OF = "made_of.json"
 
@@ -93,9 +93,7 @@ def _seal_stream(files: StoredRun, stream: Path) -> str:
 
 
 def _make_buckets_again(files: StoredRun) -> str:
-    if not files.history.exists():
-        raise MalformedHistory(f"{files.root}: holds neither {SEALED} nor {STREAM}")
-    _in_place(_buckets_of(chunks_of(sealed_batches(files.history)), files, None), files)
+    _in_place(_buckets_of(chunks_of(history_batches(files.root)), files, None), files)
     return ""
 
 

@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
-from checkers.base.columns import HISTORY
+from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.kernels.history import grammar
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER
 from checkers.sealing.codes import Processes, Words, dictionary_codes
 from checkers.sealing.history_rows import MISMATCH_ERRORS, ROWS_PER_GROUP
+from checkers.sealing.manifest import SEALED, STREAM
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP
 """A million rows: whole row groups of `history.parquet`."""
@@ -138,6 +139,16 @@ def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             rows -= ROWS_PER_CHUNK
     if rows:
         yield pa.Table.from_batches(waiting)
+
+
+def history_batches(run_folder: Path) -> Iterable[pa.RecordBatch]:
+    """The history of a run, sealed or not, in index order.  Raises MalformedHistory where neither can be read."""
+    sealed, stream = run_folder / SEALED, run_folder / STREAM
+    if sealed.exists():
+        return sealed_batches(sealed)
+    if stream.exists():
+        return StreamReader(stream)
+    raise MalformedHistory(f"{run_folder}: holds neither {SEALED} nor {STREAM}")
 
 
 def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:

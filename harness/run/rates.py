@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from checkers.base.columns import read_history
 from checkers.base.history import NEMESIS, Type
+from checkers.sealing.walk import history_batches
 from nemesis.faults import FaultRecord
 
 AFTERMATH_NS = 3_000_000_000
@@ -19,19 +20,32 @@ AFTERMATH_NS = 3_000_000_000
 
 
 def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Iterable[FaultRecord]) -> float | None:
-    """Operations invoked per second of [start_ns, end_ns) outside faults; None where faults left less than 1 s."""
-    history = read_history(run_folder)
-    time_ns = history["time_ns"].to_numpy()
-    is_invoke = (history["type"].to_numpy() == Type.INVOKE) & (history["process"].to_numpy() != NEMESIS)
-    calm_ns = end_ns - start_ns
-    calm = is_invoke & (time_ns >= start_ns) & (time_ns < end_ns)
-    covered_until = start_ns
+    """Operations invoked per second of [start_ns, end_ns) outside faults; None where faults left less than 1 s.
+
+    Reads the history a batch at a time.  Raises MalformedHistory where there is none.
+    """
+    struck: list[tuple[int, int]] = []
+    calm_ns, covered_until = end_ns - start_ns, start_ns
     for fault in faults:
         if fault.injected_ns < 0:
             continue
         begin = max(fault.injected_ns - int(fault.apply_ms * 1e6), covered_until)
         end = min((fault.healed_ns if fault.healed_ns >= 0 else end_ns) + AFTERMATH_NS, end_ns)
         calm_ns -= max(0, end - begin)
-        calm &= ~((time_ns >= begin) & (time_ns < end))
+        struck.append((begin, end))
         covered_until = max(covered_until, end)
-    return float(np.count_nonzero(calm)) / (calm_ns / 1e9) if calm_ns >= 1_000_000_000 else None
+    if calm_ns < 1_000_000_000:
+        return None
+    return sum(_calm_invokes(rows, (start_ns, end_ns), struck) for rows in history_batches(run_folder)) / (
+        calm_ns / 1e9
+    )
+
+
+def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tuple[int, int]]) -> int:
+    """How many operations clients invoked in this span of time, outside the others."""
+    time_ns = rows["time_ns"].to_numpy()
+    calm = (rows["type"].to_numpy() == Type.INVOKE) & (rows["process"].to_numpy() != NEMESIS)
+    calm &= (time_ns >= main[0]) & (time_ns < main[1])
+    for begin, end in struck:
+        calm &= ~((time_ns >= begin) & (time_ns < end))
+    return int(np.count_nonzero(calm))
