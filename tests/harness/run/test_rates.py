@@ -46,7 +46,7 @@ def test_the_rate_is_that_of_the_calm_seconds(rows_per_batch: int, tmp_path: Pat
         assert achieved_rate_hz(run, 5 * S, 35 * S, []) == 10.0
         assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(10, 15), fault(14, 20), fault(-1, -1)]) == 10.0
         assert achieved_rate_hz(run, 30 * S, 50 * S, []) == 5.0
-        assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(6, 31.5)]) is None
+        assert achieved_rate_hz(run, 5 * S, 35 * S, [fault(6, 32)]) is None
 
 
 def test_without_a_history_there_is_no_rate(tmp_path: Path) -> None:
