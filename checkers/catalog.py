@@ -10,6 +10,7 @@ from checkers.kafka_log.checker import KAFKA
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
 from checkers.raft.clients.history_against_log import HISTORY_LOG
+from checkers.raft.clients.log_order import LOG_ORDER
 from checkers.raft.commits.committed_never_lost import COMMITTED
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
@@ -30,6 +31,7 @@ from checkers.transactions.checker import LIST_APPEND, RW_REGISTER
 _IN_ORDER = (
     LINEARIZABILITY,
     HISTORY_LOG,
+    LOG_ORDER,
     ANSWERED_AFTER_COMMIT,
     COMMITTED,
     HELD_BY_MAJORITY,

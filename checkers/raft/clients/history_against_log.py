@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.base.arrays import UInt8
@@ -37,14 +35,12 @@ from checkers.base.run_evidence import (
     log_rows,
     not_judged,
     numbers,
-    present,
     read_entries,
-    read_trace,
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.rows import Log, Marks, holds
 from checkers.raft.client_writes import offset_ranges, operations
+from checkers.raft.clients.caught_up import caught_up, largest_marks
 from checkers.raft.clients.log_ranges import (
     DISORDER,
     FAILED,
@@ -121,36 +117,10 @@ def _judge(part: Part, budget: Budget) -> Finding:
 def _judge_log(part: Part, budget: Budget) -> LogFinding:
     log_path, *traces = part.paths
     copies = part.params["copies"]
-    top = _largest_marks(traces, part.params["final_seq"])
+    top = largest_marks(traces, part.params["final_seq"])
     final = [c["copy"] for c in copies if c["when"] == "final"]
-    caught_up = tuple(copy for copy in final if _caught_up(read_log(log_path, copy, budget), top))
-    return LogFinding(part.params["node"], len(copies), caught_up)
-
-
-def _caught_up(log: Log, top: Marks) -> bool:
-    """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
-
-    One that begins above 0 has not: what stands below that is in a snapshot, and cannot be asked for.
-    """
-    if len(top.offset) == 0 or log.end < top.offset[0] or log.start > 0:
-        return False
-    return bool(holds(log, top)[0].any() or log.last_epoch >= top.epoch.min())
-
-
-def _largest_marks(traces: Sequence[str], until: dict[str, int]) -> Marks:
-    """The marks of the largest offset that any node reported up to its final copy; until: node -> seq."""
-    found: list[tuple[int, int, bool, int]] = []
-    for path in traces:
-        said = read_trace(path, ("high-watermark",), ("offset", "hash", "epoch"))
-        offsets = np.where(numbers(said, "seq") <= until.get(Path(path).stem, -1), numbers(said, "offset"), 0)
-        largest = np.flatnonzero((offsets > 0) & (offsets == offsets.max(initial=0)))
-        rows = said.take(pa.array(largest))
-        columns = (numbers(rows, "offset"), numbers(rows, "hash", 0), present(rows, "hash"), numbers(rows, "epoch"))
-        found += zip(*(column.tolist() for column in columns), strict=True)
-    end = max((offset for offset, *_ in found), default=0)
-    rows_there = [mark for mark in found if mark[0] == end]
-    offset, hashes, known, epoch = (np.array([mark[i] for mark in rows_there]) for i in range(4))
-    return Marks(offset, hashes, known.astype(np.bool_), epoch)
+    reached = tuple(copy for copy in final if caught_up(read_log(log_path, copy, budget), top))
+    return LogFinding(part.params["node"], len(copies), reached)
 
 
 def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:

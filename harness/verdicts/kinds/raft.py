@@ -126,6 +126,16 @@ RAFT: Mapping[str, ViolationKind] = {
         "A write that was acknowledged before another began must stand before it in the log. Here the order is the "
         "reverse, so the older value can win.",
     ),
+    "read of a write that never happened": ViolationKind(
+        Stage.ANSWER,
+        "A client got no answer to a write, and no complete log holds it, so it never happened. Another client read "
+        "its value all the same: it read what was not committed, or what was committed is lost.",
+    ),
+    "answer against the order of the log": ViolationKind(
+        Stage.ANSWER,
+        "The log holds the writes in the order in which they took effect, and every answer must fit that order. This "
+        "answer is older than one that a client had before it asked.",
+    ),
     "applied states differ": ViolationKind(
         Stage.STATE,
         "Nodes that have applied the same number of entries must hold the same data. Here two nodes did and hold "

@@ -74,8 +74,9 @@ def _texts(value: ast.expr, module: ast.Module, depth: int = 0) -> set[str]:
         return {value.value} if isinstance(value.value, str) else set()
     if isinstance(value, ast.IfExp):
         return _texts(value.body, module, depth) | _texts(value.orelse, module, depth)
-    if isinstance(value, ast.Attribute) and value.attr == "kind":  # of a finding: a tuple that begins with its kind
+    if isinstance(value, ast.Attribute) and value.attr == "kind":  # of a finding: a tuple or a table names its kind
         firsts = [t.elts[0] for t in ast.walk(module) if isinstance(t, ast.Tuple) and len(t.elts) > 2]
+        firsts += [key for table in ast.walk(module) if isinstance(table, ast.Dict) for key in table.keys if key]
         return {text for first in firsts if isinstance(first, ast.Name) for text in _texts(first, module, depth + 1)}
     if isinstance(value, ast.Name) and depth < 3:
         return {text for given in _given_to(value.id, module) for text in _texts(given, module, depth + 1)}
@@ -83,8 +84,12 @@ def _texts(value: ast.expr, module: ast.Module, depth: int = 0) -> set[str]:
 
 
 def _given_to(name: str, module: ast.Module) -> Iterator[ast.expr]:
-    """What is assigned to a name anywhere in a module, in loops over pairs too."""
+    """What is assigned to a name anywhere in a module, in loops over pairs too, and where it is imported from."""
     for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("checkers.") and name.isupper():
+            source = CHECKERS.parent.joinpath(*str(node.module).split(".")).with_suffix(".py")
+            if source.exists() and name in {alias.name for alias in node.names}:
+                yield from _given_to(name, ast.parse(source.read_text()))
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _matching(name, target, node.value)

@@ -1,0 +1,291 @@
+"""What logs settle, against brute force over all outcomes and orders that agree with the log; and when they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from toy_quorum import Evidence, Quorum, Row
+
+from checkers.base.history import Type
+from checkers.base.verdict import Validity, Verdict
+from checkers.judging.pipeline import judge_run
+from checkers.kernels.raft.written import OPEN
+from checkers.raft.clients.log_order import LOG_ORDER, _places, out_of_place
+from checkers.raft.clients.settled import Entries, Operations, settle
+from checkers.sealing.seal import write_buckets
+
+NAME = "log-order"
+
+
+@dataclass(frozen=True)
+class Op:
+    """A write of `value`, or a read that returned it (None for nil).  completed: None if it never returned."""
+
+    f: str
+    value: int | None
+    invoked: int
+    completed: int | None
+
+
+def random_history(random: Random) -> list[Op]:
+    """Up to six operations on one key, some of the writes without an answer."""
+    count = random.randrange(2, 7)
+    moments = list(range(2 * count))
+    random.shuffle(moments)
+    ops = []
+    written: list[int] = []
+    for n in range(count):
+        call, ret = sorted(moments[2 * n : 2 * n + 2])
+        if random.random() < 0.5:
+            written.append(n + 1)
+            ops.append(Op("write", n + 1, call, None if random.random() < 0.4 else ret))
+        else:
+            ops.append(Op("read", random.choice([None, *range(1, count + 1)]), call, ret))
+    return [op for op in ops if op.f == "write" or op.value in (None, *written)]
+
+
+def random_log(ops: Sequence[Op], random: Random) -> list[int]:
+    """Every acknowledged write and some others, often in order of invoke."""
+    kept = [op for op in ops if op.f == "write" and (op.completed is not None or random.random() < 0.5)]
+    kept.sort(key=lambda op: op.invoked + random.choice([0, 0, random.randrange(-6, 7)]))
+    return [op.value for op in kept if op.value is not None]
+
+
+def some_order_fits(ops: Sequence[Op], log: Sequence[int]) -> bool:
+    """Whether an order explains all answers: of what returned and of the writes in the log, in the order of the log."""
+    happened = [op for op in ops if op.completed is not None or op.value in log]
+    for order in permutations(happened):
+        writes = [op.value for op in order if op.f == "write"]
+        if writes == list(log) and _respects_real_time(order) and _answers_right(order):
+            return True
+    return False
+
+
+def _respects_real_time(order: Sequence[Op]) -> bool:
+    ends = [OPEN if op.completed is None else op.completed for op in order]
+    return not any(ends[j] < order[i].invoked for i in range(len(order)) for j in range(i + 1, len(order)))
+
+
+def _answers_right(order: Sequence[Op]) -> bool:
+    held = None
+    for op in order:
+        if op.f == "write":
+            held = op.value
+        elif op.value != held:
+            return False
+    return True
+
+
+def judged_fit(ops: Sequence[Op], log: Sequence[int]) -> bool:
+    """The rule's own answer."""
+    count = len(ops)
+    known = Operations(
+        key=np.zeros(count, np.int32),
+        reads=np.array([op.f == "read" for op in ops], np.bool_),
+        value=np.array([op.value or 0 for op in ops], np.int64),
+        has_value=np.array([op.value is not None for op in ops], np.bool_),
+        invoked=np.array([op.invoked for op in ops], np.int64),
+        completed=np.array([OPEN if op.completed is None else op.completed for op in ops], np.int64),
+    )
+    entries = Entries(
+        key=np.zeros(len(log), np.int32),
+        value=np.array(log, np.int64),
+        has_value=np.ones(len(log), np.bool_),
+        offset=np.arange(len(log), dtype=np.int64),
+    )
+    settled = settle(known, entries)
+    assert (settled.lacking, settled.repeated, settled.left_open) == (0, 0, 0)
+    place = _places(known, settled.offset, nil_comes_first=True)
+    wrong = out_of_place(known.key, place, known.invoked, known.completed)
+    return not wrong and not (settled.never & known.reads).any()
+
+
+def agree(seed: int) -> bool:
+    """Whether the history fits, which brute force must confirm."""
+    random = Random(seed)
+    ops = random_history(random)
+    log = random_log(ops, random)
+    fits = some_order_fits(ops, log)
+    assert judged_fit(ops, log) is fits, (seed, ops, log)
+    return fits
+
+
+def test_the_rule_is_the_search_over_all_outcomes_and_orders_that_agree_with_the_log() -> None:
+    fitting = sum(agree(seed) for seed in range(1500))
+    assert 200 < fitting < 1300
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(20))
+def test_the_rule_is_the_search_for_many_histories(part: int, night: Random) -> None:
+    for _ in range(5000):
+        agree(night.randrange(1 << 40))
+
+
+# Whole runs.
+
+
+@pytest.fixture
+def quorum() -> Quorum:
+    """n1 is cut off and leaves the write of 2 without an answer and in no log that stays; 3 is committed by n2.
+    The write of 4 gets no answer, and is committed after all."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.write()
+    quorum.cut({"n1"})
+    quorum.write()
+    quorum.elect("n2", {"n2", "n3", "n4", "n5"})
+    quorum.replicate()
+    quorum.write()
+    quorum.heal()
+    quorum.write(replicate=False)
+    quorum.replicate()
+    return quorum
+
+
+def read(quorum: Quorum, value: int | None, process: int = 99) -> None:
+    for type_ in (Type.INVOKE, Type.OK):
+        quorum._event(process, int(type_), "k0", value if type_ == Type.OK else None, "n1", "read")
+
+
+def judged(evidence: Evidence, folder: Path) -> Verdict:
+    run = evidence.write(folder)
+    write_buckets(pq.read_table(run.history), run.buckets, 2)
+    return judge_run(run, [LOG_ORDER])[NAME]
+
+
+def test_the_verdict_names_what_the_logs_settled(quorum: Quorum, tmp_path: Path) -> None:
+    read(quorum, 4)
+    verdict = judged(quorum.evidence(), tmp_path)
+    assert verdict.validity is Validity.VALID
+    assert verdict.looked_at == {
+        "keys": 1,
+        "reads": 1,
+        "writes of unknown outcome": 2,
+        "settled as made": 1,
+        "settled as never made": 1,
+        "left open": 0,
+    }
+
+
+def test_a_read_of_a_write_that_never_happened(quorum: Quorum, tmp_path: Path) -> None:
+    """Clients cannot know: to them the write of 2 may have taken effect after the write of 4, and before this read."""
+    read(quorum, 2)
+    evidence = quorum.evidence()
+    verdict = judged(evidence, tmp_path)
+    assert [w.kind for w in verdict.witnesses] == ["read of a write that never happened"]
+    witness = verdict.witnesses[0]
+    assert (witness.facts["key"], witness.facts["value"]) == ("k0", 2)
+    assert {event["value"] for event in witness.events} == {None, 2}
+    assert "no log holds the write of it" in witness.summary
+
+
+def test_a_stale_read_that_an_unanswered_write_would_excuse(quorum: Quorum, tmp_path: Path) -> None:
+    """Clients cannot know whether the write of 4 came between the two reads.  The log knows that 3 came before it."""
+    read(quorum, 4, process=98)
+    read(quorum, 3)
+    verdict = judged(quorum.evidence(), tmp_path)
+    assert [w.kind for w in verdict.witnesses] == ["answer against the order of the log"]
+    assert [row["value"] for row in verdict.witnesses[0].rows] == [3, 4]
+    assert verdict.witnesses[0].facts["why"] and verdict.witnesses[0].facts["expected"]
+
+
+def test_a_read_of_nil_after_a_write(quorum: Quorum, tmp_path: Path) -> None:
+    read(quorum, None)
+    assert judged(quorum.evidence(), tmp_path).validity is Validity.INVALID
+
+
+def without_a_final_copy(evidence: Evidence) -> None:
+    last = max(copy["copy"] for copy in evidence.copies)
+    evidence.copies = [c for c in evidence.copies if (c["copy"], c["node"]) != (last, "n3")]
+
+
+def without_a_log_that_caught_up(evidence: Evidence) -> None:
+    last = max(copy["copy"] for copy in evidence.copies)
+    for rows in evidence.logs.values():
+        final = [row for row in rows if row["copy"] == last]
+        rows[:] = [row for row in rows if row not in final[-1:]]
+
+
+def with_logs_that_begin_above_zero(evidence: Evidence) -> None:
+    for rows in evidence.logs.values():
+        rows[:] = [row for row in rows if row["offset"] > 0]
+
+
+def without_an_acknowledged_write(evidence: Evidence) -> None:
+    for rows in evidence.logs.values():
+        for row in rows:
+            if row["value"] == 1:
+                row["key"] = row["value"] = None
+
+
+def with_repeated_values(evidence: Evidence) -> None:
+    for event in evidence.history:
+        if event["f"] == "write" and event["value"] == 3:
+            event["value"] = 4
+
+
+def with_an_unreadable_copy(evidence: Evidence) -> None:
+    for copy in evidence.copies:
+        if copy["when"] == "final" and copy["node"] == "n3":
+            copy["error"] = "damaged at byte 12"
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (without_a_final_copy, "n3: there is no final copy"),
+        (without_a_log_that_caught_up, "no node's final log had caught up"),
+        (with_logs_that_begin_above_zero, "no node's final log had caught up"),
+        (without_an_acknowledged_write, "lacks 1 acknowledged writes"),
+        (with_repeated_values, "share their key and value"),
+        (with_an_unreadable_copy, "copy 1 of n3 is unreadable"),
+    ],
+)
+def test_logs_that_settle_nothing_leave_the_verdict_unknown(
+    quorum: Quorum, tmp_path: Path, damage: Callable[[Evidence], None], words: str
+) -> None:
+    read(quorum, 4)
+    evidence = quorum.evidence()
+    damage(evidence)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    assert words in verdict.reason
+
+
+def test_the_trailing_log_of_a_wiped_node_settles_nothing_and_the_others_do(quorum: Quorum, tmp_path: Path) -> None:
+    read(quorum, 4)
+    evidence = quorum.evidence()
+    last = max(copy["copy"] for copy in evidence.copies)
+    for name in ("n1", "n3"):
+        evidence.logs[name] = [row for row in evidence.logs[name] if row["copy"] != last or row["offset"] < 1]
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID
+    assert verdict.looked_at["settled as made"] == 1
+
+
+def test_it_does_not_apply_where_clients_do_more_than_read_and_write(quorum: Quorum, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    evidence.demands = replace(evidence.demands, writes=frozenset({"write", "cas"}))
+    assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
+
+
+def test_an_entry_above_the_largest_mark_leaves_its_write_open(quorum: Quorum, tmp_path: Path) -> None:
+    quorum.write(replicate=False)
+    read(quorum, 4)
+    evidence = quorum.evidence()
+    copied: Row = {}
+    for row in evidence.logs["n2"]:
+        copied = row if row["value"] == 5 else copied
+    assert copied, "n2 leads, and holds the entry alone"
+    evidence.logs = {"n2": evidence.logs["n2"], **{n: rows for n, rows in evidence.logs.items() if n != "n2"}}
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID
+    assert verdict.looked_at["left open"] == 1
