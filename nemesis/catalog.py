@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nemesis.kind import Kind
-from nemesis.kinds import clock, damage, disk, kill, packets, partition, pause, power, stop
+from nemesis.kinds import clock, damage, disk, kill, membership, packets, partition, pause, power, stop
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -16,6 +16,7 @@ KINDS: dict[str, Kind] = {
         power.KIND,
         disk.KIND,
         damage.KIND,
+        membership.KIND,
         clock.KIND,
     )
 }

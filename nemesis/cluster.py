@@ -36,6 +36,8 @@ PACKETS = "packets"
 """Capability: packets of a directed link can be lost, repeated, damaged, reordered, delayed and slowed down."""
 CLOCK = "clock"
 """Capability: the wall clock of a server can be shifted."""
+MEMBERS = "members"
+"""Capability: servers can be removed from the system's cluster, and added to it, while it runs."""
 DAMAGES = {f"damage: {how}": how for how in ("flip", "truncate", "wipe")}
 """Capabilities: a file of a dead server can be damaged in this way, and the system notices it when it starts."""
 
@@ -155,6 +157,20 @@ class Cluster(Protocol):
     async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
         """Send a burst of datagrams and measure: sent, received (different ones), repeated, reordered, delay_ms.
         wait_s: how long the last one may be under way."""
+        ...
+
+    # Capability MEMBERS.  The system itself must agree on a change: each verb raises OSError if it does not in time.
+
+    async def members(self) -> frozenset[str]:
+        """The servers that are members now and have been started as such, by what the leader reports."""
+        ...
+
+    async def remove_member(self, server: str) -> None:
+        """Remove a server from the system's cluster.  Its process may go on, or end itself."""
+        ...
+
+    async def add_member(self, server: str) -> None:
+        """Wipe the disk of a dead server and add it as a new member, which joins when it is started."""
         ...
 
     # Capability CLOCK.  Every verb raises CannotInject where the wall clock cannot be shifted.

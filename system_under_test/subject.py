@@ -186,6 +186,24 @@ class Live(Protocol):
         ...
 
 
+class Members(Protocol):
+    """How a system changes its members while it runs.  nodes: of all servers, members or not.
+
+    Each verb raises OSError if the system did not agree in time."""
+
+    async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
+        """The names of the members that have been started as such, by what the leader reports."""
+        ...
+
+    async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
+        """Remove a member; a no-op if it is none.  Its process may go on, or end itself."""
+        ...
+
+    async def add(self, nodes: Sequence[Node], joining: Node) -> None:
+        """Wipe the disk of a dead server and add it as a new member; the next `Subject.start` lets it join."""
+        ...
+
+
 class Subject(Protocol):
     name: str
     summary: str
@@ -202,6 +220,9 @@ class Subject(Protocol):
     """How its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of the files.
 
     It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
+
+    members: Members | None
+    """How its members change while it runs; None if they cannot."""
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         """Write configuration; make data directories fresh.  Nothing runs yet."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from harness.backends.agent_clocks import AgentClocks
 from harness.backends.agent_disks import AgentDisks
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.agent_members import AgentMembers
 from harness.backends.agent_packets import AgentPackets
 from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import (
@@ -24,6 +25,7 @@ from nemesis.cluster import (
     DAMAGES,
     DISK,
     LINKS,
+    MEMBERS,
     PACKETS,
     PROCESSES,
     REJECT,
@@ -54,7 +56,7 @@ _LACKS = {
 T = TypeVar("T")
 
 
-class AgentCluster(AgentDisks, AgentClocks, AgentPackets):
+class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
 
     name = "agents"
@@ -144,6 +146,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentPackets):
             return self.why_no_disk()
         if capability == CLOCK:
             return self.why_no_clock()
+        if capability == MEMBERS:
+            return self.why_no_members()
         if capability in DAMAGES:
             return self.why_no_damage(DAMAGES[capability])
         return f"backend {self.name} {_LACKS.get(capability, f'has no capability {capability!r}')}"

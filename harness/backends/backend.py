@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.subject import Needs, Node
+from system_under_test.subject import Members, Needs, Node
 
 
 class BackendUnavailable(RuntimeError):
@@ -34,6 +34,8 @@ class ClusterSpec:
     """What the nodes must have besides a plain Debian."""
     notices_damage: Mapping[str, str] = field(default_factory=dict)
     """`Subject.notices_damage`: how files may be damaged, and which."""
+    members: Members | None = None
+    """How the subject changes its members while it runs; None if it cannot."""
 
 
 @dataclass(frozen=True, slots=True)

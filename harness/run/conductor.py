@@ -69,8 +69,8 @@ class Conductor:
         run_id = run.run_id
         servers = spec.servers if self.subject.declares.nodes else ()
         wanted = capabilities_of(spec) if servers else frozenset()
-        needs, notices = self.subject.needs, self.subject.notices_damage
-        cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, needs, notices)
+        offers = self.subject.needs, self.subject.notices_damage, self.subject.members
+        cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers)
         self.backend: Backend = load_backend(backend_name, cluster)
         self.backend.restart_with(self.subject.start)
         if isinstance(self.subject, OwnSubject):

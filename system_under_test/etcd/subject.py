@@ -14,19 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.etcd.leadership import STATUS_PATH, MemberStatus, read_status
+from system_under_test.etcd.members import CLIENT_PORT, FRESH, EtcdMembers, config_path, peer_url, post
 from system_under_test.etcd.operations import OPERATIONS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Members, Needs, Node, NodeStatus
 
 BINARY = "/usr/bin/etcd"
-CLIENT_PORT, PEER_PORT = 2379, 2380
 _PATIENCE_S = 1.0
 
-_ASK = (
-    r"""exec 3<>"/dev/tcp/$1/$2" && printf 'POST %s HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' "$3" >&3 && exec cat <&3"""
-)
-"""bash opens the connection itself: a few ms on the node, where an interpreter would take sixty."""
-
-_FRESH = 'rm -rf "$1" && mkdir -p "$1" && chmod 700 "$1"'
 _COMPLAINT = re.compile(rb'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|dpanic)").*', re.MULTILINE)
 _EXCERPT_BYTES = 2000
 
@@ -43,6 +37,8 @@ class Etcd:
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
     """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
 
+    members: Members | None = EtcdMembers()
+
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # member id -> name, learnt from what each member says of itself
 
@@ -51,11 +47,11 @@ class Etcd:
         if bug is not None:
             raise ValueError(f"subject etcd has no planted bug {bug!r}")
         self._names.clear()
-        members = ",".join(f"{n.name}=http://{n.address}:{PEER_PORT}" for n in nodes)
+        members = ",".join(f"{n.name}={peer_url(n)}" for n in nodes)
         await asyncio.gather(*(_install(node, members, seed) for node in nodes))
 
     async def start(self, node: Node) -> None:
-        await node.start([BINARY, "--config-file", _config_path(node)], output=f"{node.log_dir}/etcd.log")
+        await node.start([BINARY, "--config-file", config_path(node)], output=f"{node.log_dir}/etcd.log")
 
     async def status(self, node: Node) -> NodeStatus | None:
         asked = await self._ask(node)
@@ -117,10 +113,7 @@ class Etcd:
         try:
             if await node.state() != "running":
                 return None
-            argv = ["bash", "-c", _ASK, "ask", node.address, str(CLIENT_PORT), STATUS_PATH]
-            done = await node.run(argv, timeout_s=_PATIENCE_S)
-            head, _, body = done.stdout.partition(b"\r\n\r\n")
-            status = json.loads(body) if b" 200 " in head.partition(b"\r\n")[0] else {}
+            status = await post(node, STATUS_PATH, patience_s=_PATIENCE_S)
             said = read_status(status)
         except (OSError, ValueError):
             return None
@@ -132,10 +125,10 @@ async def _install(node: Node, members: str, seed: int) -> None:
     found = await node.run(["test", "-x", BINARY], timeout_s=10.0)
     if found.status != 0:
         raise OSError(f"{node.name} has no {BINARY}: install Debian's etcd-server there")
-    cleared = await node.run(["sh", "-c", _FRESH, "sh", f"{node.data_dir}/etcd"], timeout_s=10.0)
+    cleared = await node.run(["sh", "-c", FRESH, "sh", f"{node.data_dir}/etcd"], timeout_s=10.0)
     if cleared.status != 0:
         raise OSError(f"{node.name}: its data directory cannot be made: {cleared.stderr.decode(errors='replace')}")
-    client, peer = f"http://{node.address}:{CLIENT_PORT}", f"http://{node.address}:{PEER_PORT}"
+    client, peer = f"http://{node.address}:{CLIENT_PORT}", peer_url(node)
     config = {  # a JSON file is a YAML file
         "name": node.name,
         "data-dir": f"{node.data_dir}/etcd",
@@ -145,17 +138,14 @@ async def _install(node: Node, members: str, seed: int) -> None:
         "advertise-client-urls": client,
         "initial-cluster": members,
         "initial-cluster-state": "new",
+        "strict-reconfig-check": True,  # the default on the command line, but not in a file
         "initial-cluster-token": f"krucible-{seed}",
         "enable-grpc-gateway": True,  # the default on the command line, but not in a file
         "pre-vote": True,  # as later releases do: a member that was cut off does not depose the leader when it returns
         "logger": "zap",
         "log-outputs": ["stderr"],
     }
-    await node.write(_config_path(node), json.dumps(config, indent=1).encode())
-
-
-def _config_path(node: Node) -> str:
-    return f"{node.data_dir}/etcd.json"
+    await node.write(config_path(node), json.dumps(config, indent=1).encode())
 
 
 def _index(status: Mapping[str, Any], name: str) -> int:

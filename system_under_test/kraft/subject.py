@@ -116,6 +116,7 @@ class Kraft:
     functions = frozenset({"create", "read", "write"})
     needs = Needs()
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
+    members = None
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}

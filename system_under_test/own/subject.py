@@ -15,7 +15,7 @@ from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
 from system_under_test.own.load import client_in, files_of, read_files, system_in
 from system_under_test.own.system import OwnNode, System
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Members, Needs, Node, NodeStatus
 
 _LOG = logging.getLogger("krucible")
 FOLDER = "subject"
@@ -42,6 +42,7 @@ class OwnSubject:
         self.port = self.system.port
         self.needs: Needs = self.system.needs
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
+        self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
         self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status

@@ -10,12 +10,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 FLIP, TRUNCATE, WIPE = "flip", "truncate", "wipe"
+CONTENT_SHARE = 0.75
+"""Of the flips that hit a letter or a digit of a word.  Any reader notices a flip in the structure of a file, such as
+the length of an entry; only a checksum notices one in its content."""
+_WORD = re.compile(rb"[0-9A-Za-z._-]{4,}")
 _BLOCK_BYTES = 4096
 
 
@@ -46,8 +51,9 @@ class Damage:
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     """Damage one file below `data` that matches a pattern, at a byte drawn with the seed; durable on return.
 
-    how: FLIP one bit; TRUNCATE at any byte; WIPE everything, whatever the pattern.  Zeros at the end of a file are
-    space that was only reserved: they are not drawn.  Raises OSError if no file with content matches.
+    how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything, whatever the pattern.  Zeros
+    at the end of a file are space that was only reserved: they are not drawn.  Raises OSError if no file with content
+    matches.
     """
     rng = Random(seed)
     if how == WIPE:
@@ -58,14 +64,16 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     if not files:
         raise OSError(errno.ENOENT, f"no file with content matches {pattern}")
     path = rng.choice(files)
-    name, offset = str(path.relative_to(data)), rng.randrange(_used_bytes(path))
+    name, offset, bit = str(path.relative_to(data)), rng.randrange(_used_bytes(path)), rng.randrange(8)
+    if how == FLIP and rng.random() < CONTENT_SHARE and (words := _words(path)):
+        offset, bit = rng.choice(rng.choice(words)), 0
     before = _fingerprint(data, name, offset)
     descriptor = os.open(path, os.O_RDWR)
     try:
         if how == TRUNCATE:
             os.ftruncate(descriptor, offset)
         elif how == FLIP:
-            byte = os.pread(descriptor, 1, offset)[0] ^ (1 << rng.randrange(8))
+            byte = os.pread(descriptor, 1, offset)[0] ^ (1 << bit)
             os.pwrite(descriptor, bytes([byte]), offset)
         else:
             raise OSError(errno.EINVAL, f"damage is {FLIP}, {TRUNCATE} or {WIPE}, not {how!r}")
@@ -73,6 +81,11 @@ def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     finally:
         os.close(descriptor)
     return Damage(how, name, offset, before, _fingerprint(data, name, offset))
+
+
+def _words(path: Path) -> list[range]:
+    """The places of the words in a file: runs of letters and digits."""
+    return [range(*found.span()) for found in _WORD.finditer(path.read_bytes())]
 
 
 def _used_bytes(path: Path) -> int:

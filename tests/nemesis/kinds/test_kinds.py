@@ -39,6 +39,8 @@ def test_a_kind_deals_only_what_it_has(name: str) -> None:
 def test_every_target_resolves_the_same_twice_and_names_the_leader_it_is_aimed_at(name: str, seed: int) -> None:
     kind = KINDS[name]
     for target, described in kind.targets.items():
+        if described.servers_min > len(SERVERS):
+            continue
         first, second = (kind.resolve(target, scene(seed)) for _ in range(2))
         assert first == second and first is not None
         assert first.kind == name and first.words and (first.cut or first.nodes)

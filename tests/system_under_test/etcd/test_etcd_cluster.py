@@ -282,3 +282,37 @@ async def test_a_panic_in_the_log_is_a_complaint(cluster, tmp_path):
     (complaint,) = cluster.subject.complaints(run)
     assert complaint.node == "n2" and complaint.reason.startswith("panic: tocommit(9)")
     assert "goroutine 1" in complaint.excerpt
+
+
+async def test_a_member_is_removed_and_comes_back_with_an_empty_disk(cluster):
+    """Repeated removals and additions do nothing more, and what was written before is there afterwards."""
+    client = cluster.client(FOLLOWS)
+    await until_ok(client, "write", "kept", 5)
+    changes, nodes = cluster.subject.members, cluster.nodes
+    leader, _ = await cluster.leader()
+    leaving = next(node for node in nodes if node.name == leader)
+    names = {node.name for node in nodes}
+
+    async def members():
+        try:
+            return await changes.members(nodes)
+        except OSError:
+            return None  # the next leader is not elected yet
+
+    async def it_is_gone():
+        return await members() == names - {leader} or None
+
+    for _ in range(2):
+        await changes.remove(nodes, leaving)
+    await until(it_is_gone)
+    await leaving.signal("KILL")
+    await changes.add(nodes, leaving)
+    await until(it_is_gone)  # it is added, and not started yet
+    await cluster.subject.start(leaving)
+
+    async def all_are_back():
+        return await members() == names or None
+
+    await until(all_are_back)
+    await cluster.caught_up()
+    assert (await until_ok(client, "read", "kept")).value == 5

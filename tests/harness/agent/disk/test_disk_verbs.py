@@ -124,6 +124,17 @@ def test_damage_changes_exactly_one_bit(disk: Disk, tmp_path: Path) -> None:
     assert content[done["offset"]] != 0xFF
 
 
+def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: Disk, tmp_path: Path) -> None:
+    log = tmp_path / "disk" / "data" / "log"
+    whole = b"\x01\x02" * 500 + b"word" + b"\x01\x02" * 500
+    offsets = []
+    for seed in range(40):
+        log.write_bytes(whole)
+        offsets.append(disk.damage("log", "flip", seed)["offset"])
+    in_word = sum(1000 <= offset < 1004 for offset in offsets)
+    assert 20 <= in_word < 40
+
+
 @pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
 def test_a_repaired_place_no_longer_shows_the_damage(disk: Disk, tmp_path: Path, how: str) -> None:
     log = tmp_path / "disk" / "data" / "log"

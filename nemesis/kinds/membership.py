@@ -1,0 +1,90 @@
+"""Changes of the members: a server is removed from the cluster, and comes back with an empty disk as a new member.
+
+This is what operators do with a machine that broke.  The system itself agrees on every change, through its own
+interface (`system_under_test.subject.Members`).  So nothing may be lost, although the disk of the server is wiped.
+A removed server may end itself: that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nemesis.cluster import MEMBERS, PROCESSES, Cluster
+from nemesis.faults import MAY_DIE, Condition, Fault, Ordered
+from nemesis.kind import Deck, Kind, Scene, Target
+from nemesis.kinds.kill import restart_the_dead
+from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
+
+if TYPE_CHECKING:
+    from nemesis.field import Field
+
+NAME = "membership"
+
+_SERVERS_MIN = 3
+"""With two servers the other one alone would have to agree."""
+
+TARGETS: Mapping[str, Target] = {
+    "leader": replace(
+        SERVER_TARGETS["leader"], summary="the leader is removed while it runs", servers_min=_SERVERS_MIN
+    ),
+    "one": Target("one server is removed while it runs", servers_min=_SERVERS_MIN),
+    "one-dead": Target("one server is killed and removed", servers_min=_SERVERS_MIN),
+    "leader-dead": replace(
+        SERVER_TARGETS["leader"], summary="the leader is killed and removed", servers_min=_SERVERS_MIN
+    ),
+}
+
+
+def _resolve(target: str, scene: Scene) -> Fault | None:
+    whom, _, how = target.partition("-")
+    words = "killed and removed" if how else "removed while it runs"
+    fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back with an empty disk at the heal")
+    return None if fault is None else replace(fault, settings={"killed": bool(how), MAY_DIE: True})
+
+
+async def _inject(field: Field, fault: Fault) -> None:
+    if fault.settings["killed"]:
+        await field.each(fault.nodes, field.cluster.kill)
+    await field.each(fault.nodes, field.cluster.remove_member)
+
+
+async def _heal(field: Field, fault: Fault) -> None:
+    """A server that is a member and runs is left alone: a heal may be called twice."""
+    cluster = field.cluster
+
+    async def bring_back(node: str) -> None:
+        if node in await cluster.members() and await cluster.state(node) == "running":
+            return
+        await cluster.kill(node)
+        await cluster.add_member(node)
+
+    await field.each(fault.nodes, bring_back)
+    await restart_the_dead(field, fault)
+
+
+def _orders(fault: Fault) -> Ordered:
+    removed = {f"{node}: is a member": (0.0, 0.0) for node in fault.nodes}
+    back = {f"{node}: is a member": (1.0, 1.0) for node in fault.nodes}
+    held = dict.fromkeys(fault.nodes, "dead") if fault.settings["killed"] else {}
+    return Ordered(Condition(held, removed), Condition(dict.fromkeys(fault.nodes, "running"), back))
+
+
+async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+    members = await cluster.members()
+    return {f"{node}: is a member": float(node in members) for node in fault.nodes}
+
+
+KIND = Kind(
+    name=NAME,
+    summary="servers are removed from the cluster, and come back with an empty disk as new members",
+    targets=TARGETS,
+    deck=Deck(opening=(("leader", 6.0), ("one-dead", 5.0), ("leader-dead", 6.0)), rest=tuple(TARGETS)),
+    needs=frozenset({MEMBERS, PROCESSES}),
+    resolve=_resolve,
+    inject=_inject,
+    orders=_orders,
+    heal=_heal,
+    measure=_measure,
+)
