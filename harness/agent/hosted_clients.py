@@ -42,11 +42,19 @@ class HostedClients:
         self.overran = 0
         self.escaped = 0
 
+    def load(self, module: str) -> None:
+        """Import `module`; callable from any thread.  Raises OSError with the module's own words."""
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise OSError(errno.ENOEXEC, f"clients of {module} cannot be loaded: {_words(error)}") from error
+
     async def open(
         self, module: str, placements: Sequence[Mapping[str, Any]], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
         """Import `module` and connect one client per placement.  Raises OSError with the module's own words."""
         await self.close()
+        self.load(module)
         try:
             factory: ClientFactory = importlib.import_module(module).connect
             self._connect = lambda placement: factory(placement, peers, config)

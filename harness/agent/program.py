@@ -97,6 +97,7 @@ class Agent:
             "read": self._read,
             "write": self._write,
             "copy_out": self._copy_out,
+            "clients.load": self._clients_load,
             "clients.open": self._clients_open,
             "clients.invoke": self._clients_invoke,
             "clients.close": self._clients_close,
@@ -225,6 +226,10 @@ class Agent:
 
     async def _copy_out(self, asked: Asked) -> Answer:
         return {"kind": await _in_thread(files.pack, asked.args["path"], asked.piece, PIECE_BYTES)}, b""
+
+    async def _clients_load(self, asked: Asked) -> Answer:
+        await _in_thread(self._clients.load, asked.args["module"])
+        return {}, b""
 
     async def _clients_open(self, asked: Asked) -> Answer:
         await self._clients.open(

@@ -22,6 +22,9 @@ from system_under_test.subject import Completed, NodeGone, ProcessState
 
 ANSWER_S = 10.0
 """How long an agent may take for a verb that names no time limit of its own."""
+LOAD_S = 60.0
+"""How long a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine shares
+among all nodes that start at the same time."""
 _HOST_PATIENCE_S = 1.0
 """How long beyond a request's limit the harness waits for the agent (whose own watchdog answers after 0.5 s)."""
 
@@ -228,6 +231,10 @@ class AgentClientHost:
         self.troubles: Mapping[str, int] = {}
         """After `close`: how many clients "overran" their limit, and how many exceptions "escaped" one."""
 
+    async def load(self, module: str) -> None:
+        """See ClientHost.load."""
+        await self._link().call("clients.load", {"module": module}, timeout_s=LOAD_S)
+
     async def open(
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
@@ -237,7 +244,7 @@ class AgentClientHost:
             "peers": dict(peers),
             "config": dict(config),
         }
-        await self._link().call("clients.open", given, timeout_s=30.0)
+        await self._link().call("clients.open", given, timeout_s=LOAD_S)
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
         asked = {"thread": thread, "request": _set_fields(request), "timeout_s": timeout_s}

@@ -59,6 +59,10 @@ class HostHealth:
 class ClientHost(Protocol):
     """The clients on one client node."""
 
+    async def load(self, module: str) -> None:
+        """Import `module` on the node, which may take seconds, while servers still start.  Raises OSError as `open`."""
+        ...
+
     async def open(
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:

@@ -16,6 +16,9 @@ class InProcessClientHost:
     def __init__(self) -> None:
         self._clients: dict[int, Client] = {}
 
+    async def load(self, module: str) -> None:
+        importlib.import_module(module)
+
     async def open(
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:

@@ -46,6 +46,7 @@ from nemesis.faults import FaultRecord
 from nemesis.heal import heal_all
 from nemesis.inject import Hooks, PlayOptions, play
 from nemesis.schedules import Schedule, as_executed
+from system_under_test.client import Placement
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import Collected, Node, Subject
 
@@ -89,8 +90,8 @@ class Conductor:
         self.copies = Copies(run, self.nodes)
         self.watch = Watch(self.subject, self.nodes, self.recorder)
         self.outcome.leaders, self.outcome.loop_stalls = self.watch.leaders, self.watch.stalls
-        hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
-        self.interpreter = Interpreter(spec.placements(), hosts, self.recorder, spec.op_timeout_s)
+        self.hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}
+        self.interpreter = Interpreter(spec.placements(), self.hosts, self.recorder, spec.op_timeout_s)
         if spec.online:
             names = [checker.name for checker in checkers_for(spec, demands_of(spec))]
             stream, clock = run.root / "history.arrows", self.recorder.now_ns
@@ -153,6 +154,20 @@ class Conductor:
         self.recorder.enter(Type.OK, ledger.BEGIN, begun)
 
     async def _set_up(self) -> None:
+        loading = asyncio.gather(*(host.load(self.subject.client_module) for host in self.hosts.values()))
+        try:
+            await self._start_servers()
+            await loading
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+        await self._open_clients()
+        made = await self.interpreter.until_ok(self.workload.set_up(), READY_LIMIT_S, self.progress.detail)
+        if missing := {key: why for key, why in made.items() if why != "ok"}:
+            raise SetUpFailed(f"the keys could not be created: {missing}")
+
+    async def _start_servers(self) -> None:
+        """Returns when they are ready and, where they elect one, have a leader.  Raises SetUpFailed."""
         subject, spec = self.subject, self.spec
         await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
         await asyncio.gather(*(subject.start(node) for node in self.nodes))
@@ -161,14 +176,17 @@ class Conductor:
             self.online.follow({node.name: subject.live(node, started_ns) for node in self.nodes})
         await self._wait_until_ready()
         await self._wait_for_leader()
+
+    async def _open_clients(self) -> None:
+        subject, spec = self.subject, self.spec
         peers = {node.name: f"{node.address}:{subject.port}" for node in self.nodes}
         config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(self.workload.functions)}
-        for name in CLIENT_NODES:
-            here = [p for p in spec.placements() if p.client_node == name]
-            await self.backend.client_host(name).open(subject.client_module, here, peers, config)
-        made = await self.interpreter.until_ok(self.workload.set_up(), READY_LIMIT_S, self.progress.detail)
-        if missing := {key: why for key, why in made.items() if why != "ok"}:
-            raise SetUpFailed(f"the keys could not be created: {missing}")
+
+        def on(client_node: str) -> list[Placement]:
+            return [placement for placement in spec.placements() if placement.client_node == client_node]
+
+        opening = (host.open(subject.client_module, on(name), peers, config) for name, host in self.hosts.items())
+        await asyncio.gather(*opening)
 
     async def _wait_until_ready(self) -> None:
         until = time.monotonic() + READY_LIMIT_S
@@ -308,8 +326,8 @@ class Conductor:
         self.outcome.final_reads = await self.interpreter.until_ok(self.workload.final(), limit_s, self.progress.detail)
 
     async def _collect(self) -> None:
-        for name in CLIENT_NODES:
-            await self.backend.client_host(name).close()
+        for host in self.hosts.values():
+            await host.close()
         if self.subject.declares.logs:
             await self._copy("final", leave_stopped=True)
         for node in self.nodes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import clients_for_agent_tests as scripted
 import pytest
-from local_agents import LocalAgent
+from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
@@ -35,6 +35,21 @@ async def host(agent: LocalAgent) -> AgentClientHost:
 async def test_a_good_client_answers_in_its_own_words(host: AgentClientHost) -> None:
     outcome = await host.invoke(3, Request("read", key="k", value=42), PATIENCE_S)
     assert outcome == Outcome(Type.OK, value=42, payload="hello", node="asked-1")
+
+
+async def test_an_agent_answers_while_it_loads_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KRUCIBLE_TEST_GO", str(tmp_path / "go"))
+    async with local_agent(tmp_path) as agent:
+        loading = asyncio.ensure_future(agent.client_host().load("slow_to_import_for_agent_tests"))
+        await agent.link.call("steal")
+        assert not loading.done()
+        (tmp_path / "go").touch()
+        await loading
+
+
+async def test_clients_that_cannot_be_loaded_are_an_error_in_words(agent: LocalAgent) -> None:
+    with pytest.raises(OSError, match="clients of no_such_module cannot be loaded: ModuleNotFoundError"):
+        await agent.client_host().load("no_such_module")
 
 
 async def test_clients_answer_beside_each_other(host: AgentClientHost) -> None:

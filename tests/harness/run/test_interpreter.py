@@ -30,6 +30,9 @@ class FakeHost:
         self._delay_s = delay_s
         self.busy: set[int] = set()
 
+    async def load(self, module: str) -> None:
+        return None
+
     async def open(self, *_: Any) -> None:
         return None
 
