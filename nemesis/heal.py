@@ -19,15 +19,16 @@ HEAL_ALL_LIMIT_S = 40.0
 POLL_S = 0.2
 
 
-async def heal_all(cluster: Cluster, restart: Collection[str] = ()) -> Proof:
+async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured: bool = True) -> Proof:
     """Make every link whole, resume every stopped server, restart the dead ones in `restart`; measured, all of it.
 
     Dead servers that are not in `restart` died unexpectedly: they stay dead, for the checkers to see.  Never raises for
     what nodes and agents do: what could not be healed stands in `Proof.wrong`, and the verdict is not "as ordered".
+    measured: False where the nodes are removed next; then the proof is indeterminate.
     """
     try:
         async with asyncio.timeout(HEAL_ALL_LIMIT_S):
-            return await _heal_all(Field(cluster), frozenset(restart))
+            return await _heal_all(Field(cluster), frozenset(restart), measured)
     except TimeoutError:
         return Proof(INDETERMINATE, wrong=(f"healing took longer than {HEAL_ALL_LIMIT_S:.0f} s",))
 
@@ -43,7 +44,7 @@ async def tried(order: Awaitable[None]) -> str:
     return ""
 
 
-async def _heal_all(field: Field, restart: frozenset[str]) -> Proof:
+async def _heal_all(field: Field, restart: frozenset[str], measured: bool) -> Proof:
     cluster = field.cluster
     problems = [await tried(field.clear())]
     states = await read_states(cluster, cluster.servers)
@@ -52,6 +53,8 @@ async def _heal_all(field: Field, restart: frozenset[str]) -> Proof:
     orders = {s: cluster.resume(s) for s in stopped} | {s: cluster.restart(s) for s in dead}
     answers = await asyncio.gather(*(tried(order) for order in orders.values()))
     problems += [f"{server}: {words}" for server, words in zip(orders, answers, strict=True) if words]
+    if not measured:
+        return Proof(INDETERMINATE, wrong=("the run was broken off, so the heal was not measured",))
     running = {s: "running" for s in cluster.servers if states.get(s) != "dead" or s in restart}
     nodes = (*cluster.servers, *cluster.clients)
     links = frozenset() if cluster.lacks(LINKS) else frozenset(permutations(nodes, 2))

@@ -96,7 +96,8 @@ async def play(
     clock: ns since the test began; main_began_ns: what it showed when the main phase began (cards count from there).
     rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
     ended: once set, the faults in force are healed now, copied and measured as ever, and no further card is played.
-    Raises what a hook raises, and CancelledError, after everything has been healed.
+    Raises what a hook raises, and CancelledError, after everything has been healed.  A cancelled play does not measure
+    its heals: the user waits, and the nodes are removed next.
     """
     options, ended = options or PlayOptions(), ended or asyncio.Event()
     player = _Player(cluster, statuses, clock, main_began_ns, hooks, options, ended)
@@ -104,8 +105,8 @@ async def play(
     tasks = [asyncio.ensure_future(player.play_card(c, Random(s))) for c, s in zip(schedule, seeds, strict=True)]
     try:
         await _all(tasks)
-    except BaseException:
-        await _to_the_end(player.abandon())
+    except BaseException as problem:
+        await _to_the_end(player.abandon(measured=not isinstance(problem, asyncio.CancelledError)))
         raise
     return [player.records[card.number] for card in schedule if card.number in player.records]
 
@@ -156,19 +157,21 @@ class _Player:
             if copying is not None:
                 await copying
 
-    async def abandon(self) -> None:
+    async def abandon(self, *, measured: bool) -> None:
         """Heal everything because the schedule ends here, and close the records of the faults in force."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_LOOK_LIMIT_S):
-                await asyncio.gather(*(self._look(number, *active) for number, active in self.active.items()))
+        if measured:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_LOOK_LIMIT_S):
+                    await asyncio.gather(*(self._look(number, *active) for number, active in self.active.items()))
         ordered_ns = self.clock()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEAL_ALL_LIMIT_S):
                 await asyncio.gather(*(tried(kind.heal(self.field, f)) for kind, f in self.active.values()))
         restart = {node for number in self.active for node in self.records[number].killed}
-        proof = await heal_all(self.field.cluster, restart)
+        proof = await heal_all(self.field.cluster, restart, measured=measured)
         for number, (kind, fault) in list(self.active.items()):
-            self._measured(number, await self._meter(kind, fault).take("heal", WINDOW_S))
+            if measured:
+                self._measured(number, await self._meter(kind, fault).take("heal", WINDOW_S))
             times = {"heal_ordered_ns": ordered_ns, "healed_ns": self.clock()}
             self._change(number, **times, heal_proof=proof_of(self.records[number], "heal") or proof)
             if not self.records[number].reason:

@@ -8,9 +8,11 @@ cannot read the run folder, the bytes of the files (`shipping`).  It says the sa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,16 +166,22 @@ class SparkJudge:
         return run_job(self._context, judge, items, told, alone_s_max=self._alone_s_max)
 
     def stop(self) -> None:
-        """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started."""
+        """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
+
+        A start that is still under way is ended, not waited for.
+        """
         with self._lock:
             starting = self._starting
             self._starting = threading.current_thread()
         if starting is None or starting is threading.current_thread():
             return
-        self._ready.wait(STOP_S_MAX)
+        until = time.monotonic() + STOP_S_MAX
+        while self._context is None and not self._ready.wait(POLL_S) and time.monotonic() < until:
+            terminate_children(starting)
         if self._context is not None:
             self._context.stop()
             self._context = None
+        self._ready.wait(STOP_S_MAX)
         _end_gateway(self._gateway, RECORD_S_MAX if self._record_archive else STOP_S_MAX)
         self._files.close()
 
@@ -297,6 +305,14 @@ class _Cluster:
 
 def _seconds(named: str, default: float) -> float:
     return float(named) if named.isdigit() else default
+
+
+def terminate_children(thread: threading.Thread) -> None:
+    """End what a thread of this process has started; nothing where the kernel does not list it."""
+    listed = Path(f"/proc/self/task/{thread.native_id}/children")
+    with contextlib.suppress(OSError):
+        for pid in listed.read_text().split():
+            os.kill(int(pid), signal.SIGTERM)
 
 
 def _end_gateway(gateway: Any, seconds_max: float) -> None:

@@ -17,12 +17,14 @@ VERDICT = "harness failed"
 TRACEBACK = "failure.txt"
 
 
-def record_failure(root: Path, reason: str, problem: BaseException | None = None) -> dict[str, Any]:
+def record_failure(
+    root: Path, reason: str, problem: BaseException | None = None, *, with_plots: bool = True
+) -> dict[str, Any]:
     """Write results.json and report.html into a run folder; the content of results.json.
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
-    problem: an exception nobody expected; its traceback is kept in failure.txt.  Never raises for a page that cannot
-    be written: results.json alone must then do.
+    problem: an unexpected exception; its traceback is kept in failure.txt.  with_plots: as in `render`.  Never raises
+    for a page that cannot be written: results.json alone must then do.
     """
     results = _reached(root) or {"verdict": VERDICT, "checkers": {}}
     results |= {"exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
@@ -33,7 +35,7 @@ def record_failure(root: Path, reason: str, problem: BaseException | None = None
     try:
         from harness.report.render import render
 
-        render(root)
+        render(root, with_plots=with_plots)
     except Exception as wrong:  # noqa: BLE001 - the run has failed already, and its reason is what matters
         results["report_failure"] = f"the report could not be written: {type(wrong).__name__}: {wrong}"
         _write(root, results)

@@ -52,15 +52,16 @@ RAW_FILES = (
 )
 
 
-def render(run_folder: Path) -> Path:
+def render(run_folder: Path, *, with_plots: bool = True) -> Path:
     """Write plots/, junit.xml and report.html into a judged run folder; the path of report.html.
 
+    with_plots: False for a page that is made while a user waits after Ctrl-C: plots are most of its cost.
     The page names what is missing in the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
     junit.write(data, run_folder / "junit.xml")
     page = run_folder / "report.html"
-    page.write_text(_page(data), encoding="utf-8", errors="replace")
+    page.write_text(_page(data, with_plots), encoding="utf-8", errors="replace")
     return page
 
 
@@ -96,7 +97,7 @@ class Death:
     excerpt: str
 
 
-def _page(data: ReportData) -> str:
+def _page(data: ReportData, with_plots: bool) -> str:
     fault_views = faults.views(data)
     role_segments = roles.segments(data)
     deposed = roles.deposed(data, role_segments)
@@ -106,7 +107,8 @@ def _page(data: ReportData) -> str:
     marks = roles.watermarks(data)
     lines = timeline.view(data, fault_views, role_segments, marks, deposed, moments)
     figures = exercise.figures(data)
-    drawn = plots.render(data, fault_views, [m.time_ns for m in moments], data.folder / "plots")
+    folder = data.folder / "plots"
+    drawn = plots.render(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
     verdict = str(data.results.get("verdict") or "unknown")
     script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(

@@ -6,9 +6,11 @@ Spark starts in the background before the first container does, so that its cold
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
+    spark_end = _Once(spark.stop)
     try:
         backend = choose_backend(spec, progress)
         spark.start_in_background()
@@ -71,10 +74,12 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         try:
-            asyncio.run(_interruptible(Conductor(spec, backend, run, progress)))
+            asyncio.run(_interruptible(Conductor(spec, backend, run, progress), spark_end.start))
             progress.phase("judging")
-            found = dict(judge(run.root, spark, progress.detail))
+            with _sigterm_as_ctrl_c():
+                found = dict(judge(run.root, spark, progress.detail))
         except (KeyboardInterrupt, asyncio.CancelledError):
+            spark_end.start()
             _tell_interruption(run.root, progress)
             raise KeyboardInterrupt from None
         except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict, whatever went wrong
@@ -82,7 +87,8 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
         return _to_tell(run.root, found, spec)
     finally:
         progress.stop()
-        spark.stop()
+        spark_end.start()
+        spark_end.wait()
 
 
 def judge_again(
@@ -115,7 +121,8 @@ def _tell_interruption(root: Path, progress: Progress) -> None:
     again = f"python -m harness analyze {_shown(root)}"
     progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
     progress.command(again)
-    record_failure(root, f"the run was interrupted; judge what was recorded with: {again}")
+    reason = f"the run was interrupted; judge what was recorded with: {again}"
+    record_failure(root, reason, with_plots=False)
 
 
 def _prewarm_report() -> None:
@@ -125,12 +132,43 @@ def _prewarm_report() -> None:
     prewarm()
 
 
-async def _interruptible(conductor: Conductor) -> None:
-    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does."""
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Inside, SIGTERM raises KeyboardInterrupt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def _interruptible(conductor: Conductor, interrupted: Callable[[], None]) -> None:
+    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does.  interrupted: called before cleaning up."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await conductor.run()
+    running = asyncio.ensure_future(conductor.run())
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        interrupted()
+        running.cancel()
+        await running
+        raise
+
+
+class _Once:
+    """Work in a thread of its own that begins at the first `start`."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name="spark-end", daemon=True)
+
+    def start(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join()
 
 
 def _to_tell(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:

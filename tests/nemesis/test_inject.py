@@ -260,7 +260,29 @@ def test_whenever_it_is_cancelled_everything_is_healed(kind, name, after_s):
     assert cluster.whole
 
 
-def test_a_cancelled_fault_has_its_record_closed():
+def test_a_cancelled_play_heals_at_once_and_measures_nothing_more():
+    cluster, seen = FakeCluster(), []
+
+    async def run():
+        async def before_heal(record):
+            raise AssertionError("nothing is copied from nodes that are removed next")
+
+        hooks = Hooks(note=lambda *row: None, record=seen.append, before_heal=before_heal)
+        task = asyncio.ensure_future(played(cluster, card(), hooks=hooks))
+        await asyncio.sleep(6.0)
+        task.cancel()
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.get_running_loop().time() - began_s
+
+    assert in_no_time(run()) < 0.2, "on the loop's own clock, which only sleeps move"
+    assert cluster.whole
+    assert (seen[-1].achieved, seen[-1].reason) == (Achieved.INDETERMINATE, "it was not measured before heal")
+    assert seen[-1].heal_proof.verdict == "indeterminate"
+
+
+def test_a_fault_that_is_broken_off_has_its_record_closed():
     cluster = FakeCluster()
     seen = []
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from checkers.judging.tasks import Task
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
-from checkers.spark.session import SparkJudge
+from checkers.spark.session import SparkJudge, terminate_children
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +44,26 @@ def a_run(folder: Path, operations: int = 4000) -> StoredRun:
 def apart_from_seconds(verdicts: Verdicts) -> dict[str, object]:
     entries = results_json(verdicts)["checkers"]
     return {name: {k: v for k, v in entry.items() if k != "seconds"} for name, entry in entries.items()}
+
+
+def test_a_start_that_is_given_up_ends_what_its_thread_has_started_and_nothing_else() -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        ended: list[int] = []
+
+        def start() -> None:
+            with subprocess.Popen(["sleep", "600"]) as started:
+                begun.set()
+                ended.append(started.wait())
+
+        begun = threading.Event()
+        thread = threading.Thread(target=start)
+        thread.start()
+        begun.wait()
+        terminate_children(thread)
+        thread.join()
+        assert ended == [-signal.SIGTERM]
+        assert other.poll() is None
+        other.kill()
 
 
 def test_verdicts_and_witnesses_are_those_judged_in_process(spark: SparkJudge, tmp_path: Path) -> None:
@@ -151,7 +172,7 @@ SLEEPS_IN_A_PROCESS_OF_ITS_OWN = """
 import sys
 from pathlib import Path
 from checkers.base.checker import Budget, Part
-from checkers.spark.session import SparkJudge
+from checkers.spark.session import SparkJudge, terminate_children
 from checkers.judging.tasks import Task
 
 def sleeps(part, budget):

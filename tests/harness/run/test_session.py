@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,41 @@ def test_an_interrupted_run_says_so_in_its_verdict(
     assert results["reason"].startswith("the run was interrupted; judge what was recorded with: python -m harness")
     assert json.loads((folder / "outcome.json").read_text())["interrupted"] is True
     assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    async def is_interrupted(_: Conductor) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    async def waits_for_spark(_: InProcessBackend) -> None:
+        assert await asyncio.to_thread(stopped.wait, 60), "Spark was not stopped before the nodes were gone"
+
+    monkeypatch.setattr(Conductor, "_main", is_interrupted)
+    monkeypatch.setattr(InProcessBackend, "destroy", waits_for_spark)
+    monkeypatch.setattr(NoSpark, "stop", lambda _: stopped.set())
+    code, results, _ = run()
+    assert (code, results["verdict"]) == (3, "harness failed")
+    assert results["reason"].startswith("the run was interrupted")
+
+
+def test_sigterm_while_judging_is_an_interruption_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_interrupted(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(session, "judge", is_interrupted)
+    code, results, _ = run()
+    assert (code, results["verdict"]) == (3, "harness failed")
+    assert "Traceback" not in "".join(capsys.readouterr())
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_one_object_of_json_is_all_that_stands_on_stdout_where_it_is_wanted(
