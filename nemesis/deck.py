@@ -9,8 +9,9 @@ and answer before a stale read can show.  Other cards hold as their target says,
 next card lie GAP_S; one in four gaps is HOT_GAP_S, so that the next fault meets a node that still truncates its log.
 Near the time limit gap and hold shrink to their least before a card is given up.
 
-Several kinds.  Their openings are dealt in turn.  About every second card of another kind than the one before begins
-while that one still holds.  Never do three overlap: too little would be left of the system to tell right from wrong.
+Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap: the second one begins in the first
+SOON of the other one's hold, so that a leader whose clock is wrong is cut off too.  After that about every second card
+of another kind than the one before begins while that one still holds.  Never do three overlap: too little would be left of the system to tell right from wrong.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ HOT_GAP_S = (0.5, 1.5)
 HOLD_S_MIN = 3.0
 """A single card is not cut shorter than this to fit before the time limit."""
 FIRST_HOLD_S_MIN = 5.0
+
+SOON = 0.4
 
 _HOT = 0.25
 _OVERLAP = 0.5
@@ -79,8 +82,9 @@ def deal(nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random,
     earliest_s, began_s, before, alone = LEAD_IN_S, LEAD_IN_S, "", True
     for play in _plays(kinds_of(nemesis), _Table(len(servers), leaders), rng):
         gap_s = rng.uniform(*(HOT_GAP_S if not play.opening and rng.random() < _HOT else GAP_S)) if cards else 0.0
-        overlap = rng.random() < _OVERLAP and alone and before not in ("", play.kind.name)
-        at_s = rng.uniform(began_s, earliest_s) if overlap else earliest_s + gap_s
+        overlap = (rng.random() < _OVERLAP or play.opening) and alone and before not in ("", play.kind.name)
+        last_begin_s = began_s + (SOON if play.opening else 1.0) * (earliest_s - began_s)
+        at_s = rng.uniform(began_s, last_begin_s) if overlap else earliest_s + gap_s
         fitted = _fitted(play, at_s, min(at_s, earliest_s + HOT_GAP_S[0] if cards else at_s), last_s)
         if fitted is None:
             break

@@ -82,7 +82,7 @@ KIND = Kind(
     summary="wall clocks are set forward or back, and run too fast or too slowly",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader-ahead", 6.0), ("leader-behind", 6.0), ("minority", 5.0)),
+        opening=(("leader-behind", 10.0), ("leader-ahead", 6.0), ("leader-behind", 8.0)),
         rest=("one", "minority", "majority", "all", "leader", "leader-ahead", "leader-behind", "strobe"),
         figures={"strobe": Figure("the clock of one server jumps to and fro, eight times in 10 s", _strobe)},
     ),

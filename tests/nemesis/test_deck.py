@@ -54,6 +54,14 @@ def test_several_kinds_overlap_and_open_in_turn():
     assert overlaps > 10
 
 
+@given(SEEDS)
+def test_a_leader_whose_clock_is_wrong_is_soon_cut_off_too(seed):
+    clock, partition, *_ = deal("clock,partition", SERVERS, 60.0, Random(seed))
+    assert [c.name for c in (clock, partition)] == ["leader-behind", "leader-with-c1"]
+    assert clock.at_s <= partition.at_s <= clock.at_s + 4.0
+    assert clock.heal_s >= partition.at_s + 6.0
+
+
 @given(st.sampled_from(SEVERAL), SEEDS)
 def test_never_do_faults_of_three_kinds_overlap(nemesis, seed):
     cards = deal(nemesis, SERVERS, 200.0, Random(seed))
