@@ -1,7 +1,7 @@
 # `make test-partition` runs the main job, `make test` the project's own tests; both set up what they need first.
 #
 #   make test-partition NODES=5 TIME_LIMIT=60 RATE=200 CONCURRENCY=10 KEYS=10 SEED=… WORKLOAD=register
-#                       SUBJECT=kraft BACKEND=auto BUG=… SCHEDULE=… OP_TIMEOUT=2 STOP_ON_VIOLATION=1
+#                       SUBJECT=kraft BACKEND=auto INVENTORY=… BUG=… SCHEDULE=… OP_TIMEOUT=2 STOP_ON_VIOLATION=1
 #
 # make turns every failure into 2; CI reads results/latest/results.json, or calls `python -m harness run` itself.
 
@@ -20,7 +20,7 @@ BACKEND ?= auto
 OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
 	--subject $(SUBJECT) --backend $(BACKEND) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
-	$(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
+	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
 SEEDS ?= 2

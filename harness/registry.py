@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.spec import Spec, WrongSpec, unknown_name
+from harness.spec import CLIENT_NODES, Spec, WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from harness.backends.backend import Backend, ClusterSpec
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """summary: one line for `list`.  target: module:attribute, imported when it is needed."""
+    """summary: one line for `list`.  target: module:attribute, imported when it is needed.  inventory: module:function
+    that refuses an inventory, for a backend that needs one."""
 
     summary: str
     target: str
+    inventory: str = ""
 
     def load(self) -> object:
-        module, _, attribute = self.target.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return _load(self.target)
 
 
 SUBJECTS: Mapping[str, Entry] = {
@@ -68,6 +69,11 @@ BACKENDS: Mapping[str, Entry] = {
     "namespaces": Entry(
         "a network namespace per node, a userspace switch between them; no Docker needed",
         "harness.backends.namespaces.backend:NamespacesBackend",
+    ),
+    "ssh": Entry(
+        "Linux hosts of one's own, named in an --inventory",
+        "harness.backends.ssh.backend:SshBackend",
+        inventory="harness.backends.ssh.inventory:refuse_inventory",
     ),
     "in-process": Entry("no nodes at all (the canary)", "harness.backends.in_process:InProcessBackend"),
 }
@@ -132,6 +138,22 @@ def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
     return {what: name if name in (shown[what] or (name,)) else shown[what][0] for what, name in usual.items()}
 
 
+def check_inventory(spec: Spec) -> None:
+    """Raises WrongSpec where the backend needs an inventory and has none that suits, or needs none and has one."""
+    refuse = BACKENDS[spec.backend].inventory if spec.backend in BACKENDS else ""
+    if not refuse:
+        if spec.inventory is not None:
+            fit = ", ".join(name for name, entry in BACKENDS.items() if entry.inventory)
+            raise WrongSpec(f"--inventory names hosts of one's own, which only this backend uses: --backend {fit}")
+        return
+    if spec.inventory is None:
+        raise WrongSpec(f"--backend {spec.backend} needs hosts: name the file that lists them with --inventory")
+    try:
+        _load(refuse)(Path(spec.inventory), spec.servers, CLIENT_NODES)  # type: ignore[operator]
+    except ValueError as problem:
+        raise WrongSpec(str(problem)) from problem
+
+
 def refuse_workload(spec: Spec, subject: Subject) -> None:
     """Raises WrongSpec, in one sentence, where the subject's client lacks a function that the workload invokes."""
     lacking = sorted({*_workload(spec.workload).functions.values()} - subject.functions)
@@ -168,6 +190,11 @@ def _check_nemesis(name: str) -> None:
         kinds_of(name)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
+
+
+def _load(target: str) -> object:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _pick(what: str, table: Mapping[str, Entry], name: str) -> Entry:

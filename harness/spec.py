@@ -68,6 +68,8 @@ class Spec:
     """Let faults cost more than a minority of servers what they had fsynced; the system is excused for its loss."""
     stop_on_violation: bool = False
     """End the main phase as soon as something is found."""
+    inventory: str | None = None
+    """The file that names the hosts (TOML, docs/ssh.md), for a backend whose nodes are hosts of one's own."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in LIMITS.items():
@@ -154,6 +156,7 @@ _VARIABLES = {
     "bug": "BUG",
     "schedule": "SCHEDULE",
     "stop_on_violation": "STOP_ON_VIOLATION",
+    "inventory": "INVENTORY",
 }
 _DEFAULTS = {f.name: f.default for f in fields(Spec)}
 

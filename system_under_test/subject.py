@@ -7,13 +7,16 @@ and it may use nothing else of the harness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+
+StartedOn = Callable[[str], int]
+"""Node -> when the test began, in ns of that node's own monotonic clock: the zero of the times in its trace."""
 
 ProcessState = Literal["running", "stopped", "dead"]
 
@@ -259,7 +262,7 @@ class Subject(Protocol):
         """What the nodes' own collected logs (`nodes/<n>/`) say went wrong: tracebacks, refusals to go on."""
         ...
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and
         `tables/copies.parquet` (schemas in checkers.base.columns).  Subjects without logs write nothing."""
         ...

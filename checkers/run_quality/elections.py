@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from checkers.base.arrays import Bools, Int32, Int64
+from checkers.base.clocks import one_clock
 from checkers.base.json_file import mapping
 from checkers.base.run_evidence import numbers, read_trace
 from checkers.base.stored_run import StoredRun, node_files
@@ -20,9 +21,11 @@ _NONE = -1
 
 
 def leaders(run: StoredRun) -> list[Leader]:
-    """Every leader that the harness saw or that said so itself, in order of time."""
+    """Every leader that the harness saw or that said so itself, in order of time.
+
+    Where nodes have clocks of their own, only what the harness saw: faults are timed by its clock."""
     seen = {(e["node"], e["epoch"]): e["time_ns"] for e in run.outcome.get("leaders") or ()}
-    for path in node_files(run.trace).values():
+    for path in node_files(run.trace).values() if one_clock(run.test) else ():
         for said in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
             if said["role"] == "leader":
                 name = (said["node"], said["epoch"])

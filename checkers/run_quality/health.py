@@ -16,10 +16,11 @@ that has not caught up within the limit violates it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.clocks import error_ns
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files
@@ -45,7 +46,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     facts = run.outcome
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
-    excuse = Excuse(run.faults, run.demands.ledger)
+    excuse = Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
     fatal = [row for rows in findings for row in rows if not excuse.covers(row["node"], row["time_ns"])]
     unordered = [death for death in facts.get("deaths") or [] if not death.get("bidden", False)]
     deaths = excuse.without_excused(unordered)
@@ -71,9 +72,15 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
 
 
 class Excuse:
-    """Which deaths and refusals a fault explains.  records: faults.json.  measured: they must hold measurements."""
+    """Which deaths and refusals a fault explains.
 
-    def __init__(self, records: Sequence[Mapping[str, Any]], measured: bool) -> None:
+    records: faults.json.  measured: they must hold measurements.  clock_error_ns: node -> by how much a time of that
+    node may be wrong; an excuse is wider by it, so that a death at the very edge of a fault is no violation.
+    """
+
+    def __init__(
+        self, records: Sequence[Mapping[str, Any]], measured: bool, clock_error_ns: Callable[[str], int]
+    ) -> None:
         self._spans: list[tuple[str, int, int]] = []
         for record in records:
             began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
@@ -82,7 +89,9 @@ class Excuse:
             may_die = settings.get("may_die") is True
             until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns
             if may_die and began_ns >= 0 and achieved(record, demanded=measured).word == INSTALLED:
-                self._spans += [(str(node), began_ns - order_ns, until_ns) for node in sequence(record.get("nodes"))]
+                for node in map(str, sequence(record.get("nodes"))):
+                    error = clock_error_ns(node)
+                    self._spans.append((node, began_ns - order_ns - error, until_ns + error))
 
     def covers(self, node: str, time_ns: int) -> bool:
         """Whether such a fault held on the node at that time."""

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Checker, Part
+from checkers.base.clocks import one_clock
 from checkers.base.demands import Demands
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
@@ -65,7 +66,7 @@ def _split(run: StoredRun) -> list[Part]:
         "windows": windows(run.faults),
         "final_ns": final[0] if final else END_OF_TIME,
         "calm": _calm(run),
-        "traces": list(node_files(run.trace).values()),
+        "traces": list(node_files(run.trace).values()) if one_clock(run.test) else [],
         "reads": sorted(run.demands.reads),
         "writes": sorted(run.demands.writes),
     }

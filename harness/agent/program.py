@@ -3,6 +3,9 @@
 Requests run concurrently; answers go out as they are ready.  The end comes with the end of stdin, with SIGTERM or with
 a stream that is no longer frames.  A sentinel thread watches for the end too, because a client that blocks the loop
 must not keep a dead harness' node alive.
+
+A connection over a network can die without an end of file.  So where `SILENCE` is set in the environment, the harness
+promises to send something more often than that, and a longer silence is the end as well.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import errno
 import functools
 import gc
+import math
 import os
 import select
 import signal
@@ -39,6 +43,8 @@ Answer = tuple[dict[str, Any], bytes]
 Verb = Callable[["Asked"], Awaitable[Answer]]
 
 _SENTINEL_GRACE_S = 1.0
+SILENCE = "KRUCIBLE_SILENCE_S"
+"""Environment variable: seconds without a word from the harness after which the agent ends; without it, never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends us in order
     sys.setswitchinterval(0.0005)  # a computing client holds up the beacons' thread no longer than this
     adopt_orphans()
-    agent = Agent()
+    agent = Agent(float(os.environ.get(SILENCE, "inf")))
     threading.Thread(target=agent.watch_for_end, args=(commands_in,), name="sentinel", daemon=True).start()
     try:
         asyncio.run(agent.serve(commands_in, answers_out))
@@ -74,7 +80,11 @@ def log(words: str) -> None:
 
 
 class Agent:
-    def __init__(self) -> None:
+    """silence_s: the end comes when the harness has sent nothing for so long."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._heard_s = time.monotonic()
         self._children = Children()
         self._server = Server(self._children, self._send)
         self._clients = HostedClients(log)
@@ -134,6 +144,7 @@ class Agent:
         _quiet_collector()
         decoder = Decoder()
         while data := await reader.read(PIECE_BYTES):
+            self._heard_s = time.monotonic()
             try:
                 for header, body in decoder.feed(data):
                     task = asyncio.ensure_future(self._answer(header, body))
@@ -144,10 +155,13 @@ class Agent:
         self.end("the stream ended within a frame" if decoder.torn else "the stream ended")
 
     def watch_for_end(self, commands_in: int) -> None:
-        """The sentinel: sees the other side hang up without reading, and gives the loop a moment to end by itself."""
+        """The sentinel: sees the other side hang up without reading, and gives the loop a moment to end by itself.  It
+        sees a silence, too."""
         poll = select.poll()
         poll.register(commands_in, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
-        poll.poll()
+        while not poll.poll(self._silence_s / 4 * 1e3 if self._silence_s < math.inf else None):
+            if time.monotonic() - self._heard_s > self._silence_s:
+                self.end(f"nothing came from the harness for {self._silence_s:g} s")
         time.sleep(_SENTINEL_GRACE_S)
         self.end("the stream ended while the loop was stuck")
 

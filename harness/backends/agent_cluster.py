@@ -18,7 +18,7 @@ from harness.backends.agent_disks import AgentDisks
 from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 from harness.backends.agent_members import AgentMembers
 from harness.backends.agent_packets import AgentPackets
-from harness.backends.backend import BackendUnavailable, ClientHost, ClusterSpec, Exit, HostHealth
+from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import (
     CLIENT_PROCESSES,
     CLOCK,
@@ -247,6 +247,10 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         """Nodes whose agents do not answer are left out."""
         answers = await self._ask_all("steal")
         return HostHealth({n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()})
+
+    def clocks(self) -> Mapping[str, ClockOffset]:
+        """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
+        return {}
 
     async def beacon_health(self) -> Mapping[str, Mapping[str, Any]]:
         """Node -> {"refused": peer -> datagrams its kernel refused, "late_s": worst delay of a beat since then}."""

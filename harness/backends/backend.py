@@ -36,11 +36,13 @@ class ClusterSpec:
     """`Subject.notices_damage`: how files may be damaged, and which."""
     members: Members | None = None
     """How the subject changes its members while it runs; None if it cannot."""
+    inventory: str = ""
+    """The file that names the hosts, for a backend whose nodes are hosts of one's own; "" for every other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A server process ended.  bidden: the harness had ordered it (kill, stop)."""
+    """A server process ended.  monotonic_ns: by the harness' clock.  bidden: the harness ordered it (kill, stop)."""
 
     node: str
     pid: int
@@ -54,6 +56,14 @@ class HostHealth:
     """What the agents measured of the machines they live on, since the backend was created."""
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """The monotonic clock of a node is ahead of the harness' own by ahead_ns, give or take error_ns."""
+
+    ahead_ns: int
+    error_ns: int
 
 
 class ClientHost(Protocol):
@@ -100,6 +110,10 @@ class Backend(Cluster, Protocol):
         ...
 
     async def health(self) -> HostHealth: ...
+
+    def clocks(self) -> Mapping[str, ClockOffset]:
+        """Node -> its monotonic clock, as measured so far.  Empty where all nodes share the harness' clock."""
+        ...
 
     async def destroy(self) -> None:
         """Remove everything that was made; safe to call twice and after a half-finished `create`.

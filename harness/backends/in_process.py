@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
-from harness.backends.backend import ClusterSpec, Exit, HostHealth
+from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
 from system_under_test.subject import Node, ProcessState
@@ -62,6 +62,9 @@ class InProcessBackend:
 
     async def health(self) -> HostHealth:
         return HostHealth()
+
+    def clocks(self) -> Mapping[str, ClockOffset]:
+        return {}
 
     def node(self, name: str) -> Node:
         raise CannotInject(f"there is no node {name}: {self.notes[0]}")

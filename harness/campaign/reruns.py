@@ -70,6 +70,6 @@ class Reruns:
             "seed": spec.seed + self.runs,
             "schedule": schedule,
             "results": self.folder / "runs",
-        } | ({"bug": spec.bug} if spec.bug else {})
+        } | {name: value for name, value in (("bug", spec.bug), ("inventory", spec.inventory)) if value}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         return ["run", *words, "--stop-on-violation", *(["--over-budget"] if spec.over_budget else [])]

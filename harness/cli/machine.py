@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from harness.cli.parameters import Name, backends, subjects
-from harness.spec import Spec
+from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
 _SHELLS = ("bash", "zsh", "fish")
@@ -36,7 +39,8 @@ def setup(backend: str, subject: str, everything: bool) -> None:
 
 
 @click.command(name="clean-up")
-def clean_up() -> None:
+@click.option("--inventory", type=click.Path(), default=None, help="Clean up the hosts of this file instead.")
+def clean_up(inventory: str | None) -> None:
     """Remove what runs left behind when they died; runs that are alive are not touched.
 
     Every run does so when it begins.  This command does it now.
@@ -45,10 +49,29 @@ def clean_up() -> None:
     from harness.backends.docker.engine import connect, why_unavailable
     from harness.backends.namespaces.backend import sweep_folders
 
+    if inventory is not None:
+        click.echo("\n".join(_clean_up_hosts(Path(inventory))) or "nothing was left behind")
+        return
     swept = [sweep_folders()] + ([sweep_dead(connect(), 30.0)] if why_unavailable() is None else [])
     words = [f"removed what {name} had left" for one in swept for name in one.removed]
     words += [left for one in swept for left in one.left]
     click.echo("\n".join(words) or "nothing was left behind")
+
+
+def _clean_up_hosts(inventory: Path) -> list[str]:
+    """One line for each thing that was removed, or could not be."""
+    import asyncio  # here, so that lists and refusals start at once
+
+    from harness.backends.ssh.inventory import BadInventory, read_inventory
+    from harness.backends.ssh.visit import sweep_hosts
+
+    try:
+        hosts = read_inventory(inventory)
+    except BadInventory as problem:
+        raise WrongSpec(str(problem)) from problem
+    swept = asyncio.run(sweep_hosts(hosts, f"clean-up-{os.getpid()}"))
+    words = [f"removed from {host} what {name} had left" for host, found in swept.items() for name in found.removed]
+    return words + [left for found in swept.values() for left in found.left]
 
 
 @click.command()

@@ -44,6 +44,9 @@ PROGRESS_S = 10.0
     show_default=True,
     help="Where nodes live; auto: docker if it answers.",
 )
+@click.option(
+    "--inventory", type=click.Path(), default=None, help="The hosts of --backend ssh, a TOML file; see docs/ssh.md."
+)
 @click.option("--nodes", default=_DEFAULT.nodes, show_default=True, help="Servers (client nodes come on top).")
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of the main phase.")
 @click.option(

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from checkers.base import clocks
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
 from checkers.base.stored_run import StoredRun
@@ -27,7 +28,7 @@ from harness.judge.judge_run import spec_of
 from harness.report.judged_file import Judged
 from harness.spec import WrongSpec
 from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables
-from system_under_test.subject import Collected
+from system_under_test.subject import Collected, StartedOn
 
 PATIENCE_S = 2.0
 QUIET_S = 10.0
@@ -41,7 +42,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
     is_run = (folder / "copies.json").exists()
     try:
         copies = copies_of(folder) if is_run else data_directories(folder)
-        started_ns = _started(folder)
+        started_on = _started_on(folder)
     except (BrokenFile, OSError) as problem:
         yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
         return
@@ -55,7 +56,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
             if (folder / linked).exists():
                 (root / linked).symlink_to(folder / linked)
         try:
-            write_tables(root, copies, started_ns, say)
+            write_tables(root, copies, started_on, say)
         except OSError as problem:
             yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
@@ -121,9 +122,8 @@ def _demands(folder: Path) -> Demands:
         return Demands(logs=True, traces=True)
 
 
-def _started(folder: Path) -> int:
-    started = read_object(folder / "test.json").get("started_monotonic_ns")
-    return started if isinstance(started, int) else 0
+def _started_on(folder: Path) -> StartedOn:
+    return clocks.started_on(read_object(folder / "test.json"))
 
 
 def _together(verdicts: dict[str, Verdict]) -> Verdict:

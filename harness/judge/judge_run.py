@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from checkers.base import clocks
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
@@ -87,7 +88,7 @@ def judge(
     """
     test = read_object(root / "test.json")
     spec = spec_of(root)
-    if not isinstance(started_ns := test.get("started_monotonic_ns", 0), int):
+    if not isinstance(test.get("started_monotonic_ns", 0), int):
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
     subject, demands = load_subject(spec.subject), demands_on(spec, test, trust_old_format)
     began = time.monotonic()
@@ -96,7 +97,7 @@ def judge(
     if demands.logs or demands.traces:
         progress("reading logs and traces")
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
-        tabulate(root, lambda copies: subject.tables(root, copies, started_ns))
+        tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(test)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     results = write_results(root, verdicts)
     demand(subject.bugs.get(spec.bug) if spec.bug else None, results)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkers.base import ledger
+from checkers.base import clocks, ledger
 from checkers.base.history import Type
 from checkers.base.stored_run import SMALL_FILES
 from checkers.online.finding import Finding
@@ -71,7 +71,7 @@ class Conductor:
         servers = spec.servers if self.subject.declares.nodes else ()
         wanted = capabilities_of(spec) if servers else frozenset()
         offers = self.subject.needs, self.subject.notices_damage, self.subject.members
-        cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers)
+        cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=spec.inventory or "")
         self.backend: Backend = load_backend(backend_name, cluster)
         self.backend.restart_with(self.subject.start)
         if isinstance(self.subject, OwnSubject):
@@ -110,6 +110,7 @@ class Conductor:
                 duties += [self.online.watch()] if self.online is not None else []
                 await _beside(self._test(), duties)
                 self.outcome.health = await self.backend.health()
+                self._note_clocks()
         except asyncio.CancelledError:
             self.outcome.interrupted = True
             raise
@@ -149,9 +150,15 @@ class Conductor:
         self._say_leftovers()
         self.nodes.extend(self.backend.node(name) for name in self.backend.servers)
         self.test["started_monotonic_ns"] = self.recorder.begin()
-        self.run_folder.write_json("test.json", self.test)
+        self._note_clocks()
         begun = {"format": ledger.FORMAT, "run_id": self.test["run_id"], "spec": self.test["spec"]}
         self.recorder.enter(Type.OK, ledger.BEGIN, begun)
+
+    def _note_clocks(self) -> None:
+        """How far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
+        self.test["backend_notes"] = list(self.backend.notes)
+        self.test["clocks"] = {name: asdict(offset) for name, offset in self.backend.clocks().items()}
+        self.run_folder.write_json("test.json", self.test)
 
     async def _set_up(self) -> None:
         loading = asyncio.gather(*(host.load(self.subject.client_module) for host in self.hosts.values()))
@@ -172,8 +179,8 @@ class Conductor:
         await subject.install(self.nodes, seed=spec.seed, bug=spec.bug)
         await asyncio.gather(*(subject.start(node) for node in self.nodes))
         if self.online is not None and subject.declares.traces:
-            started_ns = self.recorder.started_monotonic_ns
-            self.online.follow({node.name: subject.live(node, started_ns) for node in self.nodes})
+            started_on = clocks.started_on(self.test)
+            self.online.follow({node.name: subject.live(node, started_on(node.name)) for node in self.nodes})
         await self._wait_until_ready()
         await self._wait_for_leader()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from harness.registry import check_names, load_subject
+from harness.registry import check_inventory, check_names, load_subject
 from harness.run.dealt import dealt
 from harness.run.schedules import read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
@@ -24,6 +24,7 @@ _LONGEST_OPENING_S = 120
 def check_spec(spec: Spec) -> None:
     """Raises WrongSpec or BadSchedule where this run cannot be, or could show nothing."""
     check_names(spec)
+    check_inventory(spec)
     subject = load_subject(spec.subject)
     _check_rate(spec)
     _check_faults(spec, subject)

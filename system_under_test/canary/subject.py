@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from system_under_test.canary.objects import LOCK_ODDS, ODDS, Objects
 from system_under_test.functions import FUNCTIONS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus, StartedOn
 
 
 def _bug(
@@ -117,5 +117,5 @@ class Canary:
     def complaints(self, run_folder: Path) -> Sequence[Complaint]:
         return ()
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         return None

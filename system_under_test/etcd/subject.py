@@ -16,7 +16,7 @@ from typing import Any
 from system_under_test.etcd.leadership import STATUS_PATH, MemberStatus, read_status
 from system_under_test.etcd.members import CLIENT_PORT, FRESH, EtcdMembers, config_path, peer_url, post
 from system_under_test.etcd.operations import OPERATIONS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Members, Needs, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Members, Needs, Node, NodeStatus, StartedOn
 
 BINARY = "/usr/bin/etcd"
 _PATIENCE_S = 1.0
@@ -100,7 +100,7 @@ class Etcd:
                 found.append(Complaint(log.parent.name, line.group().decode(errors="replace")[:200], excerpt))
         return found
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """etcd has no logs or traces of ours: nothing is written."""
 
     async def _reached(self, node: Node, goal: int) -> bool:

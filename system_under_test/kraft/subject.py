@@ -18,7 +18,7 @@ from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus, StartedOn
 
 PORT = 9092
 OUTPUT = "kraft.log"
@@ -197,11 +197,11 @@ class Kraft:
             found += _complaints(path.parent.name, path.read_text(errors="replace"))
         return found
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         # Only here, so that listing subjects costs no Arrow.
         from system_under_test.kraft.collected.files import write_tables
 
-        write_tables(run_folder, copies, started_monotonic_ns)
+        write_tables(run_folder, copies, started_on)
 
     async def _hear(self, node: Node) -> Hearsay:
         heard = self._heard.setdefault(node.name, Hearsay())

@@ -15,7 +15,18 @@ from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
 from system_under_test.own.load import client_in, files_of, read_files, system_in
 from system_under_test.own.system import OwnNode, System
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Members, Needs, Node, NodeStatus
+from system_under_test.subject import (
+    Bug,
+    Collected,
+    Complaint,
+    Declares,
+    Live,
+    Members,
+    Needs,
+    Node,
+    NodeStatus,
+    StartedOn,
+)
 
 _LOG = logging.getLogger("krucible")
 FOLDER = "subject"
@@ -115,7 +126,7 @@ class OwnSubject:
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         raise NotImplementedError("a system of one's own has no traces")
 
-    def tables(self, run_folder: Path, copies: Sequence[Collected], started_monotonic_ns: int) -> None:
+    def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """A system of one's own has no logs or traces: nothing is written."""
 
     def keep(self, run_folder: Path) -> None:

@@ -344,7 +344,7 @@ class Quorum:
             "interrupted": False,
         }
         traces = {name: node.trace for name, node in self.nodes.items()}
-        test = {"spec": {"nodes": len(self.nodes)}}
+        test = {"spec": {"nodes": len(self.nodes), "backend": "docker"}}
         demands = Demands(
             servers=tuple(self.nodes),
             keys=tuple(keys),

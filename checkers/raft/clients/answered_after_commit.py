@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
+from checkers.base.clocks import one_clock
 from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import (
     conclude,
@@ -57,8 +58,6 @@ ENTRIES_PER_PART = 1 << 22
 
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
-BACKENDS_OF_ONE_MACHINE = frozenset({"docker", "namespaces"})
-
 _SLACK_NS = 120_000_000_000
 """Traces are collected this long after the last row of the history at most."""
 
@@ -77,7 +76,7 @@ class AnswersFinding:
 def _split(run: StoredRun) -> list[Part]:
     traces, logs = node_files(run.trace), node_files(run.log)
     final = {c["node"]: c["copy"] for c in run.copies if c["when"] == "final" and not c["error"]}
-    if not _one_machine(run) or not run.history.exists():
+    if not one_clock(run.test) or not run.history.exists():
         return []
     parts = []
     for node, path in traces.items():
@@ -89,11 +88,6 @@ def _split(run: StoredRun) -> list[Part]:
             params = {"node": node, "copy": final[node], "count": count}
             parts += [Part((str(run.history), path, logs[node]), {**params, "number": n}) for n in range(count)]
     return parts
-
-
-def _one_machine(run: StoredRun) -> bool:
-    spec = run.test.get("spec")
-    return isinstance(spec, dict) and spec.get("backend") in BACKENDS_OF_ONE_MACHINE
 
 
 def _judge(part: Part, budget: Budget) -> AnswersFinding:
@@ -189,7 +183,7 @@ def _witness(node: str, answer: dict[str, Any]) -> Witness:
 def _combine(run: StoredRun, findings: Sequence[AnswersFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
-    if not _one_machine(run) or any(f.foreign_clock for f in findings):
+    if not one_clock(run.test) or any(f.foreign_clock for f in findings):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
     looked_at = {"nodes": len({f.node for f in findings}), "answers": sum(f.answers for f in findings)}
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")

@@ -24,7 +24,7 @@ from checkers.base.arrays import Int64
 from checkers.base.columns import COPIES, LOG
 from system_under_test.kraft.collected.log_files import LogFile, read_log
 from system_under_test.kraft.collected.trace_files import UnreadableFile, rows_before_damage, write_trace
-from system_under_test.subject import Collected
+from system_under_test.subject import Collected, StartedOn
 
 LOG_FOLDER = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
@@ -43,7 +43,7 @@ class QuorumStateSaid:
 def write_tables(
     run_folder: Path,
     copies: Sequence[Collected],
-    started_monotonic_ns: int,
+    started_on: StartedOn,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Read every trace in `trace/` and every copy, and write `tables/` (schemas LOG, TRACE and COPIES).
@@ -57,7 +57,7 @@ def write_tables(
     written = {}
     for path in sorted((run_folder / "trace").glob("*.jsonl")):
         promised = max((c.trace_size_bytes for c in copies if c.node == path.stem), default=0)
-        written[path.stem] = _write_trace(path, tables / "trace", started_monotonic_ns, promised)
+        written[path.stem] = _write_trace(path, tables / "trace", started_on(path.stem), promised)
         say(f"read the trace of {path.stem}")
     rows = []
     for node in sorted({c.node for c in copies}):

@@ -89,6 +89,24 @@ def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evid
         assert up(evidence, tmp_path / case).validity is expected, case
 
 
+def test_an_excuse_is_wider_by_the_error_of_the_nodes_clock(evidence: Evidence, tmp_path: Path) -> None:
+    """A node that is another machine: its death may seem to lie beside the fault that caused it."""
+    evidence.faults[:] = [failing_disk("n2")]
+    evidence.outcome["deaths"] = [death("n2", time_ns=9_400)]
+    cases = {
+        "one clock": ("docker", {}, Validity.INVALID),
+        "measured well": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 399}}, Validity.INVALID),
+        "measured roughly": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 400}}, Validity.VALID),
+        "one machine, whatever was measured": ("docker", {"n2": {"ahead_ns": 0, "error_ns": 400}}, Validity.INVALID),
+        "never measured": ("ssh", {"n1": {"ahead_ns": 0, "error_ns": 0}}, Validity.VALID),
+        "nonsense": ("ssh", {"n2": "late"}, Validity.VALID),
+    }
+    for case, (backend, clocks, expected) in cases.items():
+        evidence.test["spec"]["backend"] = backend
+        evidence.test["clocks"] = clocks
+        assert up(evidence, tmp_path / case).validity is expected, case
+
+
 def test_a_server_with_damaged_files_may_refuse_to_start_until_the_end(evidence: Evidence, tmp_path: Path) -> None:
     evidence.outcome["deaths"] = [death("n2", time_ns=20_000)]
     cases = {

@@ -55,6 +55,21 @@ def test_answers_of_a_deposed_leader_are_counted_and_not_demanded(tmp_path: Path
     assert "1 reads" in counted["words"]
 
 
+def test_without_a_common_clock_only_what_the_harness_saw_is_counted(tmp_path: Path) -> None:
+    """Traces of nodes with clocks of their own: elections count if the harness saw them, deposed leaders do not."""
+    remote = run()
+    remote.test["spec"]["backend"] = "ssh"
+    for rows in remote.traces.values():
+        for row in rows:
+            row["time_ns"] += 10**15
+    verdict = judged(remote, tmp_path / "seen")
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert figure(verdict, "elections won under a fault")["value"] == 1
+    assert "operations answered by a deposed leader" not in {c["name"] for c in verdict.details["criteria"]}
+    remote.outcome["leaders"] = remote.outcome["leaders"][:1]
+    assert judged(remote, tmp_path / "unseen").validity is Validity.UNKNOWN
+
+
 def no_faults(e: Evidence) -> None:
     e.faults.clear()
 

@@ -205,7 +205,7 @@ async def test_what_was_acknowledged_survives_the_kill_of_the_leader_and_a_resta
 
     copies = await collected(running, tmp_path / "run")
     assert kraft.complaints(tmp_path / "run") == []
-    kraft.tables(tmp_path / "run", copies, started_ns)
+    kraft.tables(tmp_path / "run", copies, lambda node: started_ns)
     check_tables(tmp_path / "run" / "tables")
 
 

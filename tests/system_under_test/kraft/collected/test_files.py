@@ -270,7 +270,7 @@ def test_the_tables_of_a_run(tmp_path: Path) -> None:
             when = "final" if number else "before heal 1"
             seen = len(lines[0]) * (1 + number) + 3  # a torn row is none
             copies.append(Collected(number, when, node, "running", folder, seen if node == "n1" else -1))
-    files.write_tables(tmp_path, copies, 5_000)
+    files.write_tables(tmp_path, copies, lambda node: 5_000)
     log = pq.read_table(tmp_path / "tables" / "log" / "n1.parquet")
     assert log.schema == LOG and log.column("copy").to_pylist() == [0] * 4 + [1] * 6
     assert pq.read_metadata(tmp_path / "tables" / "log" / "n1.parquet").num_row_groups == 2
@@ -285,7 +285,7 @@ def test_the_tables_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_is_missing_is_said_to_be_and_is_no_empty_log(tmp_path: Path) -> None:
-    files.write_tables(tmp_path, [Collected(0, "final", "n1", "dead", tmp_path / "nothing")], 0)
+    files.write_tables(tmp_path, [Collected(0, "final", "n1", "dead", tmp_path / "nothing")], lambda node: 0)
     row = pq.read_table(tmp_path / "tables" / "copies.parquet").to_pylist()[0]
     assert (row["log_end"], row["quorum_epoch"]) == (0, -1)
     assert row["error"] == f"the folder nothing/{files.LOG_FOLDER} is missing"

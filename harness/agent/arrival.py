@@ -1,0 +1,85 @@
+"""The first program of a run on a machine of one's own: lets one run at a time in, and unpacks what the harness sends.
+
+    python3 -c "<this file>" '{"folder": ..., "size_bytes": ..., "silence_s": ..., "stay": true}'
+
+Standard library only, and nothing of this project, which is not there yet.  It reads a tar of `size_bytes` from stdin
+into `folder`, which is `<base>/<run>`, and then becomes the guard (`harness.agent.guard`) over the same streams.
+
+Where another run has the machine, it writes {"refused": "..."} as a line of JSON to stdout, and ends.  The lock is the
+name of a socket in the abstract namespace: the kernel forgets it when its last process ends, however that ends.  Such a
+name belongs to one network namespace, as do rules and ports, which two runs could not share.
+"""
+
+import io
+import json
+import os
+import shutil
+import socket
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+LOCK = "\0krucible-node"
+LOCK_S = 15.0
+"""How long a run that has just ended may go on removing what it had here."""
+
+
+def main(given: dict[str, Any]) -> None:
+    folder = Path(given["folder"])
+    lock = take_lock()
+    if lock is None:
+        runs = sorted(path.name for path in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        words = "another run is using this host" + (f" ({', '.join(runs)})" if runs else "")
+        os.write(1, json.dumps({"refused": words}).encode() + b"\n")
+        sys.exit(3)
+    try:
+        folder.mkdir(parents=True, mode=0o755)
+        unpack(read(given["size_bytes"]), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    lock.set_inheritable(True)
+    os.environ["PYTHONPATH"] = f"{folder}/code:{folder}/site"
+    guarded = json.dumps({**given, "lock": lock.fileno()})
+    os.execv(sys.executable, [sys.executable, "-m", "harness.agent.guard", guarded])
+
+
+def take_lock() -> socket.socket | None:
+    """The socket that keeps other runs out; None if another run keeps this one out."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            held.bind(LOCK)
+        except OSError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.1)
+        else:
+            return held
+
+
+def read(size_bytes: int) -> bytes:
+    """Exactly so many bytes of stdin: what follows is for the agent."""
+    data = bytearray()
+    while len(data) < size_bytes:
+        piece = os.read(0, min(1 << 20, size_bytes - len(data)))
+        if not piece:
+            sys.exit("the connection ended while the code was on its way")
+        data += piece
+    return bytes(data)
+
+
+def unpack(packed: bytes, folder: Path) -> None:
+    """The sender is the harness, which logged in here as root."""
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(folder, filter="data")
+        else:
+            tar.extractall(folder)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,180 @@
+"""The guard of a node that is a machine of its own: one run at a time, and nothing of it stays.
+
+    python3 -m harness.agent.guard '{"folder": ..., "silence_s": ..., "stay": true, "lock": ...}'
+
+A container takes everything along when it ends; a machine does not.  So the agent's parent is this process.  It starts
+the agent over its own stdin and stdout, waits for its end, whatever that is, and then removes the processes, rules,
+mounts and files of the run.  Before it starts the agent, it removes what dead runs left here.  No other run can be
+alive: this process holds the lock that `arrival` took.  With "stay" false it only removes what dead runs left.
+
+What belongs to a run is known by marks alone: `MARK` in the environment of a process, a name that begins with
+`TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  Everything else is left alone.
+
+The first line on stdout is JSON: {"ready": true, "removed": [...]}.  What cannot be removed is one line on stderr that
+begins with "left: ", and the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.agent.children import adopt_orphans
+from harness.agent.disk.mount import unmount
+from harness.agent.program import SILENCE
+from harness.agent.rules import Table, without
+
+MARK = "KRUCIBLE_NODE"
+"""Environment variable of every process of a run: the run's folder."""
+TABLE_PREFIX = "krucible_ssh_"
+_KILL_S = 5.0
+_NFT_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Returns the exit status: 0 if nothing is left, 1 if something could not be removed."""
+    folder = Path(given["folder"])
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which every process of the run would inherit
+    os.chdir("/")
+    os.set_inheritable(int(given["lock"]), False)
+    left: list[str] = []
+    removed = [run.name for run in _runs(folder.parent) if run != folder and _removed(run, left)]
+    left += _delete_tables()
+    os.write(1, json.dumps({"ready": True, "removed": removed}).encode() + b"\n")
+    try:
+        if given["stay"]:
+            _host_agent(folder, float(given["silence_s"]))
+    finally:
+        _remove(folder, left)
+        left += _delete_tables()
+    for words in left:
+        print(f"left: {words}", file=sys.stderr, flush=True)
+    return 1 if left else 0
+
+
+def _host_agent(folder: Path, silence_s: float) -> None:
+    """Run the agent to its end.  It gets SIGTERM, and ends in order, if this process is killed."""
+    adopt_orphans()
+    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    added = {MARK: str(folder), SILENCE: f"{silence_s:g}", "PATH": search, "PYTHONUNBUFFERED": "1"}
+    libc = ctypes.CDLL(None)
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "harness.agent"],
+        env={**os.environ, **added},
+        start_new_session=True,
+        preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0),
+    )
+    signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):  # the streams are the agent's: their end must be seen as soon as it ends
+        os.dup2(nothing, stream)
+    while agent.returncode is None:
+        ended, status = os.wait()
+        if ended == agent.pid:
+            agent.returncode = os.waitstatus_to_exitcode(status)
+
+
+# ---- removing ------------------------------------------------------------------------------------------------------
+
+
+def _removed(folder: Path, left: list[str]) -> bool:
+    before = len(left)
+    _remove(folder, left)
+    return len(left) == before
+
+
+def _remove(folder: Path, left: list[str]) -> None:
+    """Remove the processes, mounts and files of a run; what stays is added to `left`, a sentence each."""
+    left += [f"process {pid} does not end" for pid in _kill(folder)]
+    for place in reversed(_mounts_below(folder)):
+        try:
+            unmount(place)
+        except OSError as refusal:
+            left.append(str(refusal.strerror or refusal))
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        left.append(f"the folder {folder} cannot be removed")
+    with contextlib.suppress(OSError):  # another run's folder may stand there
+        folder.parent.rmdir()
+
+
+def _kill(folder: Path) -> list[int]:
+    """Kill every process of a run; the numbers of those that do not end."""
+    deadline = time.monotonic() + _KILL_S
+    while found := [pid for pid in _processes() if _belongs(pid, folder)]:
+        if time.monotonic() > deadline:
+            return found
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _reap()
+        time.sleep(0.02)
+    return []
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _processes() -> Iterator[int]:
+    yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _belongs(pid: int, folder: Path) -> bool:
+    """Whether a process carries the run's mark, or is an orphan of this run that was left to this process."""
+    if pid == os.getpid():
+        return False
+    try:
+        marks = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and (f"{MARK}={folder}".encode() in marks or int(fields[1]) == os.getpid())
+
+
+def _mounts_below(folder: Path) -> list[Path]:
+    """Mount points inside a folder, outer ones first."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    places = (Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines)
+    return [place for place in places if place.is_relative_to(folder)]
+
+
+def _delete_tables() -> list[str]:
+    """Delete the rules of every run here: no other run than this one can live.  One sentence each that stays."""
+    if shutil.which("nft") is None:
+        return []
+    try:
+        listing = subprocess.run(["nft", "list", "tables", "ip"], capture_output=True, text=True, timeout=_NFT_S)
+        tables = re.findall(rf"^table ip ({TABLE_PREFIX}\w+)$", listing.stdout, flags=re.MULTILINE)
+        return [words for name in tables if (words := _delete(("ip", name)))]
+    except subprocess.TimeoutExpired:
+        return ["nft does not answer, so rules may be left"]
+
+
+def _delete(table: Table) -> str:
+    done = subprocess.run(["nft", "-f", "-"], input=without(table), capture_output=True, text=True, timeout=_NFT_S)
+    return f"the rules {' '.join(table)}: {done.stderr.strip()[:200]}" if done.returncode else ""
+
+
+def _runs(base: Path) -> Iterator[Path]:
+    """The folders of runs; nothing else stands in the base."""
+    yield from sorted(path for path in base.iterdir() if path.is_dir() and (path / "code" / "harness").is_dir())
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,228 @@
+"""The inventory: a TOML file that names the hosts of one's own (docs/ssh.md describes it).
+
+    [defaults]                      # optional: what holds for every host that does not state it itself
+    user = "root"
+    key = "~/.ssh/id_ed25519"
+
+    [[host]]
+    name = "alpha"
+    address = "198.18.0.11"
+    role = "server"
+
+Every mistake is one sentence that begins with the file and the line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+ROLES = ("server", "client")
+
+
+class BadInventory(ValueError):
+    """The inventory cannot be used; the message names the file, the line and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine.
+
+    name: for people.  address: where ssh reaches it, an IPv4 address or a host name.  role: "server" or "client".
+    key: a file with a private key; "" for the agent and the usual files in ~/.ssh.  known_hosts: a file besides
+    ~/.ssh/known_hosts.  data_address: the IPv4 address by which the nodes reach each other; "" if it is `address`.
+    folder: where a run keeps its files on the host; a folder of the run is made in it, and removed.
+    """
+
+    name: str
+    address: str
+    role: str
+    user: str = "root"
+    key: str = ""
+    port: int = 22
+    known_hosts: str = ""
+    data_address: str = ""
+    folder: str = "/var/lib/krucible"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address})" if self.name != self.address else self.name
+
+
+def read_inventory(path: Path) -> tuple[Host, ...]:
+    """The hosts, in the order of the file.  Raises BadInventory, also where the file cannot be read."""
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text)
+    except OSError as problem:
+        raise BadInventory(f"{path} cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise BadInventory(f"{path} is not a text file in UTF-8") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise BadInventory(f"{path} is not TOML: {problem}") from problem
+    return _Reader(str(path), text, data).hosts()
+
+
+def refuse_inventory(path: Path, servers: Sequence[str], clients: Sequence[str]) -> None:
+    """Raises BadInventory where the file cannot be used for a run with these nodes."""
+    assign(read_inventory(path), servers, clients, str(path))
+
+
+def assign(hosts: Sequence[Host], servers: Sequence[str], clients: Sequence[str], path: str) -> Mapping[str, Host]:
+    """Node -> host: the first hosts of each role, in the order of the file.  Raises BadInventory if there are too few.
+
+    path: of the inventory, for words.
+    """
+    assigned: dict[str, Host] = {}
+    for role, nodes in zip(ROLES, (servers, clients), strict=True):
+        there = [host for host in hosts if host.role == role]
+        if len(there) < len(nodes):
+            advice = "add hosts, or choose fewer --nodes" if role == "server" else "add hosts"
+            raise BadInventory(
+                f"{path}: the run needs {len(nodes)} hosts with role {role!r}, and the file has {len(there)}: {advice}"
+            )
+        assigned |= dict(zip(nodes, there, strict=False))
+    return assigned
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+_FIELDS = tuple(field.name for field in fields(Host))
+_OWN = ("name", "address", "data_address")
+"""Fields that no two hosts share, so that they cannot be defaults."""
+
+
+class _Reader:
+    def __init__(self, path: str, text: str, data: Mapping[str, Any]) -> None:
+        self._path = path
+        self._data = data
+        self._lines = _lines_of(text)
+
+    def hosts(self) -> tuple[Host, ...]:
+        for name in self._data:
+            if name not in ("defaults", "host"):
+                raise self._wrong((name,), f"there is no table {name!r}; known: [defaults], [[host]]")
+        defaults = self._data.get("defaults", {})
+        if not isinstance(defaults, dict):
+            raise self._wrong(("defaults",), "[defaults] must be a table")
+        self._check(("defaults",), defaults)
+        for name in _OWN:
+            if name in defaults:
+                raise self._wrong(("defaults", name), f"{name} differs from host to host: state it in each [[host]]")
+        given = self._data.get("host")
+        if not isinstance(given, list) or not given:
+            raise self._wrong(("host",), "there is no [[host]]")
+        hosts = [self._host(number, host, defaults) for number, host in enumerate(given)]
+        self._refuse_twins(hosts)
+        return tuple(hosts)
+
+    def _host(self, number: int, given: object, defaults: Mapping[str, Any]) -> Host:
+        where: tuple[str | int, ...] = ("host", number)
+        if not isinstance(given, dict):
+            raise self._wrong(where, "host must be a table: begin it with [[host]]")
+        self._check(where, given)
+        merged = {**defaults, **given}
+        for name in ("address", "role"):
+            if name not in merged:
+                raise self._wrong(where, f"the host {merged.get('name', number + 1)!r} has no {name}")
+        merged.setdefault("name", merged["address"])
+        return Host(**merged)
+
+    def _check(self, where: tuple[str | int, ...], given: Mapping[str, Any]) -> None:
+        for name, value in given.items():
+            if name not in _FIELDS:
+                near = difflib.get_close_matches(name, _FIELDS, 1)
+                meant = f"did you mean {near[0]!r}?  Known" if near else "known"
+                raise self._wrong((*where, name), f"unknown field {name!r}; {meant}: {', '.join(_FIELDS)}")
+            if words := _RULES[name](value):
+                raise self._wrong((*where, name), f"{name} must be {words}, not {value!r:.80}")
+
+    def _refuse_twins(self, hosts: Sequence[Host]) -> None:
+        for name in _OWN:
+            first: dict[object, int] = {}
+            for number, host in enumerate(hosts):
+                value = getattr(host, name)
+                if name == "address":
+                    value = (host.address, host.port)
+                if value and value in first:
+                    twin = self._line(("host", first[value], name))
+                    raise self._wrong(("host", number, name), f"{name} is that of the host in line {twin}, too")
+                first[value] = number
+
+    def _wrong(self, where: tuple[str | int, ...], words: str) -> BadInventory:
+        line = self._line(where)
+        return BadInventory(f"{self._path}{f', line {line}' if line else ''}: {words}")
+
+    def _line(self, where: tuple[str | int, ...]) -> int:
+        """The line of a field, else of its table, else 0."""
+        while where and where not in self._lines:
+            where = where[:-1]
+        return self._lines.get(where, 0)
+
+
+def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
+    """Where each table begins, and each field of it.  tomllib does not report it."""
+    lines: dict[tuple[str | int, ...], int] = {}
+    table: tuple[str | int, ...] = ()
+    hosts = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*\[\[\s*host\s*\]\]", line):
+            table, hosts = ("host", hosts), hosts + 1
+            lines[table] = number
+        elif found := re.match(r"\s*\[+\s*([\w-]+)", line):
+            table = (found[1],)
+            lines[table] = number
+        elif found := re.match(r"\s*\"?([\w-]+)\"?\s*=", line):
+            lines[(*table, found[1])] = number
+    return lines
+
+
+def _text(value: object) -> str:
+    return "" if isinstance(value, str) and value.strip() == value != "" else "a text"
+
+
+def _port(value: object) -> str:
+    right = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
+    return "" if right else "a number from 1 to 65535"
+
+
+def _address(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
+        return ""
+    return "an IPv4 address or the name of a host"
+
+
+def _data_address(value: object) -> str:
+    try:
+        ipaddress.IPv4Address(value if isinstance(value, str) else "")
+    except ValueError:
+        return "an IPv4 address"
+    return ""
+
+
+def _role(value: object) -> str:
+    return "" if value in ROLES else '"server" or "client"'
+
+
+def _folder(value: object) -> str:
+    right = isinstance(value, str) and re.fullmatch(r"(/[\w.-]+){2,}", value) and ".." not in value.split("/")
+    return "" if right else "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep"
+
+
+_RULES: Mapping[str, Callable[[object], str]] = {
+    "name": _text,
+    "address": _address,
+    "role": _role,
+    "user": _text,
+    "key": _text,
+    "port": _port,
+    "known_hosts": _text,
+    "data_address": _data_address,
+    "folder": _folder,
+}
+"""Field -> what it must be, in words, where a value is not that."""

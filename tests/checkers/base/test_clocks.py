@@ -1,0 +1,33 @@
+"""Whose clock is whose, as test.json has it; nonsense in it is no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkers.base.clocks import UNBOUNDED_NS, error_ns, one_clock, started_on
+
+REMOTE = {
+    "spec": {"backend": "ssh"},
+    "started_monotonic_ns": 1_000,
+    "clocks": {"n1": {"ahead_ns": 500, "error_ns": 7}, "n2": {"ahead_ns": -2_000, "error_ns": 9}},
+}
+
+
+def test_nodes_of_one_machine_share_the_clock_of_the_harness() -> None:
+    test = {"spec": {"backend": "docker"}, "started_monotonic_ns": 1_000, "clocks": {}}
+    assert one_clock(test)
+    assert (started_on(test)("n1"), error_ns(test, "n1")) == (1_000, 0)
+
+
+def test_other_machines_have_clocks_of_their_own() -> None:
+    assert not one_clock(REMOTE)
+    assert [started_on(REMOTE)(node) for node in ("n1", "n2", "n3")] == [1_500, -1_000, 1_000]
+    assert [error_ns(REMOTE, node) for node in ("n1", "n2", "n3")] == [7, 9, UNBOUNDED_NS]
+
+
+@pytest.mark.parametrize("test", [{}, {"spec": 3}, {"spec": {"backend": "ssh"}, "clocks": [1]}, {"clocks": {"n1": 4}}])
+def test_what_was_not_measured_is_not_known(test: dict[str, Any]) -> None:
+    assert not one_clock(test)
+    assert (started_on(test)("n1"), error_ns(test, "n1")) == (0, UNBOUNDED_NS)

@@ -1,0 +1,127 @@
+"""Every mistake in an inventory is one sentence with the file, the line and the field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
+from harness.run.refusals import check_spec
+from harness.spec import CLIENT_NODES, Spec, WrongSpec
+
+RIGHT = """\
+[defaults]
+user = "admin"
+key = "~/.ssh/lab"
+
+[[host]]
+name = "alpha"
+address = "198.18.0.11"
+role = "server"
+
+[[host]]
+name = "beta"
+address = "beta.lab.example"
+data_address = "198.18.0.12"
+role = "server"
+port = 2222
+user = "root"
+
+[[host]]
+address = "198.18.0.13"
+role = "client"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "hosts.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_right_one(tmp_path: Path) -> None:
+    alpha, beta, third = read_inventory(written(tmp_path, RIGHT))
+    assert alpha == Host("alpha", "198.18.0.11", "server", user="admin", key="~/.ssh/lab")
+    assert (beta.user, beta.port, beta.data_address, beta.key) == ("root", 2222, "198.18.0.12", "~/.ssh/lab")
+    assert (third.name, third.role) == ("198.18.0.13", "client")
+    assert [str(alpha), str(third)] == ["alpha (198.18.0.11)", "198.18.0.13"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ('role = "client"', 'role = "clients"', 20, 'role must be "server" or "client", not \'clients\''),
+        ('role = "client"', "", 18, "the host 3 has no role"),
+        ('address = "198.18.0.11"', "", 5, "the host 'alpha' has no address"),
+        ("port = 2222", "port = 0", 15, "port must be a number from 1 to 65535, not 0"),
+        ("port = 2222", 'port = "22"', 15, "port must be a number from 1 to 65535, not '22'"),
+        ("port = 2222", "port = true", 15, "port must be a number from 1 to 65535, not True"),
+        ("port = 2222", "prot = 2222", 15, "unknown field 'prot'; did you mean 'port'?"),
+        ('"198.18.0.12"', '"beta"', 13, "data_address must be an IPv4 address, not 'beta'"),
+        ('"beta.lab.example"', '"-oProxyCommand=x"', 12, "address must be an IPv4 address or the name of a host"),
+        ('user = "admin"', 'user = ""', 2, "user must be a text, not ''"),
+        ('user = "admin"', 'name = "all"', 2, "name differs from host to host"),
+        ('user = "admin"', 'folder = "/"', 2, "folder must be an absolute path"),
+        ('user = "admin"', 'folder = "/var/../etc"', 2, "folder must be an absolute path"),
+        ('"198.18.0.13"', '"198.18.0.11"', 19, "address is that of the host in line 7, too"),
+        ('name = "beta"', 'name = "alpha"', 11, "name is that of the host in line 6, too"),
+        ("[defaults]", "[default]", 1, "there is no table 'default'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
+    assert RIGHT.count(old) >= 1
+    path = written(tmp_path, RIGHT.replace(old, new, 1))
+    with pytest.raises(BadInventory, match=rf"^{re.escape(str(path))}, line {line}: {re.escape(words)}"):
+        read_inventory(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "there is no [[host]]"),
+        (b"host = 3\n", "line 1: there is no [[host]]"),
+        (b"[[host]\n", "is not TOML: "),
+        (b"\xff\xfe", "is not a text file in UTF-8"),
+    ],
+)
+def test_what_is_no_inventory(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "hosts.toml"
+    path.write_bytes(content)
+    with pytest.raises(BadInventory, match=re.escape(words)):
+        read_inventory(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInventory, match=r"none\.toml cannot be read: No such file"):
+        read_inventory(tmp_path / "none.toml")
+
+
+def test_nodes_are_assigned_in_the_order_of_the_file(tmp_path: Path) -> None:
+    hosts = read_inventory(written(tmp_path, RIGHT))
+    assigned = assign(hosts, ("n1",), ("c1",), "hosts.toml")
+    assert {node: host.name for node, host in assigned.items()} == {"n1": "alpha", "c1": "198.18.0.13"}
+    words = (
+        "hosts.toml: the run needs 3 hosts with role 'server', and the file has 2: add hosts, or choose fewer --nodes"
+    )
+    with pytest.raises(BadInventory, match=re.escape(words)):
+        assign(hosts, ("n1", "n2", "n3"), ("c1",), "hosts.toml")
+
+
+def test_a_spec_needs_an_inventory_exactly_where_the_backend_does(tmp_path: Path) -> None:
+    path = str(written(tmp_path, RIGHT))
+    with pytest.raises(WrongSpec, match="--backend ssh needs hosts: name the file that lists them with --inventory"):
+        check_spec(Spec(backend="ssh"))
+    with pytest.raises(WrongSpec, match=r"--inventory names hosts of one's own, .*: --backend ssh"):
+        check_spec(Spec(backend="docker", inventory=path))
+    with pytest.raises(WrongSpec, match="the run needs 2 hosts with role 'client', and the file has 1"):
+        check_spec(Spec(backend="ssh", inventory=path, nodes=2))
+    more = RIGHT + '\n[[host]]\naddress = "198.18.0.14"\nrole = "client"\n'
+    check_spec(Spec(backend="ssh", inventory=str(written(tmp_path, more)), nodes=2))
+    assert len(CLIENT_NODES) == 2
+
+
+def test_the_command_that_repeats_a_run_names_the_inventory() -> None:
+    spec = Spec(backend="ssh", inventory="hosts.toml", seed=4)
+    assert spec.rerun() == "make test-partition SEED=4 BACKEND=ssh INVENTORY=hosts.toml"
