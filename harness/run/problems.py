@@ -12,6 +12,7 @@ _SENTENCES = (
     ("checkers.base.json_file", "BrokenFile"),
     ("harness.backends.backend", "BackendUnavailable"),
     ("nemesis.schedules", "BadSchedule"),
+    ("system_under_test.own.load", "BrokenSystem"),
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,17 @@ MODULE = "krucible_own_system"
 
 class NoSystem(ValueError):
     """The files are no system; the message says why in one sentence."""
+
+
+class BrokenSystem(RuntimeError):
+    """A method of the author's class raised something; the message names file, line and method in one sentence."""
+
+
+def blamed(main: Path, method: str, problem: BaseException) -> str:
+    """What the author's method raised, with the line of the main file from which it came."""
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(main)]
+    words = " ".join(str(problem).split())
+    return f"{main.name} line {lines[-1] if lines else '?'}: {method} raised {type(problem).__name__}: {words}"
 
 
 def find(name: str) -> tuple[Path, str] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
-from system_under_test.own.load import client_in, files_of, read_files, system_in
+from system_under_test.own.load import BrokenSystem, blamed, client_in, files_of, read_files, system_in
 from system_under_test.own.system import OwnNode, System
 from system_under_test.subject import (
     Bug,
@@ -68,7 +68,12 @@ class OwnSubject:
 
     async def start(self, node: Node) -> None:
         own = self._nodes[node.name]
-        commands = await self.system.start(own, list(self._nodes.values()))
+        try:
+            commands = await self.system.start(own, list(self._nodes.values()))
+        except OSError:
+            raise
+        except Exception as problem:
+            raise BrokenSystem(blamed(self.main, "start", problem)) from problem
         own.starts += 1
         if isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
@@ -84,7 +89,7 @@ class OwnSubject:
         try:
             return await self.system.status(own)
         except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
-            self._warn_once(f"status of {self.main.name} failed: {type(problem).__name__}: {problem}")
+            self._warn_once(blamed(self.main, "status", problem))
             return None
 
     def _warn_once(self, words: str) -> None:
@@ -96,7 +101,10 @@ class OwnSubject:
         for node in nodes:
             if (state := await node.state()) != "running":
                 return f"the server of {node.name} is {state}"
-        return await self.system.ready(list(self._nodes.values()))
+        try:
+            return await self.system.ready(list(self._nodes.values()))
+        except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
+            return blamed(self.main, "ready", problem)
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         states = await asyncio.gather(*(node.state() for node in nodes))
@@ -104,7 +112,12 @@ class OwnSubject:
         if stopped:
             return f"{', '.join(stopped)}: stopped"
         live = [self._nodes[n.name] for n, state in zip(nodes, states, strict=True) if state == "running"]
-        return await self.system.caught_up(live) if live else "no server is alive"
+        if not live:
+            return "no server is alive"
+        try:
+            return await self.system.caught_up(live)
+        except Exception as problem:  # noqa: BLE001 - as in status
+            return blamed(self.main, "caught_up", problem)
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         return {"files": self.files, "main": self.main.name, "client": self._client.__name__}

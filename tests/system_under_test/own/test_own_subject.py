@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
+from harness.run.problems import sentences
 from harness.spec import WrongSpec
+from system_under_test.own.load import BrokenSystem
 from system_under_test.own.subject import kept
+from system_under_test.subject import Subject
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -143,26 +147,46 @@ def test_a_file_from_outside_is_run_and_judged_with_what_was_kept_of_it(backend:
     assert again["verdict"] == results["verdict"]
 
 
-async def test_a_status_that_fails_says_nothing_and_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def with_method(tmp_path: Path, method: str) -> Subject:
+    """The example with one more method in its system, whose body is line 37."""
     path = tmp_path / "mine.py"
-    path.write_text(
-        TCP_REGISTER.read_text().replace(
-            "async def caught_up", "async def status(self, node):\n        {}['leader']\n\n    async def caught_up"
-        )
-    )
-    subject, node = load_subject(str(path)), SimpleNamespace(name="n1", address="", data_dir="/d", log_dir="/l")
+    path.write_text(TCP_REGISTER.read_text().replace("    async def start(", f"{method}\n\n    async def start("))
+    return load_subject(str(path))
 
+
+def running_node() -> Any:
     async def of_the_node(*_: object, **__: object) -> object:
         return "running"
 
     async def ran(*_: object, **__: object) -> object:
         return SimpleNamespace(status=0)
 
-    node.state, node.run = of_the_node, ran
+    return SimpleNamespace(name="n1", address="", data_dir="/d", log_dir="/l", state=of_the_node, run=ran)
+
+
+async def test_a_status_that_fails_says_nothing_and_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    subject, node = with_method(tmp_path, "    async def status(self, node):\n        {}['leader']"), running_node()
     assert subject.declares.leaders
-    await subject.install([node], seed=1, bug=None)  # type: ignore[list-item]
+    await subject.install([node], seed=1, bug=None)
     for _ in range(3):
-        assert await subject.status(node) is None  # type: ignore[arg-type]
-    assert [record.message for record in caplog.records] == ["status of mine.py failed: KeyError: 'leader'"]
+        assert await subject.status(node) is None
+    assert [record.message for record in caplog.records] == ["mine.py line 37: status raised KeyError: 'leader'"]
+
+
+async def test_a_start_that_raises_is_a_sentence_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TCP_REGISTER.read_text().replace("        await node.write(", "        node.wriet(", 1))
+    subject, node = load_subject(str(path)), running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(BrokenSystem) as problem:
+        await subject.start(node)
+    (sentence,) = sentences(problem.value)
+    assert sentence == "mine.py line 37: start raised AttributeError: 'OwnNode' object has no attribute 'wriet'"
+
+
+async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
+    subject, node = with_method(tmp_path, "    async def ready(self, nodes):\n        return 1 / 0"), running_node()
+    await subject.install([node], seed=1, bug=None)
+    assert await subject.ready([node]) == "mine.py line 37: ready raised ZeroDivisionError: division by zero"
