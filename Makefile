@@ -24,11 +24,12 @@ OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurren
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
 SEEDS ?= 2
+TIMES ?= 3
 DEMO_BUG ?= lone-vote
 DEMO_SEED ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly hunt-bugs bench docs list clean-up setup
+.PHONY: help demo test lint nightly hunt-bugs bench docs findings list clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -66,8 +67,11 @@ hunt-bugs: $(VENV)/prepared ## every planted bug over SEEDS seeds: found how oft
 	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
 		$(if $(BUG),--bug $(BUG))
 
-find-%: $(VENV)/prepared ## see a finding in a real system again: find-redis
+find-%: $(VENV)/prepared ## see a finding in a real system again, such as find-redis (docs/findings.md)
 	@$(PY) -m harness find $* --backend $(BACKEND) $(if $(SEED),--seed $(SEED))
+
+findings: $(VENV)/prepared ## see every finding again TIMES times, and its clean counterpart, and renew docs/findings.md
+	@$(PY) -m harness findings --backend $(BACKEND) --times $(TIMES); code=$$?; $(PY) docs/generate.py; exit $$code
 
 docs: $(VENV)/installed ## renew the tables and drawings in docs/ that are made from the code
 	@$(PY) docs/generate.py

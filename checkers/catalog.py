@@ -26,7 +26,7 @@ from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.run_quality.vacuity import VACUITY
-from checkers.transactions.checker import LIST_APPEND, RW_REGISTER
+from checkers.transactions.checker import LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER
 
 _IN_ORDER = (
     LINEARIZABILITY,
@@ -54,7 +54,8 @@ _IN_ORDER = (
 
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (LIST_APPEND, RW_REGISTER, KAFKA, *OF_MODELS)}
+_OF_TRANSACTIONS = (LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER)
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANSACTIONS, KAFKA, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 
 

@@ -83,6 +83,13 @@ def _faults(shown_by: Iterable[str]) -> str:
     return ", ".join(faults.replace(",", " + ") for faults in shown_by) or "no fault needed"
 
 
+def findings() -> str:
+    from harness.campaign.ledger import read_ledger, rows
+
+    head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
+    return table(head, rows(read_ledger()))
+
+
 def kinds() -> str:
     from nemesis.catalog import KINDS
 
@@ -172,6 +179,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "subjects": registered("SUBJECTS"),
     "backends": registered("BACKENDS"),
     "bugs": bugs,
+    "findings": findings,
     "kinds": kinds,
     "capabilities": capabilities,
     "rooms": rooms,

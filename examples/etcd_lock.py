@@ -1,4 +1,9 @@
-"""etcd 3.4 as Debian packages it, and locks that a client takes with a lease and keeps alive while it holds them."""
+"""etcd 3.4 as Debian packages it, and locks that a client takes with a lease and keeps alive while it holds them.
+
+Nothing stops a holder whose lease ends while it is cut off or paused: it still believes that it holds the lock.
+`acquire_token` and `fenced_write` are the remedy: the token is the revision at which the lock was taken, and what the
+lock guards refuses a smaller one.
+"""
 
 import base64
 import json
@@ -8,7 +13,7 @@ import urllib.request
 from krucible import Client, Needs, NodeStatus, System
 
 LEASE_S = 2
-STATUS = "etcdctl --endpoints=http://{}:2379 endpoint status -w json"
+STATUS = "ETCDCTL_API=3 etcdctl --endpoints=http://{}:2379 endpoint status -w json"
 
 
 class Etcd(System):
@@ -16,20 +21,29 @@ class Etcd(System):
     needs = Needs(debian=("etcd-server", "etcd-client"))
 
     async def start(self, node, nodes):
+        clients, peers = f"http://{node.address}:2379", f"http://{node.address}:2380"
+        urls = f"--listen-client-urls={clients} --advertise-client-urls={clients}"
+        urls += f" --listen-peer-urls={peers} --initial-advertise-peer-urls={peers}"
         members = ",".join(f"{n.name}=http://{n.address}:2380" for n in nodes)
-        urls = f"--listen-client-urls=http://{node.address}:2379 --advertise-client-urls=http://{node.address}:2379"
-        urls += (
-            f" --listen-peer-urls=http://{node.address}:2380 --initial-advertise-peer-urls=http://{node.address}:2380"
-        )
         return f"exec etcd --name={node.name} --data-dir=etcd {urls} --initial-cluster={members} --pre-vote"
 
     async def status(self, node):
-        answer = json.loads(await node.output(f"ETCDCTL_API=3 {STATUS.format(node.address)}") or "[]")
+        answer = json.loads(await node.output(STATUS.format(node.address)) or "[]")
         if not answer:
             return None
-        told = answer[0]["Status"]
-        leads = told.get("leader") == told["header"]["member_id"]
-        return NodeStatus(node.name, told["raftTerm"], "leader" if leads else "follower", node.name if leads else None)
+        status = answer[0]["Status"]
+        leads = status.get("leader") == status["header"]["member_id"]
+        role, leader = ("leader", node.name) if leads else ("follower", None)
+        return NodeStatus(node.name, status["raftTerm"], role, leader)
+
+
+def coded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def guard(token):
+    """Tokens are compared as strings, so each has 20 digits."""
+    return coded(f"{token:020d}")
 
 
 class LockClient(Client):
@@ -44,16 +58,28 @@ class LockClient(Client):
         with urllib.request.urlopen(request, timeout=2) as answer:
             return json.load(answer)
 
-    def acquire(self, key):
-        name = base64.b64encode(key.encode()).decode()
+    def put_if(self, condition, key, value, **more):
+        put = {"request_put": {"key": coded(key), "value": value, **more}}
+        return self.ask("kv/txn", compare=[{"key": coded(key), **condition}], success=[put])
+
+    def put_if_absent(self, key, value, **more):
+        absent = {"target": "CREATE", "result": "EQUAL", "create_revision": 0}
+        return self.put_if(absent, key, value, **more)
+
+    def create(self, key=None):
+        self.put_if_absent(f"guarded/{key}", guard(0))
+
+    def acquire_token(self, key):
         lease = self.ask("lease/grant", TTL=LEASE_S)["ID"]
-        free = {"key": name, "target": "CREATE", "result": "EQUAL", "create_revision": 0}
-        put = {"request_put": {"key": name, "value": name, "lease": lease}}
-        if not self.ask("kv/txn", compare=[free], success=[put]).get("succeeded"):
-            return False
+        answer = self.put_if_absent(f"lock/{key}", guard(0), lease=lease)
+        if not answer.get("succeeded"):
+            return None
         self.lease, self.done = lease, threading.Event()
         threading.Thread(target=self.keep_alive, args=(lease, self.done), daemon=True).start()
-        return True
+        return int(answer["header"]["revision"])
+
+    def acquire(self, key):
+        return self.acquire_token(key) is not None
 
     def keep_alive(self, lease, done):
         while not done.wait(LEASE_S / 4):
@@ -65,3 +91,7 @@ class LockClient(Client):
     def release(self, key):
         self.done.set()
         self.ask("lease/revoke", ID=self.lease)
+
+    def fenced_write(self, key, token):
+        no_greater_wrote = {"target": "VALUE", "result": "LESS", "value": guard(token + 1)}
+        return self.put_if(no_greater_wrote, f"guarded/{key}", guard(token)).get("succeeded", False)

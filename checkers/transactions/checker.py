@@ -38,10 +38,10 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
     return findings[0]
 
 
-def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE) -> Checker:
+def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE, name: str = "") -> Checker:
     """A checker of histories whose transactions are over this model.
 
-    consistency: the model such a history has to have, one of `anomalies.MODELS`.
+    consistency: the model such a history has to have, one of `anomalies.MODELS`.  name: that of the model by default.
     """
     question = f"could a {consistency} database have given these answers?"
     params = {"model": model, "consistency": consistency}
@@ -49,8 +49,11 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE)
     def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
-    return Checker(model, title, question, split, judge, combine, frozenset({"history", "model"}))
+    return Checker(name or model, title, question, split, judge, combine, frozenset({"history", "model"}))
 
 
 LIST_APPEND = checker_of("list-append", "Transactions over lists")
+LIST_APPEND_SNAPSHOT = checker_of(
+    "list-append", "Transactions over lists, on snapshots", "snapshot-isolation", "list-append-snapshot"
+)
 RW_REGISTER = checker_of("rw-register", "Transactions over registers")

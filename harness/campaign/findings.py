@@ -1,7 +1,8 @@
 """Findings in systems that nobody here wrote: each is a run with which anyone can see it again.
 
 A finding is found if its checker is invalid, with a witness of one of its kinds: another violation is another finding.
-`summary` words it for a user of that system, with the figures of the run.
+`words` tell a user of that system what happened, with the figures of the run.  `clean` is the counterpart: the same
+faults on the configuration that keeps the promise.  There the harness must find nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +18,22 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @dataclass(frozen=True, slots=True)
+class Clean:
+    """The counterpart of a finding.  words: what is different.  The rest: what takes the place of the
+    finding's own."""
+
+    words: str
+    file: str = ""
+    workload: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """words: what happens to a user's data, with {names} of `looked_at`.  published: where it is known from.
-    kinds: of witnesses that show it; empty for any."""
+    """file: of EXAMPLES, with a class behind a colon where the file holds several systems.
+    workload: a name, or a file of EXAMPLES.  schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
+    summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
+    published: where it is known from.  kinds: of witnesses; empty for any."""
 
     system: str
     configuration: str
@@ -27,19 +41,28 @@ class Finding:
     workload: str
     nemesis: str
     checker: str
+    summary: str
     words: str
     published: str
     kinds: tuple[str, ...] = ()
+    schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    clean: Clean | None = None
 
-    def spec(self, seed: int, backend: str) -> Spec:
+    def spec(self, seed: int, backend: str, clean: bool = False) -> Spec:
+        """The run that shows the finding, or that of its counterpart.  Raises ValueError where there is none."""
+        other = Clean("") if not clean else self.clean
+        if other is None:
+            raise ValueError("this finding has no counterpart")
+        workload = other.workload or self.workload
         return Spec(
-            subject=str(EXAMPLES / self.file),
-            workload=self.workload,
+            subject=str(EXAMPLES / (other.file or self.file)),
+            workload=str(EXAMPLES / workload) if workload.endswith(".py") else workload,
             nemesis=self.nemesis,
+            schedule=str(EXAMPLES / self.schedule) if self.schedule else None,
             backend=backend,
             seed=seed,
-            **self.options,
+            **{**self.options, **other.options},
         )
 
 
@@ -51,10 +74,65 @@ FINDINGS: Mapping[str, Finding] = {
         workload="set",
         nemesis="partition",
         checker="set",
+        summary="acknowledged elements are lost after a failover",
         words="Redis acknowledged {acknowledged} elements, and {missing_from_last_read} of them are missing from the "
         "last read: a primary that was cut off took writes, and gave them up when it became a replica again",
-        published="Kingsbury 2013, Jepsen: Redis; the documentation of Redis Sentinel",
+        published="Jepsen 2013: Redis; the documentation of Redis Sentinel",
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 2},
+    ),
+    "etcd-lock": Finding(
+        system="etcd 3.4",
+        configuration="three nodes, locks with a lease of 2 s that the holder keeps alive, no fencing",
+        file="etcd_lock.py",
+        workload="lock",
+        nemesis="partition",
+        checker="mutex",
+        kinds=("held twice",),
+        summary="two clients hold one lock",
+        words="two clients held one lock at once: the first was cut off for longer than its lease, etcd gave the "
+        "lock to the second, and the first still believed that it held it",
+        published="Jepsen 2020: etcd 3.4.3; Kleppmann 2016, How to do distributed locking",
+        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 80, "concurrency": 24},
+        clean=Clean("a fencing token goes with every write", workload="fenced-lock"),
+    ),
+    "mariadb": Finding(
+        system="MariaDB 10.11",
+        configuration="one server, REPEATABLE READ, innodb_snapshot_isolation=OFF (the default of 10.11)",
+        file="mariadb.py",
+        workload="snapshot_lists.py",
+        nemesis="none",
+        checker="list-append-snapshot",
+        kinds=("G-single", "lost-update"),
+        summary="lost update, read skew",
+        words="REPEATABLE READ lost the snapshot of a transaction: it read a row, overwrote a newer version of it that "
+        "another transaction had committed since, and went on as if it had seen that version all the time",
+        published="Jepsen 2023: MySQL 8.0.34, whose InnoDB does the same",
+        options={"nodes": 1, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8},
+        clean=Clean("innodb_snapshot_isolation=ON", file="mariadb.py:SnapshotIsolation"),
+    ),
+    "pysyncobj": Finding(
+        system="PySyncObj 0.3.11",
+        configuration="three nodes, journal and dump files, a log that is compacted every 500 entries (default 5000)",
+        file="pysyncobj.py",
+        workload="set_read_at_end.py",
+        nemesis="partition",
+        schedule="schedules/leader_cut_long.json",
+        checker="set",
+        summary="writes answered SUCCESS that no node holds",
+        words="PySyncObj answered SUCCESS to {acknowledged} writes, and {missing_from_last_read} of them are missing "
+        "from the last read: a leader that was cut off got a snapshot after the heal, took its own uncommitted entries "
+        "for committed ones, and answered the clients that still waited for them",
+        published="not known to be published; the cause is in the handling of append_entries: a part of a snapshot "
+        "goes on to the code that raises the commit index, over the deposed leader's own tail",
+        options={
+            "nodes": 3,
+            "time_limit_s": 30.0,
+            "rate_hz": 0.0,
+            "keys": 1,
+            "concurrency": 24,
+            "op_timeout_s": 30.0,
+        },
+        clean=Clean("a log that is not compacted while the run lasts", file="pysyncobj.py:NoCompaction"),
     ),
 }
 
@@ -62,9 +140,13 @@ FINDINGS: Mapping[str, Finding] = {
 def found(finding: Finding, results: Mapping[str, Any]) -> bool:
     """Whether the results of a run show this very finding."""
     entry = results["checkers"].get(finding.checker) or {}
-    if entry.get("verdict") != "invalid":
-        return False
-    return not finding.kinds or any(witness["kind"] in finding.kinds for witness in entry["witness"])
+    return entry.get("verdict") == "invalid" and witness_of(finding, results) is not None
+
+
+def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
+    """The first witness of the finding's own kinds, None if there is none."""
+    witnesses = results["checkers"][finding.checker]["witness"]
+    return next((w for w in witnesses if not finding.kinds or w["kind"] in finding.kinds), None)
 
 
 def in_words(finding: Finding, results: Mapping[str, Any]) -> str:

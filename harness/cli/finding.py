@@ -1,9 +1,12 @@
-"""`find`: see a known finding in a real system again."""
+"""`find` and `findings`: see known findings in real systems again, and see that their counterparts are clean."""
 
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,31 +14,40 @@ from checkers.base.verdict import HARNESS_FAILED
 from harness.cli.parameters import Name, backends
 from harness.spec import Spec, WrongSpec, unknown_name
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.campaign.findings import Finding
+
 NOT_FOUND = 2
 
 
-def _names(_: click.Context) -> list[str]:
+def findings(_: click.Context) -> list[str]:
     from harness.campaign.findings import FINDINGS
 
     return list(FINDINGS)
 
 
 @click.command()
-@click.argument("name", type=Name(_names))
+@click.argument("name", type=Name(findings))
+@click.option("--clean", is_flag=True, help="Run the counterpart: the configuration that keeps the promise.")
 @click.option("--backend", type=Name(backends), default=Spec().backend, show_default=True)
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-def find(name: str, backend: str, seed: int | None, results: Path) -> None:
+def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) -> None:
     """Run a system in the way in which it is known to break a promise, and say what was found.
 
-    Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.
+    Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
+    counterpart is valid, else the exit code of its run.
     """
-    from harness.campaign.findings import FINDINGS, found, in_words
+    from harness.campaign.findings import FINDINGS
 
     if name not in FINDINGS:
         raise WrongSpec(unknown_name("finding", name, FINDINGS))
     finding = FINDINGS[name]
-    spec = finding.spec(secrets.randbelow(1_000_000) if seed is None else seed, backend)
+    if clean and finding.clean is None:
+        raise WrongSpec(f"finding {name} has no clean counterpart")
+    spec = finding.spec(secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
 
     from harness.run.refusals import check_spec
 
@@ -43,17 +55,56 @@ def find(name: str, backend: str, seed: int | None, results: Path) -> None:
 
     from rich.console import Console
 
+    from harness.campaign.ledger import note
     from harness.run.session import run_and_judge
 
-    console = Console(soft_wrap=True)
+    console, began_s = Console(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console)
+    code = _say_clean(finding, judged, console) if clean else _say_found(finding, judged, console)
+    if code != HARNESS_FAILED:
+        note(results, name, clean, code == 0, time.monotonic() - began_s, Path(judged["report"]).parent)
+    console.print(f"report: {judged['report']}", highlight=False)
+    raise click.exceptions.Exit(code)
+
+
+def _say_found(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
+    from harness.campaign.findings import found, in_words, witness_of
+
     console.print(f"\n{finding.system} ({finding.configuration})", highlight=False)
     if not found(finding, judged):
         console.print(f"not found in this run: {judged.get('summary', judged['verdict'])}", highlight=False)
-        console.print(f"report: {judged['report']}", highlight=False)
-        raise click.exceptions.Exit(HARNESS_FAILED if judged["exit_code"] == HARNESS_FAILED else NOT_FOUND)
-    witness = judged["checkers"][finding.checker]["witness"][0]
+        return HARNESS_FAILED if judged["exit_code"] == HARNESS_FAILED else NOT_FOUND
     console.print(f"{in_words(finding, judged)}.", highlight=False, style="red")
-    console.print(f"The smallest witness: {witness['summary']}", highlight=False)
+    console.print(f"The smallest witness: {witness_of(finding, judged)['summary']}", highlight=False)
     console.print(f"Published: {finding.published}", highlight=False)
-    console.print(f"report: {judged['report']}", highlight=False)
+    return 0
+
+
+def _say_clean(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
+    assert finding.clean is not None
+    console.print(f"\n{finding.system}, but {finding.clean.words}", highlight=False)
+    console.print(f"{judged['verdict']}: {judged.get('summary', '')}", highlight=False)
+    return int(judged["exit_code"])
+
+
+@click.command(name="findings")
+@click.argument("names", nargs=-1, type=Name(findings))
+@click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
+@click.option("--backend", type=Name(backends), default=Spec().backend, show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results/findings"), show_default=True)
+def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> None:
+    """Run every finding and its counterpart, and write down how often each was seen (docs/findings.json).
+
+    Exit code 0 if all were as expected, 1 if a finding was not seen or a counterpart was not valid.
+    """
+    from harness.campaign.findings import FINDINGS
+    from harness.campaign.ledger import run_all, take_over
+
+    for name in names:
+        if name not in FINDINGS:
+            raise WrongSpec(unknown_name("finding", name, FINDINGS))
+    missed = run_all(names or tuple(FINDINGS), times, results, backend)
+    click.echo(f"{len(take_over(results))} tries are in docs/findings.json; `make docs` renews docs/findings.md")
+    for words in missed:
+        click.echo(words, err=True)
+    raise click.exceptions.Exit(1 if missed else 0)

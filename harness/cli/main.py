@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "nightly": "harness.cli.many:nightly",
     "hunt-bugs": "harness.cli.hunting:hunt_bugs",
     "find": "harness.cli.finding:find",
+    "findings": "harness.cli.finding:ledger",
     "completion": "harness.cli.machine:completion",
 }
 """Name of a command -> module:attribute, imported when the command is named."""

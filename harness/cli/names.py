@@ -10,7 +10,7 @@ import click
 @click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def list_names(as_json: bool) -> None:
-    """List workloads, nemeses, backends, subjects and their planted bugs."""
+    """List workloads, nemeses, backends, subjects, their planted bugs, and findings in real systems."""
     names = known_names()
     if as_json:
         click.echo(json.dumps(names, indent=1))
@@ -25,6 +25,7 @@ def list_names(as_json: bool) -> None:
 
 def known_names() -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary."""
+    from harness.campaign.findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
     from nemesis.catalog import summaries
 
@@ -41,4 +42,5 @@ def known_names() -> dict[str, dict[str, str]]:
             for subject in subjects
             for bug in subject.bugs.values()
         },
+        "findings": {name: f"{finding.system}: {finding.summary}" for name, finding in FINDINGS.items()},
     }

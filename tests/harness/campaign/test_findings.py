@@ -7,17 +7,30 @@ from dataclasses import replace
 import pytest
 
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.campaign.findings import EXAMPLES, FINDINGS, found, in_words
+from harness.campaign.findings import FINDINGS, found, in_words
 from harness.run.refusals import check_spec
 
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_finding_can_be_run(name: str) -> None:
     finding = FINDINGS[name]
-    assert (EXAMPLES / finding.file).is_file()
     assert finding.checker in BY_MODEL | CATALOG
     check_spec(finding.spec(1, "docker"))
     assert finding.published
+
+
+@pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.clean is not None])
+def test_a_counterpart_can_be_run_under_the_same_faults(name: str) -> None:
+    finding = FINDINGS[name]
+    found_in, clean = finding.spec(1, "docker"), finding.spec(1, "docker", clean=True)
+    check_spec(clean)
+    assert clean != found_in
+    assert (clean.nemesis, clean.schedule, clean.seed) == (found_in.nemesis, found_in.schedule, found_in.seed)
+
+
+def test_a_finding_without_a_counterpart_says_so() -> None:
+    with pytest.raises(ValueError, match="no counterpart"):
+        FINDINGS["redis"].spec(1, "docker", clean=True)
 
 
 def results(verdict: str, *kinds: str) -> dict:

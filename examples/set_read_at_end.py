@@ -1,0 +1,18 @@
+"""`set-read-at-end`: elements are added to sets, and each set is read once, after recovery.
+
+It fits systems that promise to keep what they acknowledged, but not that each read shows the newest state: message
+queues and streams.  What was acknowledged and is missing from the last read was lost.
+"""
+
+from workloads.generators import Call, uniform
+from workloads.grow_set import GrowSet
+from workloads.workload import Request
+
+
+class SetReadAtEnd(GrowSet):
+    name = "set-read-at-end"
+    summary = "elements are added to sets, and each set is read once, after recovery"
+
+    def generator(self, placement):
+        key = uniform(self.names)
+        return Call(lambda turn: Request("add", key(turn), turn.fresh()))
