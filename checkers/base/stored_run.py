@@ -8,6 +8,7 @@ checkers that need it are then unknown.  Demands come from the harness and never
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,14 @@ class StoredRun:
 def _before_heal(fault: dict[str, Any]) -> str:
     """What the copy taken before the heal of this fault is called."""
     return f"before heal {mapping(fault.get('card')).get('number')}"
+
+
+def was_ordered(death: Mapping[str, Any]) -> bool:
+    """Whether the harness had ordered the end of a server process: an entry of `deaths` in outcome.json.
+
+    Runs of older versions name this field `bidden`.
+    """
+    return bool(death.get("ordered", death.get("bidden", False)))
 
 
 def by_number(name: str) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import error_ns
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude, gaps, read_trace
-from checkers.base.stored_run import StoredRun, by_number, node_files
+from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_checks import Row, rows_of
 from checkers.run_quality.achieved import INSTALLED, achieved
@@ -48,7 +48,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
     excuse = Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
     fatal = [row for rows in findings for row in rows if not excuse.covers(row["node"], row["time_ns"])]
-    unordered = [death for death in facts.get("deaths") or [] if not death.get("bidden", False)]
+    unordered = [death for death in facts.get("deaths") or [] if not was_ordered(death)]
     deaths = excuse.without_excused(unordered)
     names = dict.fromkeys([str(death.get("node") or "a node") for death in deaths] + [r["node"] for r in fatal])
     witnesses = [

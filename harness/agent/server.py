@@ -81,13 +81,13 @@ class Server:
     def _ended(self, status: int) -> None:
         child, self._child = self._child, None
         assert child is not None
-        bidden = "TERM" in self._ordered or ("KILL" in self._ordered and status == -signal.SIGKILL)
+        ordered = "TERM" in self._ordered or ("KILL" in self._ordered and status == -signal.SIGKILL)
         self._report(
             {
                 "event": "exit",
                 "pid": child.pid,
                 "monotonic_ns": time.monotonic_ns(),
                 "status": status,
-                "bidden": bidden,
+                "ordered": ordered,
             }
         )

@@ -42,13 +42,13 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A server process ended.  monotonic_ns: by the harness' clock.  bidden: the harness ordered it (kill, stop)."""
+    """A server process ended.  monotonic_ns: by the harness' clock.  ordered: by the harness (kill, stop)."""
 
     node: str
     pid: int
     monotonic_ns: int
     status: int  # exit status, or minus the signal's number
-    bidden: bool
+    ordered: bool
 
 
 @dataclass(frozen=True, slots=True)

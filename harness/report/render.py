@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from checkers.base.json_file import mapping, number, sequence
+from checkers.base.stored_run import was_ordered
 from harness import plain_words as words
 from harness.report import exercise, junit
 from harness.report.evidence import roles
@@ -294,7 +295,7 @@ def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[Death]
 
 def _ended_by(data: ReportData, death: Mapping[str, Any], faulty: Sequence[faults.FaultView]) -> str:
     """Which fault ended a process, if one is known to have; the harness stops every process at the end of a run."""
-    if not death.get("bidden"):
+    if not was_ordered(death):
         return "ended by itself"
     node, time_ns = str(death.get("node")), number(death.get("time_ns"), -1)
     fault = next((f for f in faulty if f.ended(node, time_ns)), None)

@@ -39,13 +39,13 @@ class Outcome:
 
 
 def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monotonic_ns: int) -> list[dict[str, Any]]:
-    """Every end of a server process, and every complaint in a node's own log (without a time, and unbidden)."""
+    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered)."""
     ended = [
         {
             "node": end.node,
             "time_ns": end.monotonic_ns - started_monotonic_ns,
             "status": end.status,
-            "bidden": end.bidden,
+            "ordered": end.ordered,
             "reason": f"killed by signal {-end.status}" if end.status < 0 else f"exited with status {end.status}",
             "excerpt": "",
         }
@@ -56,7 +56,7 @@ def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monot
             "node": complaint.node,
             "time_ns": -1,
             "status": 0,
-            "bidden": False,
+            "ordered": False,
             "reason": complaint.reason,
             "excerpt": complaint.excerpt,
         }

@@ -46,7 +46,7 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
     for row in evidence.history:
         if row["type"] == 1:
             row["time_ns"] = 0  # answers after commit
-    evidence.outcome["deaths"] = [{"node": "n2", "bidden": False, "time_ns": 5, "status": 139, "reason": "it crashed"}]
+    evidence.outcome["deaths"] = [{"node": "n2", "ordered": False, "time_ns": 5, "status": 139, "reason": "it crashed"}]
     evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n3"}
     evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
     files = evidence.write(folder)

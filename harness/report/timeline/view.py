@@ -15,6 +15,7 @@ import numpy as np
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
+from checkers.base.stored_run import was_ordered
 from harness.plain_words import plural, seconds, shorten
 from harness.report.evidence.load import ReportData
 from harness.report.evidence.operations import Operations
@@ -230,7 +231,7 @@ def _events(
         rows.append(EventRow(d.start_ns, "leader deposed", words))
     rows += [EventRow(s.start_ns, "node down", f"{s.node} is not running") for s in roles if s.role == DEAD]
     for death in (mapping(d) for d in sequence(data.outcome.get("deaths"))):
-        if not death.get("bidden"):
+        if not was_ordered(death):
             why = shorten(str(death.get("reason") or "no reason given"))
             words = f"{death.get('node')}: {why}"
             rows.append(EventRow(number(death.get("time_ns"), 0), "node died unexpectedly", words))

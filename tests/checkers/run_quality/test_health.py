@@ -20,7 +20,7 @@ def evidence() -> Evidence:
 
 
 def death(node: str, **more: object) -> Row:
-    return {"node": node, "time_ns": 5000, "status": -9, "bidden": False, "reason": "killed by signal 9"} | more
+    return {"node": node, "time_ns": 5000, "status": -9, "ordered": False, "reason": "killed by signal 9"} | more
 
 
 def up(evidence: Evidence, folder: Path) -> Verdict:
@@ -32,12 +32,19 @@ def recovery(evidence: Evidence, folder: Path) -> Verdict:
 
 
 def test_a_death_that_was_ordered_is_none(evidence: Evidence, tmp_path: Path) -> None:
-    evidence.outcome["deaths"] = [death("n2", bidden=True)]
+    evidence.outcome["deaths"] = [death("n2", ordered=True)]
     verdict = up(evidence, tmp_path)
     assert verdict.validity is Validity.VALID and verdict.looked_at["processes that ended"] == 1
 
 
-def test_a_death_nobody_ordered(evidence: Evidence, tmp_path: Path) -> None:
+def test_the_name_of_older_runs_for_an_ordered_death_is_still_read(evidence: Evidence, tmp_path: Path) -> None:
+    old = {"node": "n2", "time_ns": 5000, "status": -9, "reason": "killed by signal 9"}
+    for bidden, validity in ((True, Validity.VALID), (False, Validity.INVALID)):
+        evidence.outcome["deaths"] = [old | {"bidden": bidden}]
+        assert up(evidence, tmp_path / str(bidden)).validity is validity
+
+
+def test_an_unexpected_death(evidence: Evidence, tmp_path: Path) -> None:
     evidence.outcome["deaths"] = [death("n2", status=70, reason="exited with status 70", excerpt="KeyError: 7")]
     witness = up(evidence, tmp_path).witnesses[0]
     assert witness.kind == "node died" and witness.facts["nodes"] == ["n2"]
@@ -46,7 +53,7 @@ def test_a_death_nobody_ordered(evidence: Evidence, tmp_path: Path) -> None:
 
 def test_one_witness_for_a_death_its_last_words_and_its_traceback(evidence: Evidence, tmp_path: Path) -> None:
     evidence.traces["n3"][-1] |= {"event": "fatal", "detail": "two leaders in epoch 4"}
-    evidence.outcome["deaths"] = [death("n3"), {"node": "n3", "bidden": False, "reason": "a traceback"}]
+    evidence.outcome["deaths"] = [death("n3"), {"node": "n3", "ordered": False, "reason": "a traceback"}]
     verdict = up(evidence, tmp_path)
     assert len(verdict.witnesses) == 1
     assert (
@@ -75,7 +82,7 @@ def failing_disk(node: str, **more: object) -> Row:
 
 
 def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evidence, tmp_path: Path) -> None:
-    evidence.outcome["deaths"] = [death("n2"), {"node": "n2", "bidden": False, "reason": "FATAL: EIO", "time_ns": -1}]
+    evidence.outcome["deaths"] = [death("n2"), {"node": "n2", "ordered": False, "reason": "FATAL: EIO", "time_ns": -1}]
     cases = {
         "its disk failed then": ([failing_disk("n2")], Validity.VALID),
         "no fault": ([], Validity.INVALID),

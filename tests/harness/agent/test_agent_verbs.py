@@ -102,7 +102,7 @@ async def test_an_unexpected_exit_is_reported_at_once(agent: LocalAgent) -> None
     pid = await agent.node.start(["sh", "-c", "exit 7"])
     await eventually(lambda: bool(agent.events))
     (event,) = agent.events
-    assert (event["event"], event["pid"], event["status"], event["bidden"]) == ("exit", pid, 7, False)
+    assert (event["event"], event["pid"], event["status"], event["ordered"]) == ("exit", pid, 7, False)
     assert before_ns <= event["monotonic_ns"] <= time.monotonic_ns()
 
 
@@ -112,7 +112,7 @@ async def test_a_kill_we_ordered_is_expected_and_one_from_elsewhere_is_not(agent
     pid = await agent.node.start(SLEEPER)
     assert (await agent.node.run(["kill", "-9", str(pid)])).status == 0
     await eventually(lambda: len(agent.events) == 2)
-    assert [(event["status"], event["bidden"]) for event in agent.events] == [(-9, True), (-9, False)]
+    assert [(event["status"], event["ordered"]) for event in agent.events] == [(-9, True), (-9, False)]
 
 
 def test_a_death_before_the_order_is_unexpected(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_death_before_the_order_is_unexpected(tmp_path: Path) -> None:
     pid = server.start(["sh", "-c", "exit 3"], {}, str(tmp_path / "server.log"))
     until(lambda: not is_alive(pid))
     server.signal("KILL")
-    assert [(event["status"], event["bidden"]) for event in events] == [(3, False)]
+    assert [(event["status"], event["ordered"]) for event in events] == [(3, False)]
 
 
 async def test_output_and_environment(agent: LocalAgent, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ async def test_a_server_is_paused_resumed_killed_and_restarted(cluster: DockerBa
     assert await cluster.state("n1") == "running"
     await cluster.kill("n1")
     ends = cluster.exits()[before:]
-    assert [(end.node, end.status, end.bidden) for end in ends] == [("n1", -9, True)] * 2
+    assert [(end.node, end.status, end.ordered) for end in ends] == [("n1", -9, True)] * 2
     assert ends[0].pid == pid
 
 
@@ -189,7 +189,7 @@ async def test_an_unbidden_death_is_known_without_asking(cluster: DockerBackend)
             break
         await asyncio.sleep(0.02)
     end = cluster.exits()[before]
-    assert (end.node, end.status, end.bidden) == ("n2", -11, False)
+    assert (end.node, end.status, end.ordered) == ("n2", -11, False)
     assert abs(end.monotonic_ns - time.monotonic_ns()) < 5e9
 
 

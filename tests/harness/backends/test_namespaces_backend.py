@@ -169,7 +169,7 @@ async def test_processes_are_paused_resumed_killed_and_restarted(cluster):
     assert await cluster.state("n1") == "running"
     await cluster.kill("n1")
     assert await cluster.state("n1") == "dead"
-    assert [(e.node, e.status, e.bidden) for e in cluster.exits()] == [("n1", -signal.SIGKILL, True)]
+    assert [(e.node, e.status, e.ordered) for e in cluster.exits()] == [("n1", -signal.SIGKILL, True)]
     await cluster.restart("n1")
     assert await cluster.state("n1") == "running"
     await cluster.kill("n1")

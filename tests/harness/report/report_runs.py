@@ -240,6 +240,6 @@ def deaths(world: World) -> list[dict[str, Any]]:
     mine = {"incarnation": 0, "status": "signal 9", "reason": "fault 2", "excerpt": ""}
     own = {"incarnation": 0, "status": "exit 1", "reason": "truncation below its mark", "excerpt": "Traceback:\n  log"}
     return [
-        {"node": killed.nodes[0], "time_ns": killed.injected_ns, "bidden": True} | mine,
-        {"node": "n5", "time_ns": int(world.length_s * 0.9 * NS), "bidden": False} | own,
+        {"node": killed.nodes[0], "time_ns": killed.injected_ns, "ordered": True} | mine,
+        {"node": "n5", "time_ns": int(world.length_s * 0.9 * NS), "ordered": False} | own,
     ]

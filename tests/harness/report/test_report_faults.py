@@ -101,7 +101,7 @@ def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: Re
 
 
 def test_only_a_fault_whose_record_says_so_ended_a_process(data: ReportData) -> None:
-    death = {"node": "n2", "time_ns": 2 * S - 3_000_000, "bidden": True}
+    death = {"node": "n2", "time_ns": 2 * S - 3_000_000, "ordered": True}
     dead = {"ordered": {"held": {"states": {"n2": "dead"}}}}
     assert _ended_by(data, death, [view(data, **dead)]) == "ended by fault 1 (basement)"
     assert _ended_by(data, death, [view(data)]) == "stopped by the harness", "this fault ended nothing"
@@ -109,7 +109,7 @@ def test_only_a_fault_whose_record_says_so_ended_a_process(data: ReportData) -> 
     assert _ended_by(data, death, [view(data, **other)]) == "stopped by the harness"
     late = death | {"time_ns": data.end_ns + S}
     assert _ended_by(data, late, [view(data, **dead)]) == "stopped by the harness at the end of the run"
-    assert _ended_by(data, death | {"bidden": False}, [view(data, **dead)]) == "ended by itself"
+    assert _ended_by(data, death | {"ordered": False}, [view(data, **dead)]) == "ended by itself"
 
 
 def test_an_old_record_that_was_measured_twice_only_is_read_as_well(data: ReportData) -> None:
