@@ -11,6 +11,7 @@ from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
 from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.clients.log_order import LOG_ORDER
+from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
 from checkers.raft.commits.committed_never_lost import COMMITTED
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
@@ -31,6 +32,7 @@ from checkers.transactions.checker import LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_
 _IN_ORDER = (
     LINEARIZABILITY,
     HISTORY_LOG,
+    SYSTEM_ENTRIES,
     LOG_ORDER,
     ANSWERED_AFTER_COMMIT,
     COMMITTED,

@@ -122,6 +122,8 @@ class Declares:
     faults: bool = True
     leaders: bool = True
     """It says who leads, so that a fault may name the leader."""
+    kraft_steps: bool = False
+    """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ from checkers.base.verdict import Verdict
 if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not need
     from checkers.base.stored_run import StoredRun
 
-Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values"]
+Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-steps"]
 """What a checker cannot do without.  history: what clients invoked.  logs, traces: of the servers.  nodes: server
 processes that faults act on.  model: the workload has to name this checker, because its histories mean something to
-this checker alone.  unique-values: no value is written twice to a key."""
+this checker alone.  unique-values: no value is written twice to a key.  kraft-steps: logs and traces
+are those of the bundled KRaft, so that each record and each row needs a cause that its protocol knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ A run folder has traces and copies of each node's data directory, so every check
 data directories only the logs can be compared as they stand: do two of them disagree below an epoch they share?  Nobody
 can tell from them what was acknowledged or committed.
 
+The verdict says what the files are worth as evidence.  A run's manifest binds them: a file that differs from it makes
+the verdict unknown.  Where there is no manifest the verdict says that the files were judged as they are.
+
 Nothing is written into the folder: tables are made in a temporary one beside which the run's own files are linked.
 """
 
@@ -22,6 +25,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
+from checkers.sealing.manifest import MANIFEST, bound_files, broken_files
 from harness.judge.copies import copies_of
 from harness.judge.demanded import demands_of
 from harness.judge.judge_run import spec_of
@@ -29,6 +33,11 @@ from harness.report.judged_file import Judged
 from harness.spec import WrongSpec
 from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables
 from system_under_test.subject import Collected, StartedOn
+
+NOT_BOUND = "no manifest binds these files, so they were judged as they are"
+
+SHOWN = 8
+"""Files that differ from the manifest and are named; the rest are counted."""
 
 PATIENCE_S = 2.0
 QUIET_S = 10.0
@@ -60,11 +69,11 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
         except OSError as problem:
             yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
-        checkers = select({"logs", "traces"} if is_run else {"logs"})
+        checkers = select({"logs", "traces", "kraft-steps"} if is_run else {"logs"})
         verdicts = judge_run(
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )
-    yield Judged(str(folder), _together(verdicts))
+    yield Judged(str(folder), _together(verdicts, *_bound(folder)))
 
 
 class Patience:
@@ -126,13 +135,31 @@ def _started_on(folder: Path) -> StartedOn:
     return clocks.started_on(read_object(folder / "test.json"))
 
 
-def _together(verdicts: dict[str, Verdict]) -> Verdict:
+def _bound(folder: Path) -> tuple[list[str], str]:
+    """(what differs from the manifest of the run, a note where there is no manifest)."""
+    try:
+        if bound_files(folder) is None:
+            return [], NOT_BOUND
+        return [f"{name} {what}" for name, what in broken_files(folder).items()], ""
+    except BrokenFile as problem:
+        return [str(problem)], ""
+
+
+def _together(verdicts: dict[str, Verdict], broken: Sequence[str], note: str) -> Verdict:
+    """One verdict of all.  broken: what the manifest does not find as it was, which makes a valid verdict unknown.
+    note: for the reader, whatever the verdict is."""
     overall = combine(v.validity for v in verdicts.values())
+    if broken and overall is Validity.VALID:
+        overall = Validity.UNKNOWN
     reasons = [f"{name}: {v.reason}" for name, v in verdicts.items() if v.reason]
+    reasons += [f"{MANIFEST}: {clause}" for clause in broken[:SHOWN]]
+    reasons += [f"and {len(broken) - SHOWN} files more"] if len(broken) > SHOWN else []
     witnesses = [w for v in verdicts.values() for w in v.witnesses][:MAX_WITNESSES]
     looked_at = {name: str(v.validity) for name, v in verdicts.items()}
     details = {name: {"verdict": str(v.validity), "looked_at": dict(v.looked_at)} for name, v in verdicts.items()}
     if overall is Validity.NOT_APPLICABLE:
         overall = Validity.UNKNOWN
-    reason = "; ".join(reasons) or ("nothing could be looked at" if overall is Validity.UNKNOWN else "")
+    if not reasons and overall is Validity.UNKNOWN:
+        reasons = ["nothing could be looked at"]
+    reason = "; ".join([*reasons, *([note] if note else [])])
     return Verdict(overall, looked_at, reason, tuple(witnesses), details)

@@ -40,6 +40,7 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
     workload = load_workload(spec)
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = workload.unique_values
+    has["kraft-steps"] = load_subject(spec.subject).declares.kraft_steps
     return select({"history", *(need for need, there in has.items() if there)}, workload.checkers)
 
 

@@ -111,7 +111,7 @@ class Kraft:
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
     client_module = "system_under_test.kraft.client.client"
     port = PORT
-    declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True)
+    declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
     functions = frozenset({"create", "read", "write"})
     needs = Needs()

@@ -148,5 +148,5 @@ TRACE_VALIDATION = Checker(
     split=_split,
     judge=_judge,
     combine=_combine,
-    needs=frozenset({"traces"}),
+    needs=frozenset({"traces", "kraft-steps"}),
 )

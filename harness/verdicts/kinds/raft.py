@@ -17,6 +17,16 @@ RAFT: Mapping[str, ViolationKind] = {
         "Every entry of a log comes from one operation of a client, from set-up, or from the system itself. This entry "
         "comes from none of them, so data has appeared or was changed on its way.",
     ),
+    "entry without a cause": ViolationKind(
+        Stage.LOG,
+        "Besides the writes of clients a log holds the opening entry of each epoch, and one batch for each object that "
+        "was created. This log holds more, so something changed the data that no operation asked for.",
+    ),
+    "epoch without its opening entry": ViolationKind(
+        Stage.LOG,
+        "A leader opens its epoch in the log with an entry of its own, before it takes the writes of clients. This "
+        "epoch begins with a client's write, so nobody can tell who led it.",
+    ),
     "voted twice in one epoch": ViolationKind(
         Stage.VOTE,
         "In each epoch (a period of office) a node may vote for one candidate only. This node voted for two, so two "

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from recorded_runs import unpacked
 
 from harness.cli.main import cli
 from system_under_test.kraft.collected.files import LOG_FOLDER, QUORUM_STATE
@@ -45,6 +46,7 @@ def test_logs_of_which_one_is_behind_agree(tmp_path: Path) -> None:
         data_directory(tmp_path / node / "data", log_of((1, 7), (1, 8), (2, 9))[:length])
     result = check_logs(tmp_path)
     assert result.stdout.startswith(f"valid    {tmp_path}")
+    assert "no manifest binds these files, so they were judged as they are" in result.stdout
     assert result.exit_code == 0
 
 
@@ -157,3 +159,27 @@ def test_entries_that_differ_are_drawn_side_by_side_at_the_terminal_and_on_a_pag
     assert page.count("differs") > 1
     assert "Folders" in page
     assert "k0 = 5" in page
+
+
+def test_a_run_whose_files_are_as_its_manifest_names_them_is_valid_without_a_note(tmp_path: Path) -> None:
+    result = check_logs(unpacked("kraft-partition", tmp_path))
+    assert result.exit_code == 0, result.stdout
+    assert "manifest" not in result.stdout
+
+
+@pytest.mark.parametrize("name", ["quorum-state", "trace"])
+def test_a_file_that_differs_from_the_manifest_makes_logs_unknown(tmp_path: Path, name: str) -> None:
+    run = unpacked("kraft-partition", tmp_path)
+    changed = next((run / "trace").iterdir()) if name == "trace" else next(run.rglob(QUORUM_STATE))
+    changed.write_bytes(changed.read_bytes() + b" ")
+    result = check_logs(run)
+    assert result.exit_code == 2
+    assert f"manifest.json: {changed.relative_to(run)} was changed after the run" in result.stdout
+
+
+def test_a_run_that_lost_its_manifest_is_judged_as_it_is_and_says_so(tmp_path: Path) -> None:
+    run = unpacked("kraft-partition", tmp_path)
+    (run / "manifest.json").unlink()
+    result = check_logs(run)
+    assert result.exit_code == 0
+    assert "no manifest binds these files" in result.stdout
