@@ -20,7 +20,7 @@ from typing import Any
 
 import mfusepy
 
-from harness.agent.disk.behaviour import Behaviour, failing
+from harness.agent.disk.behaviour import SPACE_ERRORS, Behaviour, failing
 from harness.agent.disk.changes import Changes, Kept, Loss
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
@@ -92,19 +92,19 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def unlink(self, path: str) -> int:
-        self._meet("write", path)
+        self._meet("write", path, takes_space=False)
         with self._lock:
             self._changes.unlink(self._real(path))
         return 0
 
     def rmdir(self, path: str) -> int:
-        self._meet("write", path)
+        self._meet("write", path, takes_space=False)
         with self._lock:
             self._changes.remove_folder(self._real(path))
         return 0
 
     def rename(self, old: str, new: str) -> int:
-        self._meet("write", old)
+        self._meet("write", old, takes_space=False)
         with self._lock:
             self._changes.rename(self._real(old), self._real(new))
         return 0
@@ -144,13 +144,14 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return os.pread(fh, size, offset)
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
-        self._meet("write", path)
+        self._meet("write", path, takes_space=offset + len(data) > os.fstat(fh).st_size)
         with self._lock:
             self._changes.write(fh, offset, data)
         return len(data)
 
     def truncate(self, path: str, length: int, fh: int | None = None) -> int:
-        self._meet("write", path)
+        size = os.lstat(self._real(path)).st_size if fh is None else os.fstat(fh).st_size
+        self._meet("write", path, takes_space=length > size)
         descriptor = os.open(self._real(path), os.O_RDWR) if fh is None else fh
         try:
             with self._lock:
@@ -225,12 +226,15 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def _real(self, path: str) -> Path:
         return self._root / path.lstrip("/")
 
-    def _meet(self, operation: str, path: str) -> None:
-        """Apply what was ordered: the aimed-at operation is held, then the delay, then the error."""
+    def _meet(self, operation: str, path: str, *, takes_space: bool = True) -> None:
+        """Apply what was ordered: the aimed-at operation is held, then the delay, then the error.
+
+        A full disk (SPACE_ERRORS) refuses only what takes space: not the bytes that overwrite others.
+        """
         if (armed := self.armed) is not None:
             armed.meet(operation)
         effect = self.behaviour.effect(operation, path.rpartition("/")[2])
         if effect.delay_s:
             time.sleep(effect.delay_s)
-        if effect.number:
+        if effect.number and (takes_space or effect.number not in SPACE_ERRORS):
             raise failing(effect)

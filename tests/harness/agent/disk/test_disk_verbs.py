@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -106,6 +107,31 @@ def test_the_probe_reports_what_the_disk_does(disk: Disk, rule: dict[str, object
     assert disk.probe()[step] == error
     disk.behave([], 1)
     assert disk.probe()[step] == ""
+
+
+@pytest.mark.parametrize(("error", "overwritten"), [("ENOSPC", b"new3456"), ("EIO", b"0123456")])
+def test_a_full_disk_refuses_only_what_takes_space(disk: Disk, tmp_path: Path, error: str, overwritten: bytes) -> None:
+    log, data = tmp_path / "disk" / "data" / "log", tmp_path / "disk" / "data"
+    log.write_bytes(b"0123456")
+    (data / "old").write_bytes(b"old")
+    disk.behave([{"operations": ["write"], "error": error}], 1)
+    file = os.open(log, os.O_WRONLY)
+    try:
+        for place, content in ((0, b"new"), (3, b"3456 and more"), (7, b"more")):
+            if error == "ENOSPC" and place == 0:
+                os.pwrite(file, content, place)
+                continue
+            with pytest.raises(OSError, match=os.strerror(getattr(errno, error))):
+                os.pwrite(file, content, place)
+    finally:
+        os.close(file)
+    with pytest.raises(OSError, match=os.strerror(getattr(errno, error))):
+        (data / "fresh").write_bytes(b"")
+    if error == "ENOSPC":
+        (data / "old").unlink()
+    disk.behave([], 1)
+    assert log.read_bytes() == overwritten
+    assert not (data / "fresh").exists()
 
 
 def test_the_probe_measures_a_slow_fsync(disk: Disk) -> None:
