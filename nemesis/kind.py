@@ -57,7 +57,7 @@ class Scene:
 class Target:
     """One thing a kind can be aimed at.
 
-    against_leader: it can only be resolved while somebody leads.  servers_min: with fewer servers it would hit
+    against_leader: it can only be resolved while a node leads.  servers_min: with fewer servers it would hit
     nothing, or its words would be untrue.  hold_s: how long a card of it holds, at least and at most.
     needs: capabilities in addition to those of the kind.
     """

@@ -53,23 +53,23 @@ class _EtcdClient:
             given = arguments(function, request)
         except ValueError as problem:
             return Outcome(Type.FAIL, error=str(problem))
-        asked, talk = self._member, None
+        member, talk = self._member, None
         try:
             async with asyncio.timeout(timeout_s):
-                asked, gateway = await self._go()
+                member, gateway = await self._go()
                 talk = Conversation(gateway)
                 answer = await OPERATIONS[function](talk, *given)
         except NotSent as problem:
-            self._choice.refused_by(asked)
-            return self._closed(_unanswered(talk, sent=False), f"not sent: {problem}", asked)
+            self._choice.refused_by(member)
+            return self._closed(_unanswered(talk, sent=False), f"not sent: {problem}", member)
         except TimeoutError:
             sent = self._gateway is not None and self._gateway.sent
-            return self._closed(_unanswered(talk, sent), "timeout" if sent else "not sent: timeout", asked)
+            return self._closed(_unanswered(talk, sent), "timeout" if sent else "not sent: timeout", member)
         except (NoAnswer, Rejected, BadAnswer) as problem:
-            return self._closed(_unanswered(talk, sent=True), str(problem), asked)
+            return self._closed(_unanswered(talk, sent=True), str(problem), member)
         except Beaten as problem:
-            return Outcome(Type.FAIL, error=str(problem), node=asked)
-        return outcome(function, request, answer, asked)
+            return Outcome(Type.FAIL, error=str(problem), node=member)
+        return outcome(function, request, answer, member)
 
     async def close(self) -> None:
         if self._gateway is not None:
@@ -97,7 +97,7 @@ class _Choice:
 
     Both kinds begin with the leader.  One that follows asks the leader of the highest term seen.  One that stays keeps
     its member until that refuses a connection, or says itself that it follows another: etcd passes requests on instead
-    of refusing them, so without this nobody would ever ask the *next* leader directly.
+    of refusing them, so without this no process would ever ask the *next* leader directly.
     """
 
     def __init__(self, placement: Placement, members: Sequence[str], view: Leadership) -> None:

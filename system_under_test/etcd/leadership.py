@@ -1,4 +1,4 @@
-"""Who leads etcd, as one client node sees it: every member is asked for its own status a few times a second.
+"""Who leads etcd, as one client node sees it: it requests the status of every member a few times a second.
 
 etcd redirects no client, so one that wants to follow the leader has to look for it.  The view is shared by all
 clients of one node, starts with the first request and ends with the last client.  A member's status is answered from
@@ -17,7 +17,7 @@ from system_under_test.etcd.gateway import Gateway, NoAnswer, NotSent, Rejected
 STATUS_PATH = "/v3/maintenance/status"
 REFRESH_S = 0.25
 PATIENCE_S = 0.5
-"""How long a member may take to say its status, and a first request waits for a first view."""
+"""How long a member may take to report its status, and a first request waits for a first view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Leadership:
 
     def __init__(self, peers: Mapping[str, str]) -> None:
         self._gateways = {name: Gateway(address) for name, address in peers.items()}
-        self._said: dict[str, MemberStatus] = {}
+        self._reported: dict[str, MemberStatus] = {}
         self._names: dict[str, str] = {}  # member id -> name
         self._term = -1
         self._leader: str | None = None
@@ -49,8 +49,8 @@ class Leadership:
 
     def deposed(self, member: str) -> bool:
         """Whether the member itself last named another leader."""
-        said = self._said.get(member)
-        return said is not None and said.leader_id not in ("", said.member_id)
+        status = self._reported.get(member)
+        return status is not None and status.leader_id not in ("", status.member_id)
 
     async def first_view(self) -> None:
         """Begin to look, if no client has begun; wait for the first round of answers, for at most PATIENCE_S."""
@@ -84,15 +84,15 @@ class Leadership:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 answer = await gateway.post(STATUS_PATH, {})
-            said = read_status(answer)
+            status = read_status(answer)
         except (TimeoutError, NotSent, NoAnswer, Rejected, ValueError):
-            gateway.close()  # it says nothing now; what it said last stands
+            gateway.close()  # it does not answer now; its last report stands
             return
-        self._said[name] = said
-        self._names[said.member_id] = name
-        leader = self._names.get(said.leader_id)
-        if leader is not None and said.term >= self._term:
-            self._term, self._leader = said.term, leader
+        self._reported[name] = status
+        self._names[status.member_id] = name
+        leader = self._names.get(status.leader_id)
+        if leader is not None and status.term >= self._term:
+            self._term, self._leader = status.term, leader
 
 
 def read_status(answer: Mapping[str, object]) -> MemberStatus:

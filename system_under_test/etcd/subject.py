@@ -40,7 +40,7 @@ class Etcd:
     members: Members | None = EtcdMembers()
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}  # member id -> name, learnt from what each member says of itself
+        self._names: dict[str, str] = {}  # member id -> name, learnt from what each member reports of itself
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         """Raises ValueError for a bug (none is planted here), OSError where a node has no etcd."""
@@ -54,12 +54,14 @@ class Etcd:
         await node.start([BINARY, "--config-file", config_path(node)], output=f"{node.log_dir}/etcd.log")
 
     async def status(self, node: Node) -> NodeStatus | None:
-        asked = await self._ask(node)
-        if asked is None:
+        answer = await self._ask(node)
+        if answer is None:
             return None
-        said, _ = asked
-        role = "unattached" if not said.leader_id else "leader" if said.leader_id == said.member_id else "follower"
-        return NodeStatus(node.name, said.term, role, self._names.get(said.leader_id))
+        member, _ = answer
+        role = (
+            "unattached" if not member.leader_id else "leader" if member.leader_id == member.member_id else "follower"
+        )
+        return NodeStatus(node.name, member.term, role, self._names.get(member.leader_id))
 
     async def ready(self, nodes: Sequence[Node]) -> str | None:
         return None
@@ -70,14 +72,14 @@ class Etcd:
         live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
         if len(live) <= len(nodes) // 2:
             return f"only {len(live)} of {len(nodes)} members are alive"
-        asked = await asyncio.gather(*(self._ask(node) for node in live))
-        goal = max((_index(a[1], "raftIndex") for a in asked if a is not None), default=0)
-        for node, answer in zip(live, asked, strict=True):
+        answers = await asyncio.gather(*(self._ask(node) for node in live))
+        goal = max((_index(a[1], "raftIndex") for a in answers if a is not None), default=0)
+        for node, answer in zip(live, answers, strict=True):
             if answer is None:
-                return f"{node.name} says nothing"
-            said, status = answer
-            if not said.leader_id:
-                return f"{node.name} knows no leader in term {said.term}"
+                return f"{node.name} does not answer"
+            member, status = answer
+            if not member.leader_id:
+                return f"{node.name} knows no leader in term {member.term}"
             if _index(status, "raftAppliedIndex") < goal and not await self._reached(node, goal):
                 return f"{node.name} has not applied index {goal}"
         return None
@@ -114,11 +116,11 @@ class Etcd:
             if await node.state() != "running":
                 return None
             status = await post(node, STATUS_PATH, patience_s=_PATIENCE_S)
-            said = read_status(status)
+            member = read_status(status)
         except (OSError, ValueError):
             return None
-        self._names[said.member_id] = node.name
-        return said, status
+        self._names[member.member_id] = node.name
+        return member, status
 
 
 async def _install(node: Node, members: str, seed: int) -> None:

@@ -164,11 +164,11 @@ class Kraft:
         if len(live) <= len(nodes) // 2:
             return f"only {len(live)} of {len(nodes)} nodes are alive"
         statuses = await asyncio.gather(*(self.status(node) for node in live))
-        said = [status for status in statuses if status is not None]
-        if len(said) < len(live):
-            silent = {node.name for node in live} - {status.node for status in said}
-            return f"{', '.join(sorted(silent))}: says nothing"
-        return _behind(said, max(heard.largest_mark for heard in self._heard.values()))
+        known = [status for status in statuses if status is not None]
+        if len(known) < len(live):
+            silent = {node.name for node in live} - {status.node for status in known}
+            return f"{', '.join(sorted(silent))}: no answer"
+        return _behind(known, max(heard.largest_mark for heard in self._heard.values()))
 
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         # Only here, so that listing subjects costs no Arrow.
@@ -211,15 +211,15 @@ class Kraft:
         return heard
 
 
-def _behind(said: Sequence[NodeStatus], mark: int) -> str | None:
+def _behind(known: Sequence[NodeStatus], mark: int) -> str | None:
     """Why these nodes have not all caught up with the mark under one leader; None if they have."""
-    epoch = max(status.epoch for status in said)
-    leader = next((status for status in said if status.epoch == epoch and status.role == "leader"), None)
+    epoch = max(status.epoch for status in known)
+    leader = next((status for status in known if status.epoch == epoch and status.role == "leader"), None)
     if leader is None:
         return f"no node leads epoch {epoch}"
     if leader.high_watermark is None:
         return f"{leader.node} has committed nothing in epoch {epoch}"
-    for status in said:
+    for status in known:
         if status.epoch != epoch or status.leader != leader.node:
             return f"{status.node} is {status.role} in epoch {status.epoch}; {leader.node} leads epoch {epoch}"
         if (status.log_end or 0) < mark:

@@ -163,8 +163,8 @@ def main() -> None:
         return
     tell({"ready": True})
     for line in requests:
-        asked = json.loads(line)
-        tell(asdict(runner.invoke(Request(**asked["request"]), asked["timeout_s"])))
+        order = json.loads(line)
+        tell(asdict(runner.invoke(Request(**order["request"]), order["timeout_s"])))
 
 
 def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runner:

@@ -51,9 +51,9 @@ class OwnClient:
         try:
             self._process.write({"request": asdict(request), "timeout_s": timeout_s})
             async with asyncio.timeout(timeout_s + GRACE_S):
-                while "sent" in (said := await self._process.line()):
-                    sent = said["sent"] or "?"
-            return Outcome(**{**said, "type": Type(said["type"])})
+                while "sent" in (message := await self._process.line()):
+                    sent = message["sent"] or "?"
+            return Outcome(**{**message, "type": Type(message["type"])})
         except (TimeoutError, OSError, EOFError, ValueError) as problem:
             self._process.kill()
             unknown = sent and not observes(self._functions.get(request.f, request.f))
@@ -107,5 +107,5 @@ class _Process:
             lambda: asyncio.StreamReaderProtocol(self._reader), self._popen.stdout
         )
         self.write(given)
-        if (said := await self.line()) != {"ready": True}:
-            raise EOFError(str(said.get("failed", said)))
+        if (message := await self.line()) != {"ready": True}:
+            raise EOFError(str(message.get("failed", message)))

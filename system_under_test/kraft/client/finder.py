@@ -1,7 +1,7 @@
 """Where the active controller is, as one client node sees it.
 
-Every node is asked DescribeQuorum, each over a connection of its own, a few times a second: the answer names the leader
-and the epoch that node knows, error 6 or not.  The highest epoch ever seen wins.  A deposed leader that has not
+It sends DescribeQuorum to every node, each over a connection of its own, a few times a second: the answer names the
+leader and the epoch that node knows, error 6 or not.  The highest epoch ever seen wins.  A deposed leader that has not
 noticed goes on naming itself in its old epoch; a client node cut off from all others believes it, as it should.
 
 One Finder serves all processes of a client node.  Its traffic is that of a client: it travels on the data network and
@@ -113,7 +113,7 @@ class Finder:
         finally:
             connection.close()
 
-    def _learn(self, asked: str, answer: Any) -> None:
+    def _learn(self, answering: str, answer: Any) -> None:
         if not answer.topics or not answer.topics[0].partitions:
             return
         partition = answer.topics[0].partitions[0]
@@ -122,7 +122,7 @@ class Finder:
             for peer in (name for name, address in self._addresses.items() if address in addresses):
                 self._names[node.node_id] = peer
         if partition.error_code == 0:
-            self._names[partition.leader_id] = asked  # only the leader itself answers without error
+            self._names[partition.leader_id] = answering  # only the leader itself answers without error
         name = self._names.get(partition.leader_id)
         if name is not None and (self._best is None or partition.leader_epoch > self._best.epoch):
             self._best = Controller(name, partition.leader_epoch)

@@ -33,7 +33,7 @@ ROW_GROUP = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumStateSaid:
+class RecordedState:
     """epoch -1: there is no file."""
 
     epoch: int = -1
@@ -110,9 +110,9 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
     """trace: bytes up to the end of each row, and its seq; None if there is none."""
     error = log.error
     try:
-        said = read_quorum_state(copy.folder / LOG_FOLDER / QUORUM_STATE)
+        state = read_quorum_state(copy.folder / LOG_FOLDER / QUORUM_STATE)
     except UnreadableFile as problem:
-        said, error = QuorumStateSaid(), error or str(problem)
+        state, error = RecordedState(), error or str(problem)
     rows = 0 if trace is None else int(np.searchsorted(trace[0], copy.trace_size_bytes, side="right"))
     return {
         "copy": copy.copy,
@@ -121,23 +121,23 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         "state": copy.state,
         "log_end": log.log_end,
         "torn_bytes": log.torn_bytes,
-        "quorum_epoch": said.epoch,
-        "voted_for": said.voted_for,
+        "quorum_epoch": state.epoch,
+        "voted_for": state.voted_for,
         "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
         "error": error,
     }
 
 
-def read_quorum_state(path: Path) -> QuorumStateSaid:
+def read_quorum_state(path: Path) -> RecordedState:
     """Raises UnreadableFile where the file is there and is no quorum-state."""
     if not path.exists():
-        return QuorumStateSaid()
+        return RecordedState()
     try:
-        said = json.loads(path.read_bytes())
-        epoch, voted = int(said["leaderEpoch"]), int(said["votedId"])
+        state = json.loads(path.read_bytes())
+        epoch, voted = int(state["leaderEpoch"]), int(state["votedId"])
     except (ValueError, KeyError, TypeError) as problem:
         raise UnreadableFile(f"{path.name}: not a quorum-state file ({problem!r})") from problem
-    return QuorumStateSaid(epoch, f"n{voted}" if voted >= 0 else None)
+    return RecordedState(epoch, f"n{voted}" if voted >= 0 else None)
 
 
 def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:

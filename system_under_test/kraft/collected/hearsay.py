@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class Hearsay:
-    """What a node's trace has told so far.  largest_mark: over all its incarnations.  unread: rows that whoever follows
-    the node has not taken yet; None while nobody follows."""
+    """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
+    of this node has not taken yet; None while it has no follower."""
 
     read_bytes: int = 0
     rows: int = 0

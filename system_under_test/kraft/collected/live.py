@@ -1,7 +1,7 @@
 """What one node adds to its trace and to its log while it runs, brought to the harness without stopping the node.
 
-Rows of the trace are read by `status` anyway, several times a second; whoever follows a node takes the same bytes.  Of
-the log, only what lies below a high watermark is taken that the trace had told *before* the bytes were read: a node
+Rows of the trace are read by `status` anyway, several times a second, and a follower takes the same bytes.  It
+takes of the log only what lies below a high watermark that the trace reported *before* the bytes were read: a node
 never removes that again, so these bytes are whole and stay as they are.  What lies above may be half an append, or a
 mixture of before and after a truncation.
 
@@ -30,7 +30,7 @@ READ_SIZE_BYTES_MAX = 1 << 24
 
 
 class LiveNode:
-    """Implements `subject.Live`.  hear: reads on in the node's trace, and returns what it has told so far."""
+    """Implements `subject.Live`.  hear: reads on in the node's trace, and returns what it has reported so far."""
 
     def __init__(
         self, node: Node, trace_path: str, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int

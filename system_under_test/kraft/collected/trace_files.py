@@ -154,11 +154,11 @@ def _line_by_line(name: str, block: bytes, first_line: int, last_seq: int | None
     rows: dict[str, list[Any]] = {column: [] for column in _LINE.names}
     for number, line in enumerate(block.split(b"\n")[:-1], start=first_line):
         try:
-            said = json.loads(line)
+            row = json.loads(line)
         except ValueError as problem:
             raise UnreadableFile(f"{name}, line {number}: not JSON ({problem})") from problem
         try:
-            needed = {column: said[column] for column in _NEEDED}
+            needed = {column: row[column] for column in _NEEDED}
             if needed["event"] not in TRACE_EVENTS:
                 raise UnreadableFile(f"{name}, line {number}: an unknown event {needed['event']!r}")
             if last_seq is not None and needed["seq"] != last_seq + 1:
@@ -168,7 +168,7 @@ def _line_by_line(name: str, block: bytes, first_line: int, last_seq: int | None
             raise UnreadableFile(f"{name}, line {number}: not a row of a trace ({problem!r})") from problem
         last_seq = needed["seq"]
         for column in _LINE.names:
-            rows[column].append(said.get(column))
+            rows[column].append(row.get(column))
     try:
         table = pa.table([pa.array(rows[f.name], f.type) for f in _LINE], schema=_LINE)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:

@@ -1,6 +1,6 @@
 """Topic configs: what exists, what a value may be, and a pure decision over the image that alters them.
 
-    alter_configs(image, asked, ...) -> (records, one result per resource asked)
+    alter_configs(image, wanted, ...) -> (records, one result per resource)
 
 SET and DELETE only; APPEND and SUBTRACT, which make sense for lists alone, are refused.  As in Kafka, a SET to the
 value that is already there, and a DELETE of what is not, succeed without a record; a resource with one bad alteration
@@ -125,15 +125,15 @@ class Described:
 
 
 def alter_configs(
-    image: Image, asked: Sequence[Resource], *, validate_only: bool = False
+    image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
 ) -> tuple[list[bytes], list[ResourceResult]]:
-    """Results in the order asked; the records of all accepted resources form one atomic batch."""
-    times_asked = Counter((resource.type, resource.name) for resource in asked)
+    """Results in the order of the request; the records of all accepted resources form one atomic batch."""
+    times_wanted = Counter((resource.type, resource.name) for resource in wanted)
     values: list[bytes] = []
     results: list[ResourceResult] = []
-    for resource in asked:
+    for resource in wanted:
         problem: tuple[ErrorCode, str] | None
-        if times_asked[(resource.type, resource.name)] > 1:
+        if times_wanted[(resource.type, resource.name)] > 1:
             problem = (ErrorCode.invalid_request, "The resource is named more than once in the request.")
         else:
             problem = why_unknown(image, resource.type, resource.name) or _why_refused(resource)

@@ -1,6 +1,6 @@
 """Creating topics: a pure decision over the image.
 
-    create_topics(image, asked, ...) -> (records, one result per topic asked)
+    create_topics(image, wanted, ...) -> (records, one result per topic)
 
 Every topic is judged by itself, and the records of those accepted form one atomic batch: Topic, its Config records,
 then its Partition records.  Replicas are dealt round robin over the brokers by id, each topic beginning one broker
@@ -72,21 +72,23 @@ class _Refused(Exception):
 
 def create_topics(
     image: Image,
-    asked: Sequence[NewTopic],
+    wanted: Sequence[NewTopic],
     brokers: Iterable[int],
     new_id: Callable[[], UUID],
     *,
     validate_only: bool = False,
 ) -> tuple[list[bytes], list[TopicResult]]:
-    """brokers: ids that can hold replicas.  new_id: a fresh topic id at each call.  Results in the order asked."""
+    """brokers: ids that can hold replicas.  new_id: a fresh topic id at each call.
+
+    Results stand in the order of the request."""
     broker_ids = sorted(brokers)
-    times_asked = Counter(topic.name for topic in asked)
+    times_wanted = Counter(topic.name for topic in wanted)
     values: list[bytes] = []
     results: list[TopicResult] = []
     created = 0
-    for topic in asked:
+    for topic in wanted:
         try:
-            if times_asked[topic.name] > 1:
+            if times_wanted[topic.name] > 1:
                 raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
             if topic.repeats is not None:
                 raise _Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")

@@ -14,7 +14,7 @@ from system_under_test.kraft.node.trace import FILE_NAME
 
 
 class AlreadyFormatted(FileExistsError):
-    """The data directory may hold a log that somebody needs."""
+    """The data directory may hold a log that is still needed."""
 
 
 def format_directory(config: Config, *, force: bool = False) -> UUID:

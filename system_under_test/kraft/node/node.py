@@ -11,7 +11,7 @@ the loop runs again.
 
 Ends.  `ended` becomes the process' exit status:
 
-    0   `stop` was asked for
+    0   `stop` was called
     1   the node refuses to go on: a Fatal of the core, a disk that fails, a log that does not join
     70  an unexpected error (EX_SOFTWARE), with its traceback on stderr
 

@@ -310,7 +310,7 @@ def _is_usable(voter: Voter, now: float, peer: int, response: RaftResponse) -> b
     before = voter.epoch
     election.recognise(voter, now, response.leader_id, response.leader_epoch)
     if voter.epoch != before:
-        return False  # it answers what we asked in an epoch that is over
+        return False  # it answers a request of an epoch that is over
     if response.error != Error.NONE:
         voter.back_off(peer, now)
         return False

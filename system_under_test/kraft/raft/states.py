@@ -58,7 +58,7 @@ LEGAL: dict[tuple[Role, Role], EpochStep] = {
     (Role.PROSPECTIVE, Role.UNATTACHED): EpochStep.NOT_LOWER,  # lost, and no leader is known
     (Role.CANDIDATE, Role.LEADER): EpochStep.SAME,
     (Role.CANDIDATE, Role.PROSPECTIVE): EpochStep.SAME,  # election timeout
-    (Role.CANDIDATE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # somebody else won
+    (Role.CANDIDATE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # another candidate won
     (Role.CANDIDATE, Role.UNATTACHED): EpochStep.HIGHER,
     (Role.LEADER, Role.RESIGNED): EpochStep.SAME,  # shutdown, or no majority fetches any more
     (Role.LEADER, Role.FOLLOWER): EpochStep.HIGHER,

@@ -6,7 +6,7 @@ is dangerous: quorum-state would keep a leader from which no voter can fetch, an
     Vote, Begin, End    94 INCONSISTENT_VOTER_SET   a replica that is no voter here, or one of another directory
                         42 INVALID_REQUEST          anything else that no correct voter sends
     Fetch               42 INVALID_REQUEST          observers may fetch, so that the replica need not be a voter
-    a response          ignored                     the peer counts as silent, and is asked again
+    a response          ignored                     the peer counts as silent, and gets the request again
 
 A response comes from the address of a voter.  It may therefore contradict what this voter knows, and the voter then
 stops (`election.recognise`).  A request may come from any program, so that a contradiction in it is only refused.

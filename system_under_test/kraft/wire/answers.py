@@ -72,12 +72,12 @@ def describe_configs(
     return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
 
 
-def metadata(types: ModuleType, quorum: Quorum, image: Image, asked: Sequence[Any] | None) -> Entity:
-    """asked: None = every topic."""
-    if asked is None:
+def metadata(types: ModuleType, quorum: Quorum, image: Image, wanted: Sequence[Any] | None) -> Entity:
+    """wanted: None = every topic."""
+    if wanted is None:
         topics = tuple(_topic(types, topic) for topic in image.topics.values())
     else:
-        topics = tuple(_asked_topic(types, image, which) for which in asked)
+        topics = tuple(_wanted_topic(types, image, which) for which in wanted)
     brokers = tuple(
         types.MetadataResponseBroker(node_id=node_id, host=host, port=port)
         for node_id, (host, port) in sorted(quorum.brokers.items())
@@ -92,7 +92,7 @@ def metadata(types: ModuleType, quorum: Quorum, image: Image, asked: Sequence[An
     )
 
 
-def describe_quorum(types: ModuleType, quorum: Quorum, asked: Sequence[Any]) -> Entity:
+def describe_quorum(types: ModuleType, quorum: Quorum, wanted: Sequence[Any]) -> Entity:
     """Voters and their progress from the leader; from any other node error 6, and the leader and epoch it knows."""
     info = quorum.describe()
     topics = tuple(
@@ -105,7 +105,7 @@ def describe_quorum(types: ModuleType, quorum: Quorum, asked: Sequence[Any]) -> 
                 for partition in topic.partitions
             ),
         )
-        for topic in asked
+        for topic in wanted
     )
     values: dict[str, Any] = {}
     if hasattr(types, "Node"):
@@ -138,7 +138,7 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
     )
 
 
-def _asked_topic(types: ModuleType, image: Image, which: Any) -> Entity:
+def _wanted_topic(types: ModuleType, image: Image, which: Any) -> Entity:
     topic_id = getattr(which, "topic_id", None)
     topic = image.topics.get(which.name) if topic_id is None else image.topic_of(topic_id)
     if topic is not None:
@@ -219,7 +219,7 @@ def _no_quorum(types: ModuleType, index: int) -> Entity:
 
 
 def _short(message: str | None) -> str | None:
-    """Messages quote what was asked, which may be longer than a string of an older version can be."""
+    """Messages quote the request, which may be longer than a string of an older version can be."""
     return message if message is None or len(message) <= MESSAGE_MAX_CHARACTERS else message[:MESSAGE_MAX_CHARACTERS]
 
 

@@ -107,11 +107,11 @@ class Api:
         host, port = self._quorum.brokers[leader]
         return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
-    async def _settle(self, asked: Awaitable[T], timeout_s: float) -> T | Refusal:
+    async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refusal:
         """The quorum's answer, or the one refusal that says how the request ended."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await asked
+                return await work
         except NotQueued as refusal:
             return Refusal(ErrorCode.not_controller, f"{NOT_QUEUED}: {refusal.reason}")
         except TooLarge as refusal:
@@ -122,19 +122,19 @@ class Api:
             return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
 
     async def _create_topics(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
-        asked = [_new_topic(topic) for topic in body.topics]
+        wanted = [_new_topic(topic) for topic in body.topics]
 
         def decide(image: Image) -> tuple[list[bytes], list[TopicResult]]:
-            return create_topics(image, asked, self._quorum.brokers, self._new_uuid, validate_only=body.validate_only)
+            return create_topics(image, wanted, self._quorum.brokers, self._new_uuid, validate_only=body.validate_only)
 
         timeout_s = min(self._timeout_s, max(body.timeout.total_seconds(), 0.0))
         outcome = await self._settle(self._quorum.write(decide), timeout_s) if refusal is None else refusal
         if isinstance(outcome, Refusal):
-            outcome = [TopicResult(topic.name, outcome.error, outcome.message) for topic in asked]
+            outcome = [TopicResult(topic.name, outcome.error, outcome.message) for topic in wanted]
         return answers.create_topics(types, outcome)
 
     async def _alter_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
-        asked = [
+        wanted = [
             Resource(
                 resource.resource_type,
                 resource.resource_name,
@@ -144,11 +144,11 @@ class Api:
         ]
 
         def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
-            return alter_configs(image, asked, validate_only=body.validate_only)
+            return alter_configs(image, wanted, validate_only=body.validate_only)
 
         outcome = await self._settle(self._quorum.write(decide), self._timeout_s) if refusal is None else refusal
         if isinstance(outcome, Refusal):
-            outcome = [ResourceResult(r.type, r.name, outcome.error, outcome.message) for r in asked]
+            outcome = [ResourceResult(r.type, r.name, outcome.error, outcome.message) for r in wanted]
         return answers.alter_configs(types, outcome)
 
     async def _describe_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:

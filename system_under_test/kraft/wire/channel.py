@@ -38,7 +38,7 @@ class ChannelState(Enum):
 
 
 class Channel:
-    """Both lanes towards one peer.  Connects when first asked; never raises for what the network does.
+    """Both lanes towards one peer.  Connects with the first request; never raises for what the network does.
 
     endpoint: where this node's own clients find it, (name, host, port); epoch RPCs carry it to the peer.
     """

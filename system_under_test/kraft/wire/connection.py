@@ -1,4 +1,4 @@
-"""The asking side of a connection: one request at a time, one attempt each, and never a late answer.
+"""The requesting side of a connection: one request at a time, one attempt each, and never a late answer.
 
     closed --ask--> connecting --> asking --> open --ask--> asking --> ...
                         any failure, and being cancelled, leads back to closed
@@ -20,7 +20,7 @@ class Hung(ConnectionError):
 
 
 class Connection:
-    """Connects when first asked, and again after a failure.
+    """Connects with the first request, and again after a failure.
 
     sent: of the last request, whether a byte of it may have left.  connect_timeout_s: None = as long as the caller
     lets it take; a short one tries a healed link again before the kernel's slow retries of a lost SYN do.
@@ -65,17 +65,17 @@ class Connection:
         if self._streams is not None:
             reader, writer = self._streams
             if reader.at_eof() or reader.exception() is not None or writer.transport.is_closing():
-                self.close()  # the peer left while nothing was asked
+                self.close()  # the peer left between two requests
         if self._streams is None:
             async with asyncio.timeout(self._connect_timeout_s):
                 self._streams = await asyncio.open_connection(self._host, self._port)
         return self._streams
 
-    async def _read(self, reader: asyncio.StreamReader, asked: type) -> Entity:
+    async def _read(self, reader: asyncio.StreamReader, request: type) -> Entity:
         frame = await read_frame(reader)
         if frame is None:
             raise Hung("closed without an answer")
-        correlation_id, answer = decode_response(asked, frame)
+        correlation_id, answer = decode_response(request, frame)
         if correlation_id != self._correlation_id:
-            raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was asked")
+            raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
         return answer

@@ -39,7 +39,7 @@ from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, adver
 log = logging.getLogger(__name__)
 
 IDLE_LIMIT_S = 600.0
-"""A connection that asks nothing for so long is closed (Kafka's connections.max.idle.ms)."""
+"""A connection without a request for so long is closed (Kafka's connections.max.idle.ms)."""
 
 
 FILES_RESERVED = 64
@@ -79,7 +79,7 @@ Handler = Callable[[Call], Awaitable[Entity | None]]
 
 
 class Server:
-    """A listening socket and its connections.  `port` is the real one where 0 was asked for."""
+    """A listening socket and its connections.  `port` is the real one where 0 was given."""
 
     def __init__(
         self,

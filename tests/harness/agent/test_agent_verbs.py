@@ -195,9 +195,9 @@ async def test_copying_what_is_not_there_is_refused(agent: LocalAgent, tmp_path:
 async def test_a_file_that_grows_while_it_is_copied_does_no_harm(agent: LocalAgent, tmp_path: Path) -> None:
     grows = tmp_path / "source" / "log"
     grows.parent.mkdir()
-    await agent.node.start(
-        ["sh", "-c", "while true; do echo 0123456789012345678901234567890123456789; done"], output=str(grows)
-    )
+    growing = "head -c 8000000 /dev/zero; while true; do echo 0123456789; sleep 0.001; done"
+    await agent.node.start(["sh", "-c", growing], output=str(grows))
+    await eventually(lambda: grows.exists() and grows.stat().st_size > 8_000_000)
     for copy in range(3):
         await agent.node.copy_out(str(grows.parent), tmp_path / f"copy{copy}")
     await agent.node.signal("KILL")

@@ -24,11 +24,11 @@ def left_of(run_id: str) -> list[str]:
         "network": ["docker", "network", "ls", "--format", "{{.Name}}"],
         "rules": ["nft", "list", "tables"],
     }.items():
-        lines = subprocess.run(listing, capture_output=True, text=True, check=False, timeout=20).stdout.splitlines()
+        lines = subprocess.run(listing, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
         found += [f"{kind} {line}" for line in lines if run_id in line or run_id.replace("-", "_") in line]
     for kind, every in (("container", ["-a"]), ("volume", []), ("network", [])):
         ours = ["docker", kind, "ls", "-q", *every, "--filter", f"label=krucible.run={run_id}"]
-        lines = subprocess.run(ours, capture_output=True, text=True, check=False, timeout=20).stdout.splitlines()
+        lines = subprocess.run(ours, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
         found += [f"labelled {kind} {line}" for line in lines]
     return found
 
@@ -39,7 +39,7 @@ def processes_of(run_id: str) -> list[str]:
     return [line for line in listing.splitlines() if run_id in line and "pytest" not in line]
 
 
-def seconds_until(condition: Callable[[], bool], limit_s: float = 20.0) -> float:
+def seconds_until(condition: Callable[[], bool], limit_s: float = 120.0) -> float:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < limit_s, "it did not come true in time"

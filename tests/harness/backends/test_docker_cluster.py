@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import waiting
 from docker_things import left_of, needs_docker
+from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from harness.backends.agent_cluster import directed_links
@@ -55,20 +57,20 @@ async def cut(cluster: DockerBackend, links: Collection[Link]) -> AsyncIterator[
 async def closed(cluster: DockerBackend) -> set[Link]:
     """The links on which nothing arrived of what was surely sent; every other link must be well open."""
     nodes = [*cluster.servers, *cluster.clients]
-    for _ in range(10):
-        seen = await cluster.observe(0.3, 2.0)
+    window_s = 0.3
+    while True:
+        seen = await cluster.observe(window_s, 2.0)
         assert seen.keys() == set(directed_links(nodes))
         if all(beacons.sent >= ENOUGH for beacons in seen.values()):
             break
-    else:
-        pytest.fail("the machine is too busy to prove anything")
+        window_s = min(2 * window_s, 10.0)  # a busy machine sends fewer
     partly = {link: b for link, b in seen.items() if 0 < b.received < b.sent // 2}
     assert not partly, f"links that are neither open nor cut: {partly}"
     return {link for link, beacons in seen.items() if beacons.received == 0}
 
 
-async def eventually(read: Callable[[], Awaitable[bytes]], wanted: bytes, limit_s: float = 10.0) -> None:
-    async with asyncio.timeout(limit_s):
+async def eventually(read: Callable[[], Awaitable[bytes]], wanted: bytes) -> None:
+    async with asyncio.timeout(PATIENCE_S):
         while await read() != wanted:  # noqa: ASYNC110 - it happens on the node
             await asyncio.sleep(0.05)
 
@@ -117,29 +119,32 @@ async def test_a_link_cut_for_long_opens_at_once_and_the_other_direction_stays_o
 ECHO = """
 import socket, sys
 with socket.create_server((sys.argv[1], 9999)) as server:
+    print("listens", flush=True)
     connection, _ = server.accept()
     while data := connection.recv(100):
         connection.sendall(data)
 """
 ASK_TWICE = """
-import socket, sys, time
+import os, socket, sys, time
 with socket.create_connection((sys.argv[1], 9999)) as connection:
     for word in (b"before", b"during"):
         connection.sendall(word)
         print(connection.recv(100).decode(), flush=True)
-        time.sleep(1.0)
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
 """
 
 
 async def test_a_tcp_connection_stalls_in_a_cut_and_survives_it(cluster: DockerBackend) -> None:
     n1, n2 = cluster.node("n1"), cluster.node("n2")
-    output = f"{n1.log_dir}/asker.log"
-    await n2.start(["python3", "-c", ECHO, n2.address])
+    output, listens, go = f"{n1.log_dir}/asker.log", f"{n2.log_dir}/echo.log", f"{n1.log_dir}/go"
+    await n2.start(["python3", "-c", ECHO, n2.address], output=listens)
     try:
-        await asyncio.sleep(0.5)
-        await n1.start(["python3", "-c", ASK_TWICE, n2.address], output=output)
+        await eventually(lambda: n2.read(listens), b"listens\n")
+        await n1.start(["python3", "-c", ASK_TWICE, n2.address, go], output=output)
         await eventually(lambda: n1.read(output), b"before\n")
         await cluster.cut({("n1", "n2")})
+        await n1.write(go, b"")
         await asyncio.sleep(1.5)
         assert await n1.read(output) == b"before\n"
         await cluster.cut(())
@@ -181,25 +186,24 @@ async def test_a_server_is_paused_resumed_killed_and_restarted(cluster: DockerBa
     assert ends[0].pid == pid
 
 
-async def test_an_unbidden_death_is_known_without_asking(cluster: DockerBackend) -> None:
-    before = len(cluster.exits())
+async def test_an_unexpected_death_is_reported_at_once(cluster: DockerBackend) -> None:
+    before, before_ns = len(cluster.exits()), time.monotonic_ns()
     await cluster.node("n2").start(["sh", "-c", "kill -SEGV $$"])
-    for _ in range(100):
-        if len(cluster.exits()) > before:
-            break
-        await asyncio.sleep(0.02)
+    await waiting.eventually(lambda: len(cluster.exits()) > before)
     end = cluster.exits()[before]
     assert (end.node, end.status, end.ordered) == ("n2", -11, False)
-    assert abs(end.monotonic_ns - time.monotonic_ns()) < 5e9
+    assert before_ns <= end.monotonic_ns <= time.monotonic_ns()
 
 
 async def test_the_agent_is_process_one_and_reaps_orphans(cluster: DockerBackend) -> None:
     node = cluster.node("n3")
     await node.run(["sh", "-c", "(sleep 0.1 &) & exit 0"])
-    await asyncio.sleep(0.4)
-    listing = (await node.run(["ps", "-eo", "pid,stat,args"])).stdout.decode()
-    assert "1 " in listing and "harness.agent" in listing
-    assert "defunct" not in listing
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            listing = (await node.run(["ps", "-eo", "pid,stat,args"])).stdout.decode()
+            assert "1 " in listing and "harness.agent" in listing
+            if "sleep" not in listing and "defunct" not in listing:
+                break
 
 
 async def test_a_restart_of_what_never_ran_is_refused(cluster: DockerBackend) -> None:
@@ -245,8 +249,8 @@ async def test_clients_run_on_their_node(cluster: DockerBackend) -> None:
     module = (Path(__file__).parents[1] / "agent" / "clients_for_agent_tests.py").read_bytes()
     await cluster.node("c1").write("/opt/krucible/code/clients_for_agent_tests.py", module)
     await host.open("clients_for_agent_tests", [Placement(0, "c1", True, False)], {}, {})
-    assert (await host.invoke(0, Request("read", "k", 5), 1.0)).value == 5
-    assert (await host.invoke(0, Request("raise"), 1.0)).type is Type.INFO
+    assert (await host.invoke(0, Request("read", "k", 5), PATIENCE_S)).value == 5
+    assert (await host.invoke(0, Request("raise"), PATIENCE_S)).type is Type.INFO
     await host.close()
 
 
@@ -299,9 +303,10 @@ async def test_a_node_whose_container_died_is_gone_and_its_links_are_left_out(cl
     """Last, because the container does not come back."""
     name = f"krucible-{cluster.spec.run_id}-c2"
     await asyncio.to_thread(subprocess.run, ["docker", "kill", name], check=True, capture_output=True)
-    await asyncio.sleep(0.5)
     with pytest.raises(NodeGone, match="c2: its agent is gone"):
-        await cluster.node("c2").state()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await cluster.node("c2").state()
     seen = await cluster.observe(0.1, 5.0)
     assert seen.keys() == set(directed_links([*SERVERS, "c1"]))
 

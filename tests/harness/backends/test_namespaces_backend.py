@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 import pytest_asyncio
+from waiting import PATIENCE_S, until
 
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.namespaces.backend import FOLDER_PREFIX, NamespacesBackend, sweep_folders
@@ -72,7 +73,7 @@ def folders_of(run_id: str) -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{run_id}-*"))
 
 
-def nothing_left(run_id: str, within_s: float = 10.0) -> bool:
+def nothing_left(run_id: str, within_s: float = PATIENCE_S) -> bool:
     deadline = time.monotonic() + within_s
     while processes_of(run_id) or folders_of(run_id):
         if time.monotonic() > deadline:
@@ -82,8 +83,17 @@ def nothing_left(run_id: str, within_s: float = 10.0) -> bool:
 
 
 async def proven(cluster, cut) -> str:
+    """The verdict of a proof; a busy machine gets more time to send enough."""
     await cluster.cut(cut)
-    links = {f"{a}>{b}": (s.sent, s.received) for (a, b), s in (await cluster.observe(0.3, 2.0)).items()}
+    for window_s in (0.3, 1.0, 4.0, 16.0):
+        verdict = await proof_over(cluster, cut, window_s)
+        if not verdict.startswith("indeterminate"):
+            break
+    return verdict
+
+
+async def proof_over(cluster, cut, window_s: float) -> str:
+    links = {f"{a}>{b}": (s.sent, s.received) for (a, b), s in (await cluster.observe(window_s, 2.0)).items()}
     phase, pairs = ("inject", cut) if cut else ("heal", permutations((*SERVERS, *CLIENTS), 2))
     measured = (Measurement(phase, 0, 1, links=links),)
     record = FaultRecord(Card(1, "", "", 0, 1), Achieved.INDETERMINATE, "", cut=tuple(pairs), measured=measured)
@@ -98,28 +108,38 @@ async def test_a_grudge_is_cut_on_exactly_its_links_both_ways_and_one_way(cluste
     assert await proven(cluster, ()) == "as ordered"
 
 
+LISTEN = """
+import socket, sys
+server = socket.create_server(("", 7000))
+open(sys.argv[1], "w").close()
+link, _ = server.accept()
+print(link.makefile().readline())
+"""
+
+
 async def test_tcp_stalls_under_a_cut_and_goes_on_after_the_heal(cluster):
     n1, n2 = cluster.node("n1"), cluster.node("n2")
-    listen = "import socket; s = socket.create_server(('', 7000)); c, _ = s.accept(); print(c.makefile().readline())"
-    speak = f"import socket; socket.create_connection(('{n2.address}', 7000), 20).sendall(b'heard' * 50000 + b'\\n')"
+    listens = f"{n2.log_dir}/listens-7000"
+    speak = f"import socket; socket.create_connection(('{n2.address}', 7000), 60).sendall(b'heard' * 50000 + b'\\n')"
     await cluster.cut([("n1", "n2")])
-    listening = asyncio.create_task(n2.run([*n2.python, "-c", listen]))
-    speaking = asyncio.create_task(n1.run([*n1.python, "-c", speak]))
+    listening = asyncio.create_task(n2.run([*n2.python, "-c", LISTEN, listens], timeout_s=120))
+    await file_there(n2, listens)
+    speaking = asyncio.create_task(n1.run([*n1.python, "-c", speak], timeout_s=120))
     done, _ = await asyncio.wait({listening, speaking}, timeout=1.0)
     assert not done
     await cluster.cut(())
-    heard = await asyncio.wait_for(listening, 10.0)
+    heard = await listening
     assert (await speaking).status == 0
     assert heard.stdout.strip() == b"heard" * 50000
 
 
 HELD = """
 import os, socket, sys, time
-link = socket.create_connection((sys.argv[1], 7100), 20)
+link = socket.create_connection((sys.argv[1], 7100), 60)
 open(sys.argv[2], "w").close()
 while not os.path.exists(sys.argv[3]):
     time.sleep(0.01)
-link.settimeout(20)
+link.settimeout(60)
 try:
     link.sendall(b"x")
     print("answered" if link.recv(1) else "closed")
@@ -138,16 +158,16 @@ print(link.recv(1))
 async def test_tcp_is_reset_on_a_cut_link_that_rejects(cluster):
     n1, n2 = cluster.node("n1"), cluster.node("n2")
     listens, connected, go = f"{n2.log_dir}/listens", f"{n1.log_dir}/connected", f"{n1.log_dir}/go"
-    serving = asyncio.create_task(n2.run([*n2.python, "-c", ECHO, listens], timeout_s=60))
+    serving = asyncio.create_task(n2.run([*n2.python, "-c", ECHO, listens], timeout_s=120))
     await file_there(n2, listens)
-    held = asyncio.create_task(n1.run([*n1.python, "-c", HELD, n2.address, connected, go], timeout_s=60))
+    held = asyncio.create_task(n1.run([*n1.python, "-c", HELD, n2.address, connected, go], timeout_s=120))
     await file_there(n1, connected)
     both_ways = [("n1", "n2"), ("n2", "n1")]
     await cluster.cut(both_ways, both_ways)
     await n1.write(go, b"")
     assert (await held).stdout.split() == [b"ConnectionResetError"]
-    afresh = f"import socket; socket.create_connection(('{n2.address}', 7100), 20)"
-    refused = await n1.run([*n1.python, "-c", afresh], timeout_s=40)
+    afresh = f"import socket; socket.create_connection(('{n2.address}', 7100), 60)"
+    refused = await n1.run([*n1.python, "-c", afresh], timeout_s=120)
     assert b"ConnectionRefusedError" in refused.stderr, "refused at once, not timed out"
     assert (await cluster.observe(0.3, 2.0))["n1", "n2"].received == 0
     await cluster.cut(())
@@ -156,7 +176,7 @@ async def test_tcp_is_reset_on_a_cut_link_that_rejects(cluster):
 
 async def file_there(node, path):
     waiting = ["sh", "-c", 'until [ -e "$1" ]; do sleep 0.02; done', "sh", path]
-    assert (await node.run(waiting, timeout_s=60)).status == 0
+    assert (await node.run(waiting, timeout_s=120)).status == 0
 
 
 async def test_processes_are_paused_resumed_killed_and_restarted(cluster):
@@ -243,10 +263,11 @@ async def test_an_agent_that_dies_is_gone_at_once_and_the_others_go_on():
         done = await node.run(["sh", "-c", "echo $PPID"])
         killing = asyncio.create_task(other.node("n1").run(["sh", "-c", f"kill -9 {int(done.stdout)}"]))
         assert (await killing).status == 0
-        await asyncio.sleep(0.3)
         with pytest.raises(NodeGone, match="n2: its agent is gone"):
-            await node.state()
-        seen = await other.observe(0.3, 2.0)
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    await node.state()
+        seen = await other.observe(2.0, 2.0)
         assert {link for link in seen if "n2" in link} == set()
         assert all(b.received for b in seen.values()) and len(seen) == 12
 
@@ -285,8 +306,9 @@ async def main():
     await cluster.create(lambda words: None)
     await cluster.node("n1").start(["sleep", "1000"])
     await cluster.cut([("n1", "n2")])
-    seen = await cluster.observe(0.3, 2.0)
-    print("up", seen["n1", "n2"].received, min(seen["n2", "n1"].received, 50), flush=True)
+    while (seen := await cluster.observe(0.3, 2.0))["n1", "n2"].sent < 50:
+        pass
+    print("up", seen["n1", "n2"].received, min(seen["n2", "n1"].received, 1), flush=True)
     await asyncio.sleep(float(sys.argv[2]))
     await cluster.destroy()
 
@@ -309,17 +331,19 @@ async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
     harness = start_run(run_id, 1000.0)
     assert harness.stdout.readline() == "creating\n"
     if after_s is None:
-        assert harness.stdout.readline() == "up 0 50\n"
+        assert harness.stdout.readline() == "up 0 1\n"
         assert len(processes_of(run_id)) >= 6
     else:
         await asyncio.sleep(after_s)
     harness.kill()
     harness.wait()
     harness.stdout.close()
-    if not nothing_left(run_id, 3.0):
-        assert not processes_of(run_id)
-        assert after_s is not None, "with a warden, the folder goes too"
-        sweep_folders()  # it died before there was one: the next run does this
+    if after_s is None:  # with a warden, the folder goes too
+        assert nothing_left(run_id)
+        return
+    until(lambda: not processes_of(run_id))
+    if not nothing_left(run_id, 1.0):
+        sweep_folders()  # it died before there was a warden: the next run does this
     assert nothing_left(run_id, 0.0)
 
 
@@ -348,7 +372,7 @@ async def test_nobody_can_do_it_too():
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -357,7 +381,7 @@ async def test_nobody_can_do_it_too():
         pytest.skip(f"an unprivileged user may not, here: {(asked.stdout + asked.stderr).strip()[-300:]}")
     run_id = f"nobody-{os.getpid()}"
     done = as_nobody("-c", _RUN, run_id, "0")
-    assert done.stdout == "creating\nup 0 50\n", done.stderr
+    assert done.stdout == "creating\nup 0 1\n", done.stderr
     assert nothing_left(run_id)
 
 

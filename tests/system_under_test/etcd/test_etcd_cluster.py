@@ -188,7 +188,7 @@ async def test_a_paused_majority_leaves_writes_unknown_and_reads_undone(cluster)
     assert (read.type, write.type) == (Type.FAIL, Type.INFO)
     assert (read.error, write.error) == ("timeout", "timeout"), "our own limit, before etcd's"
     why = await cluster.subject.caught_up(cluster.nodes, 1)
-    assert "says nothing" in why or "knows no leader" in why
+    assert "does not answer" in why or "knows no leader" in why
     for node in others:
         await node.signal("CONT")
     await cluster.caught_up()

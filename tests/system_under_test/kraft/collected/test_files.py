@@ -187,9 +187,9 @@ def test_garbage_never_raises(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("voted", "name"), [(None, None), (ReplicaKey(3), "n3")])
 def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None) -> None:
     path = tmp_path / "quorum-state"
-    assert files.read_quorum_state(path) == files.QuorumStateSaid(-1, None)
+    assert files.read_quorum_state(path) == files.RecordedState(-1, None)
     path.write_bytes(encode_quorum_state(QuorumState(4, None, voted), "cluster", [1, 2, 3]))
-    assert files.read_quorum_state(path) == files.QuorumStateSaid(4, name)
+    assert files.read_quorum_state(path) == files.RecordedState(4, name)
 
 
 def trace_line(seq: int, event: str = "flush", **more: object) -> bytes:
