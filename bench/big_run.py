@@ -1,0 +1,118 @@
+"""Seals and judges whole runs of up to a hundred million events, and measures the memory of all processes at work.
+
+    python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--json FILE]
+
+A run (`big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with registers, on
+Spark.  Each step is a process of its own, and its memory is that of the process, of the virtual machine and of Spark's
+workers together (`memory.py`).  Each size is measured twice: a clean run, which must be valid, and one with a stale
+read and a lost write near its end, of which linearizability and history-against-log must find one each, and no other
+checker anything.  A run of a hundred million events needs 16 GB of disk, which are free again afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.big_history import write_run
+from bench.figures import Sheet
+from bench.memory import Watch
+from checkers.base.demands import Demands
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity
+from checkers.catalog import select
+from checkers.judging.pipeline import judge_run, results_json
+from checkers.sealing.seal import seal
+from checkers.spark.session import SparkJudge
+
+MEMORY_GOAL_MB = 6_000
+VIOLATED = {"linearizability", "history-against-log"}
+"""By the two violations that are planted."""
+
+_DEMANDS = "demands.pickle"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", default="1000000", help="numbers of events, with commas between them")
+    parser.add_argument("--folder", type=Path, help="where there is room for the runs")
+    parser.add_argument("--clean-only", action="store_true", help="leave out the runs with violations")
+    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--wrong", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.step:
+        STEPS[chosen.step](chosen.folder, int(chosen.events), chosen.wrong)
+        return
+    sheet = Sheet(chosen.json)
+    for events in map(int, chosen.events.split(",")):
+        for wrong in (False,) if chosen.clean_only else (False, True):
+            with tempfile.TemporaryDirectory(prefix="krucible-big-", dir=chosen.folder) as name:
+                measure(Path(name) / "run", events, wrong, sheet)
+
+
+def measure(folder: Path, events: int, wrong: bool, sheet: Sheet) -> None:
+    """Write, seal and judge one run."""
+    what = "two violations" if wrong else "clean"
+    run_step("write", folder, events, wrong)
+    for step in ("seal", "judge"):
+        seconds, watch = run_step(step, folder, events, wrong)
+        sheet.add(f"{step}, whole run, {what}", events, "events", seconds)
+        sheet.add(f"{step}, whole run, {what}: processor time", events, "events", watch.cpu_s)
+        sheet.add(f"{step}, whole run, {what}: all processes", events, "events", watch.peak_mb, "MB", MEMORY_GOAL_MB)
+        for role, held_mb in sorted(watch.peak_by_role_mb.items()):
+            sheet.add(f"{step}, whole run, {what}: {role}", events, "events", held_mb, "MB")
+    results = json.loads((folder / "results.json").read_text())
+    slowest = sorted(results["checkers"].items(), key=lambda item: -item[1]["seconds"])
+    print("   ", ", ".join(f"{name} {entry['seconds']:.0f} s" for name, entry in slowest[:6]), flush=True)
+    found = {name for name, entry in results["checkers"].items() if entry["verdict"] == Validity.INVALID}
+    other = {
+        name: entry["reason"]
+        for name, entry in results["checkers"].items()
+        if entry["verdict"] not in (Validity.VALID, Validity.INVALID, Validity.NOT_APPLICABLE)
+    }
+    assert found == (VIOLATED if wrong else set()) and not other, (found, other)
+    for name in sorted(found):
+        print(f"    {name}: {results['checkers'][name]['witness'][0]['summary']}", flush=True)
+
+
+def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, Watch]:
+    """One step in a process of its own: seconds, and the memory that it and its children held."""
+    command = [sys.executable, "-m", "bench.big_run", "--step", step, "--folder", str(folder), "--events", str(events)]
+    began = time.perf_counter()
+    with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, Watch(process.pid) as watch:
+        status = process.wait()
+    assert status == 0, f"{step} ended with status {status}"
+    return time.perf_counter() - began, watch
+
+
+def _write(folder: Path, events: int, wrong: bool) -> None:
+    demands = write_run(folder, events, wrong)
+    (folder.parent / _DEMANDS).write_bytes(pickle.dumps(demands))
+
+
+def _seal(folder: Path, events: int, wrong: bool) -> None:
+    seal(folder)
+
+
+def _judge(folder: Path, events: int, wrong: bool) -> None:
+    demands: Demands = pickle.loads((folder.parent / _DEMANDS).read_bytes())
+    has = {"history", "logs", "traces", "nodes", "unique-values"}
+    spark = SparkJudge()
+    verdicts = judge_run(StoredRun(folder, demands), select(has, ("linearizability",)), spark)
+    assert verdicts.judged_by.startswith("Spark"), verdicts.judged_by
+    (folder / "results.json").write_text(json.dumps(results_json(verdicts)))
+    spark.stop()
+
+
+STEPS = {"write": _write, "seal": _seal, "judge": _judge}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""How much memory a process and all that descend from it hold, and how much they work, looked at again and again.
+
+    with Watch(pid) as watch: ...
+    watch.peak_mb, watch.peak_by_role_mb, watch.cpu_s
+
+Memory is resident memory (VmRSS), added up over the processes of one look.  Pages that forked workers share are counted
+once for each of them, so the sum is rather too high.  A peak between two looks is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+EVERY_S = 0.05
+
+
+class Watch:
+    """peak_mb: the largest sum.  peak_by_role_mb: the largest of each role alone, summed over its processes.
+    cpu_s: processor time of all of them, up to the last look at each."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="memory", daemon=True)
+        self.peak_mb = 0.0
+        self.peak_by_role_mb: dict[str, float] = {}
+        self._cpu_s: dict[int, float] = {}
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._cpu_s.values())
+
+    def _look_on(self) -> None:
+        while not self._over.wait(EVERY_S):
+            now: dict[str, float] = {}
+            for pid in descendants(self._pid):
+                role = role_of(pid)
+                now[role] = now.get(role, 0.0) + resident_mb(pid)
+                self._cpu_s[pid] = max(cpu_s_of(pid), self._cpu_s.get(pid, 0.0))
+            self.peak_mb = max(self.peak_mb, sum(now.values()))
+            for role, held in now.items():
+                self.peak_by_role_mb[role] = max(held, self.peak_by_role_mb.get(role, 0.0))
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    above = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        if fields := _stat(int(folder.name)):
+            above[int(folder.name)] = int(fields[1])
+    mine = {pid} & above.keys()
+    while grown := {child for child, parent in above.items() if parent in mine} - mine:
+        mine |= grown
+    return sorted(mine)
+
+
+def resident_mb(pid: int) -> float:
+    """0 once the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:")), 0.0)
+
+
+def cpu_s_of(pid: int) -> float:
+    """User and system time; 0 once the process has ended."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on (proc(5)); none once the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def role_of(pid: int) -> str:
+    """ "jvm", "workers" (of Spark) or "driver"."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "driver"
+    if "java" in words.partition(" ")[0]:
+        return "jvm"
+    return "workers" if "checkers.spark.daemon" in words or "pyspark.daemon" in words else "driver"
