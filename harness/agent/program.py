@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent import commands, files
+from harness.agent.apart import ClientsApart
 from harness.agent.beacons import Beacons
 from harness.agent.children import Children, adopt_orphans
 from harness.agent.clock.verbs import Clock
@@ -88,6 +89,7 @@ class Agent:
         self._children = Children()
         self._server = Server(self._children, self._send)
         self._clients = HostedClients(log)
+        self._apart = ClientsApart(self._children, self._send, without=(SILENCE,))
         self._rules = Rules(self._children)
         self._disk = Disk(self._kill_server)
         self._clock = Clock()
@@ -111,6 +113,9 @@ class Agent:
             "clients.open": self._clients_open,
             "clients.invoke": self._clients_invoke,
             "clients.close": self._clients_close,
+            "apart.start": self._apart_start,
+            "apart.signal": self._apart_signal,
+            "apart.state": self._apart_state,
             "beacons.start": self._beacons_start,
             "beacons.interval": self._beacons_interval,
             "beacons.mark": self._beacons_mark,
@@ -183,6 +188,9 @@ class Agent:
             asyncio.run_coroutine_threadsafe(self._send_and_drain({"id": number, "more": True}, data), loop).result()
 
         try:
+            if self._apart.started and str(header.get("verb")).startswith("clients."):
+                self._apart.pass_on(header, body)
+                return
             verb = self._verbs.get(str(header.get("verb")))
             if verb is None:
                 raise OSError(errno.ENOSYS, f"this agent knows no {header.get('verb')!r}")
@@ -258,6 +266,18 @@ class Agent:
     async def _clients_close(self, asked: Asked) -> Answer:
         await self._clients.close()
         return {"overran": self._clients.overran, "escaped": self._clients.escaped}, b""
+
+    async def _apart_start(self, asked: Asked) -> Answer:
+        """From now on clients live in a process of their own."""
+        await self._apart.start()
+        return {}, b""
+
+    async def _apart_signal(self, asked: Asked) -> Answer:
+        self._apart.signal(asked.args["name"])
+        return {}, b""
+
+    async def _apart_state(self, asked: Asked) -> Answer:
+        return {"state": self._apart.state()}, b""
 
     async def _beacons_start(self, asked: Asked) -> Answer:
         if self._beacons is not None:

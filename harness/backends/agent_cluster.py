@@ -11,7 +11,7 @@ import errno
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from harness.backends.agent_clocks import AgentClocks
 from harness.backends.agent_disks import AgentDisks
@@ -49,7 +49,6 @@ OPEN_LIMIT_S = 5.0
 _LACKS = {
     REJECT: "cannot reset TCP on a cut link: choose --backend namespaces",
     PACKETS: "cannot impair packets; namespaces can",
-    CLIENT_PROCESSES: "runs clients within the agent of their node, which must go on: they cannot be stopped",
 }
 """What no backend with agents has unless it says so, and how to get it."""
 
@@ -81,6 +80,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         self._links[link.name] = link
         self._nodes[link.name] = node
         await self.install_clock(link, node)
+        if CLIENT_PROCESSES in self.spec.wanted and link.name in self.clients:
+            await link.call("apart.start")
         result, _ = await link.call("steal")
         self._steal_at_start_s[link.name] = result["steal_s"]
 
@@ -142,6 +143,9 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         """See Cluster.lacks."""
         if capability in (LINKS, PROCESSES):
             return ""
+        if capability == CLIENT_PROCESSES:
+            wanted = CLIENT_PROCESSES in self.spec.wanted
+            return "" if wanted else "the run was not asked for clients in processes of their own"
         if capability == DISK:
             return self.why_no_disk()
         if capability == CLOCK:
@@ -184,14 +188,23 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
             return await self.arrived(first, last)
 
     async def state(self, server: str) -> ProcessState:
+        if server in self.clients:
+            result, _ = await self._link(server).call("apart.state")
+            return cast(ProcessState, result["state"])
         return await self._node(server).state()
 
     async def pause(self, server: str) -> None:
+        if server in self.clients:
+            await self._link(server).call("apart.signal", {"name": "STOP"})
+            return
         node = self._node(server)
         async with node.alone:
             await node.signal("STOP")
 
     async def resume(self, server: str) -> None:
+        if server in self.clients:
+            await self._link(server).call("apart.signal", {"name": "CONT"})
+            return
         node = self._node(server)
         async with node.alone:
             await node.signal("CONT")

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.run.schedules import read_schedule
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.catalog import kind_named, kinds_of
+from nemesis.cluster import CLIENT_PROCESSES
 from nemesis.deck import deal
 from nemesis.faults import Card
 from nemesis.schedules import Schedule
@@ -31,9 +32,14 @@ def schedule_of(spec: Spec, declares: Declares) -> Schedule:
 
 
 def capabilities_of(spec: Spec) -> frozenset[str]:
-    """What the kinds of fault of this run need of its backend.  Raises BadSchedule."""
+    """What the kinds of fault of this run need of its backend.  Raises BadSchedule.
+
+    Of what only some targets need, clients in processes of their own are named too: they cost something on every node.
+    """
     if spec.schedule is None:
         kinds = kinds_of(spec.nemesis)
     else:
         kinds = [kind_named(card.kind) for card in read_schedule(Path(spec.schedule)).cards]
-    return frozenset(need for kind in kinds for need in kind.needs)
+    needs = {need for kind in kinds for need in kind.needs}
+    of_targets = {need for kind in kinds for target in kind.targets.values() for need in target.needs}
+    return frozenset(needs | (of_targets & {CLIENT_PROCESSES}))

@@ -54,7 +54,10 @@ def choose_backend(spec: Spec, progress: Progress) -> str:
 def lacking(spec: Spec, backend: str) -> str:
     """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
     wanted = capabilities_of(spec)
-    nodes = ClusterSpec("choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, inventory=spec.inventory or "")
+    subject = load_subject(spec.subject)
+    offers = subject.needs, subject.notices_damage, subject.members
+    inventory = spec.inventory or ""
+    nodes = ClusterSpec("choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=inventory)
     cluster = load_backend(backend, nodes)
     return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
 

@@ -56,7 +56,7 @@ KIND = Kind(
     targets=TARGETS,
     deck=Deck(
         opening=(("leader", 10.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
-        rest=("one", "minority", "majority", "leader", "stutter-leader", "stutter-one"),
+        rest=("one", "minority", "majority", "leader", "clients", "stutter-leader", "stutter-one"),
         figures={
             "stutter-leader": _stutter("leader", again=False),
             "stutter-one": replace(_stutter("one", again=True), servers_min=2),
