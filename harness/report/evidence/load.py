@@ -26,6 +26,9 @@ from harness.report.evidence.operations import Operations
 
 NS = 1_000_000_000
 
+ROWS_SHOWN_MAX = 5_000_000
+"""Of a longer history the page shows no operations: it would hold all of them in memory, 200 bytes each."""
+
 
 @dataclass(frozen=True)
 class ReportData:
@@ -122,7 +125,7 @@ def load(folder: Path) -> ReportData:
         operations=operations.none() if history is None else operations.pair(history),
         traces=_traces(files.trace, missing),
         copies=_copies(files.copies_table, missing),
-        event_count=0 if history is None else len(history),
+        event_count=_row_count(files) if history is None else len(history),
         missing=tuple(missing),
     )
 
@@ -142,7 +145,21 @@ def _json(path: Path, kind: type, missing: list[str], holds: str) -> Any:
     return value
 
 
+def _row_count(files: StoredRun) -> int:
+    """Rows of the sealed history; 0 if there is none that can be read."""
+    try:
+        return int(pq.read_metadata(files.history).num_rows)
+    except (pa.ArrowInvalid, OSError):
+        return 0
+
+
 def _history(folder: Path, missing: list[str]) -> pa.Table | None:
+    if (rows := _row_count(StoredRun(folder))) > ROWS_SHOWN_MAX:
+        words = f"The history has {rows:,} rows, and this page shows at most {ROWS_SHOWN_MAX:,}"
+        missing.append(
+            f"{words}: verdicts and witnesses are complete, but plots and figures of operations are not here."
+        )
+        return None
     try:
         return read_history(folder)
     except MalformedHistory as problem:

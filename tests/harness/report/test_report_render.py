@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from report_runs import build
 
+from harness.report.evidence import load as load_module
 from harness.report.evidence.load import load
 from harness.report.render import json_block, prewarm, render
 from harness.report.timeline import view as timeline
@@ -251,3 +253,16 @@ def test_after_the_first_violations_the_evidence_is_folded(tmp_path: Path) -> No
     html = render(folder).read_text()
     assert html.count('class="folded"') == 4, "of three mechanisms two are open, and of a kind the first alone"
     assert html.count('<article class="finding"') == 6
+
+
+def test_a_history_that_is_too_long_to_hold_is_left_out_and_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(tmp_path / "run", "stale")
+    rows = pq.read_metadata(folder / "history.parquet").num_rows
+    monkeypatch.setattr(load_module, "ROWS_SHOWN_MAX", rows - 1)
+    monkeypatch.setattr(load_module, "read_history", lambda _: pytest.fail("the whole history was read"))
+    data = load(folder)
+    assert (data.event_count, len(data.operations)) == (rows, 0)
+    said = visible(render(folder).read_text(encoding="utf-8"))
+    assert f"The history has {rows:,} rows" in said and "Invalid: at" in said
