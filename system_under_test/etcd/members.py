@@ -18,7 +18,7 @@ CLIENT_PORT, PEER_PORT = 2379, 2380
 CHANGE_S_MAX = 8.0
 _LIST, _ADD, _REMOVE = "/v3/cluster/member/list", "/v3/cluster/member/add", "/v3/cluster/member/remove"
 _AGAIN_S = 0.2
-_PATIENCE_S = 3.0
+_PATIENCE_S = 1.0
 
 _ASK = (
     r"""exec 3<>"/dev/tcp/$1/$2" && printf 'POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s' "$3" "${#4}" "$4" >&3 """
