@@ -62,6 +62,7 @@ nightly: $(VENV)/prepared-all $(VENV)/testing ## every test and every planted bu
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 	@$(PY) -m pytest -m "nightly and not docker and not spark" --numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
+	@$(MAKE) findings TIMES=1
 
 hunt-bugs: $(VENV)/prepared ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
 	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \

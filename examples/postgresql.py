@@ -1,4 +1,9 @@
-"""PostgreSQL 15 as Debian packages it: one primary, the others its synchronous hot standbys; nobody fails over."""
+"""PostgreSQL 15 as Debian packages it: one primary, the others its synchronous hot standbys, without failover.
+
+A lone primary runs its transactions SERIALIZABLE.  A hot standby cannot, so with one all run REPEATABLE READ, which is
+snapshot isolation in PostgreSQL.  Clients that only read do so on a standby, and every other client commits without
+waiting for it, as PostgreSQL lets each transaction choose.
+"""
 
 from krucible import Client, Needs, NodeStatus, System
 
@@ -21,7 +26,7 @@ class PostgreSQL(System):
     async def start(self, node, nodes):
         self.primary = nodes[0].name
         make, synchronous = (COPY.format(nodes[0].address), "") if node.index else (FIRST, "*" * (len(nodes) > 1))
-        options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp -c synchronous_commit=remote_apply"
+        options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp"
         options += f" -c synchronous_standby_names='{synchronous}'"
         prepare = f"export PATH={BIN}:$PATH; mkdir -p pg; chmod 700 pg; cd pg; test -f PG_VERSION || {{ {make}; }}"
         return f"{prepare}; exec postgres -D . {options}"
@@ -39,13 +44,16 @@ class Transactions(Client):
         self.pg, self.refused = psycopg, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 
     def leader(self):
-        names = list(self.servers)
-        return names[self.who.thread % len(names)] if self.who.reads_only else names[0]
+        primary, *standbys = self.servers
+        return standbys[self.who.thread % len(standbys)] if standbys and self.who.reads_only else primary
 
     def open(self, server):
         self.db = self.pg.connect(host=server.host, user="postgres", dbname="postgres", connect_timeout=2)
-        primary, level = server.node == next(iter(self.servers)), self.pg.IsolationLevel
-        self.db.isolation_level = level.SERIALIZABLE if primary else level.REPEATABLE_READ
+        level = self.pg.IsolationLevel
+        self.db.isolation_level = level.SERIALIZABLE if len(self.servers) == 1 else level.REPEATABLE_READ
+        if self.who.thread % 2:
+            self.db.execute("set synchronous_commit = local")
+            self.db.commit()
 
     def close(self):
         self.db.close()

@@ -95,6 +95,22 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 200.0, "keys": 80, "concurrency": 24},
         clean=Clean("a fencing token goes with every write", workload="fenced-lock"),
     ),
+    "postgres-fork": Finding(
+        system="PostgreSQL 15",
+        configuration="a primary and a synchronous hot standby, REPEATABLE READ, reads on both; half of the clients "
+        "commit with synchronous_commit = local",
+        file="postgresql.py",
+        workload="fork_lists.py",
+        nemesis="none",
+        checker="list-append-snapshot",
+        kinds=("G-nonadjacent",),
+        summary="long fork between primary and standby",
+        words="long fork: a reader of the standby and a reader of the primary saw two writes in opposite orders, which "
+        "no snapshots can explain.  The standby shows transactions in the order of the log, the primary in another",
+        published="Jepsen 2025: Amazon RDS for PostgreSQL 17.4; discussed by PostgreSQL's developers since 2013",
+        options={"nodes": 2, "time_limit_s": 20.0, "rate_hz": 0.0, "keys": 1, "concurrency": 24},
+        clean=Clean("one node, all transactions SERIALIZABLE", options={"nodes": 1}),
+    ),
     "mariadb": Finding(
         system="MariaDB 10.11",
         configuration="one server, REPEATABLE READ, innodb_snapshot_isolation=OFF (the default of 10.11)",
@@ -133,6 +149,22 @@ FINDINGS: Mapping[str, Finding] = {
             "op_timeout_s": 30.0,
         },
         clean=Clean("a log that is not compacted while the run lasts", file="pysyncobj.py:NoCompaction"),
+    ),
+    "zookeeper-boot": Finding(
+        system="ZooKeeper 3.8.0",
+        configuration="a new ensemble of three",
+        file="zookeeper.py",
+        workload="register",
+        nemesis="power",
+        schedule="schedules/power_loss_of_all.json",
+        checker="recovery",
+        kinds=("not recovered",),
+        summary="a new ensemble does not survive a power loss",
+        words="the ensemble never came back: all servers lost their power soon after their first start.  ZooKeeper "
+        "does not fsync its first snapshot, and a server that finds log entries without a snapshot refuses to start",
+        published="not known to be published in this form; related: ZOOKEEPER-2310, ZOOKEEPER-2325, ZOOKEEPER-2872",
+        options={"nodes": 3, "time_limit_s": 15.0, "rate_hz": 100.0, "recovery_limit_s": 30.0},
+        clean=Clean("zookeeper.snapshot.trust.empty=true", file="zookeeper.py:TrustEmpty"),
     ),
 }
 
