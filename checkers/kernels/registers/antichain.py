@@ -50,51 +50,28 @@ import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
-from checkers.kernels.operations import CAS, MISMATCH, READ, WRITE, Operations
+from checkers.kernels.operations import CAS, WRITE, Operations
 from checkers.kernels.registers.antichain_problem import Problem, prepare
-from checkers.kernels.registers.board import (
-    Board,
-    apply,
-    begin,
-    clear,
-    concerns_anyone,
-    give_back,
-    give_slot,
-    may_be_seen,
-    new_board,
-    worth_trying,
-)
+from checkers.kernels.registers.board import RULES, Board, Register, clear, give_slot, new_board
 from checkers.kernels.registers.overwritten import certainly_overwritten
 from checkers.kernels.registers.unique_values import Key, key_of
-from checkers.kernels.search.bits import NONE, ONE, trailing_zeros
-from checkers.kernels.search.configurations import (
-    FORGOTTEN,
-    Configurations,
-    Hands,
-    insert,
-    keep_best,
-    settle,
-    size_bytes,
-)
+from checkers.kernels.search.bits import ONE
+from checkers.kernels.search.configurations import Configurations, Hands, insert, settle, size_bytes
+from checkers.kernels.search.event_search import Course, follow_events, search_events
 from checkers.kernels.search.just_in_time import (
     BEAMS,
     LINEARIZABLE,
     NO_ORDER,
-    NO_ROOM,
     OUT_OF_BYTES,
     OUT_OF_STEPS,
     TRUNCATED,
     Rooms,
-    any_of,
     empty,
     first_size_bytes,
-    forget_queue,
-    more_room,
     new_rooms,
     turned,
     unknown_to_the_compiler,
     with_room,
-    with_room_size_bytes,
 )
 
 __all__ = [
@@ -236,27 +213,9 @@ def _search(
     empty(rooms)
     clear(board)
     count = _begin(problem, board, rooms, first, last)
-    place = first
-    steps = 0
-    dropped = False
-    while True:
-        code, place, count, taken, left_out, is_turned = _follow(
-            problem, board, rooms, count, place, last, beam, steps_max - steps
-        )
-        steps += taken
-        dropped = dropped or left_out
-        if is_turned:
-            rooms = turned(rooms)
-        if code != NO_ROOM:
-            break
-        room = more_room(rooms, count)
-        size = with_room_size_bytes(rooms, room)
-        if size > bytes_left:
-            return OUT_OF_BYTES, place, steps, size
-        rooms = with_room(rooms, room)
-    if code == NO_ORDER and dropped:
-        code = TRUNCATED
-    return code, place, steps, size
+    register = Register(problem, board)
+    code, place, steps, more = search_events(_follow, register, rooms, count, first, last, beam, steps_max, bytes_left)
+    return code, place, steps, max(size, more)
 
 
 @kernel
@@ -302,155 +261,8 @@ def _begin_with(problem: Problem, now: Configurations, count: int, hands: Hands,
 
 @inner_kernel
 def _follow(
-    problem: Problem, board: Board, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
+    register: Register, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
 ) -> tuple[int, int, int, int, bool, bool]:
-    """Follow the events from a place on.
-
-    Returns (code, place of the event it came to, configurations there, steps, whether anything was dropped, whether
-    `now` and `following` have changed places).  Makes no array: NO_ROOM asks for more of it.
-    """
-    now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
-    is_turned = False
-    dropped = False
-    steps = 0
-    while place <= last:
-        steps += count
-        if steps > steps_max:
-            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
-        event = problem.event[place]
-        if event >= 0:
-            begin(problem, board, event, last, now, count)
-            place += 1
-            continue
-        op = -1 - event
-        slot = board.slot[op]
-        if slot < 0:  # an observer that was under way when the window began
-            place += 1
-            continue
-        if concerns_anyone(problem, board, op, place, now, count):
-            reached, taken, left_out = _linearize_in_time(
-                problem, board, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
-            )
-            steps += taken
-            dropped = dropped or left_out
-            if reached < 0:
-                return -reached, place, count, steps, dropped, is_turned
-            count = settle(following, reached)
-            now, following = following, now
-            is_turned = not is_turned
-            if count == 0:
-                return NO_ORDER, place, count, steps, dropped, is_turned
-        elif problem.kind[op] == WRITE or problem.kind[op] == CAS:
-            if count == 1:
-                now.avail[0, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
-            else:
-                if count > following.state.shape[0]:
-                    return NO_ROOM, place, count, steps, dropped, is_turned
-                count = _without(now, count, slot, following, hands)
-                now, following = following, now
-                is_turned = not is_turned
-        if beam > 0 and count > beam:
-            dropped = True
-            count = keep_best(now, count, beam, hands.tally)
-        give_back(problem, board, op)
-        place += 1
-    return LINEARIZABLE, -1, count, steps, dropped, is_turned
-
-
-@inner_kernel
-def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
-    """Take a slot from what is available everywhere; returns how many configurations of `following` that leaves."""
-    need, avail = hands.need, hands.avail
-    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    left = 0
-    for at in range(count):
-        for w in range(need.shape[0]):
-            need[w], avail[w] = now.need[at, w], now.avail[at, w]
-        avail[word] &= ~bit
-        left = insert(following, left, now.state[at], need, avail)
-    return settle(following, left)
-
-
-@inner_kernel
-def _linearize_in_time(
-    problem: Problem,
-    board: Board,
-    op: int,
-    place: int,
-    now: Configurations,
-    count: int,
-    following: Configurations,
-    queue: Configurations,
-    hands: Hands,
-    sparing: bool,
-    steps_max: int,
-) -> tuple[int, int, bool]:
-    """Extend all configurations until none owes the returning operation.
-
-    sparing: use what never returned only if there is no other way.  Returns (how many places of `following` are taken,
-    or minus the code why it was given up, steps, whether anything was left untried).
-    """
-    words = board.free.shape[0]
-    slot = board.slot[op]
-    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    observer = problem.kind[op] == READ or problem.kind[op] == MISMATCH
-    showing = may_be_seen(problem, board, op, place)
-    need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
-    room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
-    if count > room:
-        return -NO_ROOM, 0, False
-    reached, waiting = 0, 0
-    for at in range(count):
-        for w in range(words):
-            need[w], avail[w] = now.need[at, w], now.avail[at, w]
-        owed = need[word] & bit
-        if owed or (showing and avail[word] & bit):
-            waiting = insert(queue, waiting, now.state[at], need, avail)
-        if not owed:
-            avail[word] &= ~bit
-            reached = insert(following, reached, now.state[at], need, avail)
-
-    steps = 0
-    at = 0
-    while True:
-        if at == waiting:
-            if not sparing or not any_of(board.crashed):
-                sparing = False
-                break
-            if reached > 0:
-                break
-            sparing, at = False, 0
-            continue
-        state = queue.state[at]
-        if state == FORGOTTEN or problem.stay_until[state] > place:
-            at += 1
-            continue
-        steps += 1
-        if steps > steps_max:
-            return -OUT_OF_STEPS, steps, False
-        if waiting > room or reached > room:
-            return -NO_ROOM, steps, False
-        for w in range(words):
-            need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
-        at += 1
-        leave = False
-        for w in range(words):
-            leave = leave or (need[w] & board.mismatches[state, w]) != NONE
-        for w in range(words):
-            candidates = avail[w] & (board.write[w] | board.takers[state, w])
-            if sparing:
-                candidates &= ~board.crashed[w]
-            while candidates != NONE:
-                number = trailing_zeros(candidates)
-                candidates &= candidates - ONE
-                step = w * 64 + number
-                if step != slot and not worth_trying(problem, board, step, state, need, avail, leave):
-                    continue
-                state_after = apply(problem, board, step, need, avail, next_need, next_avail)
-                if step == slot or (observer and not next_need[word] & bit):
-                    next_avail[word] &= ~bit
-                    reached = insert(following, reached, state_after, next_need, next_avail)
-                else:
-                    waiting = insert(queue, waiting, state_after, next_need, next_avail)
-    forget_queue(queue, waiting)
-    return reached, steps, sparing
+    """As `follow_events`."""
+    course = Course(register.problem.event, register.board.slot, register.board.crashed, register.problem.stay_until)
+    return follow_events(RULES, register, course, rooms, count, place, last, beam, steps_max)

@@ -53,6 +53,17 @@ class Problem(NamedTuple):
     slots: int
 
 
+class _Kept(NamedTuple):
+    """Operations that are kept, one row each: those of Problem, and where they stand in the key (`source`)."""
+
+    kind: Int8
+    seen: Int32
+    made: Int32
+    source: Int32
+    deadline: Int32
+    called: Int32
+
+
 @kernel
 def prepare(key: Key, limit: int, starts: Int64) -> Problem:
     """The first `limit` positions of a key, what had not returned by then being open.
@@ -60,9 +71,8 @@ def prepare(key: Key, limit: int, starts: Int64) -> Problem:
     starts: int64, distinct values of which the object may hold any at first.  O(operations + limit).
     """
     n = key.kind.shape[0]
-    kind = np.empty(n, np.int8)
     rows = np.empty((5, n), np.int32)
-    seen, made, source = rows[0], rows[1], rows[2]
+    kept = _Kept(np.empty(n, np.int8), rows[0], rows[1], rows[2], rows[3], rows[4])
     numbers, taken = _new_table(2 * n + starts.shape[0])
     values = 0
     for start in starts:
@@ -72,33 +82,30 @@ def prepare(key: Key, limit: int, starts: Int64) -> Problem:
     for op in range(n):
         if key.call[op] >= limit:
             continue
-        k = key.kind[op]
-        if key.ret[op] >= limit and (k == READ or k == MISMATCH):
+        kind = key.kind[op]
+        if key.ret[op] >= limit and (kind == READ or kind == MISMATCH):
             continue
-        mismatches = mismatches or k == MISMATCH
-        kind[count] = k
-        seen[count] = _number(key.a[op], values, numbers, taken)
-        values = max(values, seen[count] + 1)
-        made[count] = -1
-        if k == CAS:
-            made[count] = _number(key.b[op], values, numbers, taken)
-            values = max(values, made[count] + 1)
-        source[count] = op
+        mismatches = mismatches or kind == MISMATCH
+        kept.kind[count] = kind
+        kept.seen[count] = _number(key.a[op], values, numbers, taken)
+        values = max(values, kept.seen[count] + 1)
+        kept.made[count] = -1
+        if kind == CAS:
+            kept.made[count] = _number(key.b[op], values, numbers, taken)
+            values = max(values, kept.made[count] + 1)
+        kept.source[count] = op
         count += 1
     if not mismatches:
-        count = _drop_unobserved(kind, seen, made, source, count, values, key, limit)
-    return _laid_out(
-        key,
-        limit,
-        kind[:count],
-        seen[:count],
-        made[:count],
-        source[:count],
-        rows[3, :count],
-        rows[4, :count],
-        values,
-        starts.shape[0],
+        count = _drop_unobserved(kept, count, values, key, limit)
+    first = _Kept(
+        kept.kind[:count],
+        kept.seen[:count],
+        kept.made[:count],
+        kept.source[:count],
+        kept.deadline[:count],
+        kept.called[:count],
     )
+    return _laid_out(key, limit, first, values, starts.shape[0])
 
 
 @kernel
@@ -125,10 +132,9 @@ def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
 
 
 @kernel
-def _drop_unobserved(
-    kind: Int8, seen: Int32, made: Int32, source: Int32, count: int, values: int, key: Key, limit: int
-) -> int:
-    """Drop mutators that never returned and whose value nobody names.  Returns how many operations are left."""
+def _drop_unobserved(them: _Kept, count: int, values: int, key: Key, limit: int) -> int:
+    """Drop mutators that never returned and whose value no observer names.  Returns how many operations are left."""
+    kind, seen, made, source = them.kind, them.seen, them.made, them.source
     observed = np.zeros(values, np.bool_)
     for op in range(count):
         if kind[op] != WRITE:
@@ -144,78 +150,17 @@ def _drop_unobserved(
 
 
 @kernel
-def _laid_out(
-    key: Key,
-    limit: int,
-    kind: Int8,
-    seen: Int32,
-    made: Int32,
-    source: Int32,
-    deadline: Int32,
-    called: Int32,
-    values: int,
-    starts: int,
-) -> Problem:
-    """Events in a row, and what each value can expect of them."""
-    count = kind.shape[0]
-    at_position = np.zeros(limit, np.int32)
-    events = count
-    for op in range(count):
-        at_position[key.call[source[op]]] = op + 1
-        if key.ret[source[op]] < limit:
-            at_position[key.ret[source[op]]] = -1 - op
-            events += 1
-    event = np.empty(events, np.int32)
-    position = np.empty(events, np.int32)
-    deadline[:] = OPEN
-    of_values = np.full((4, values), -1, np.int32)
-    first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]
-    first_made[starts:] = OPEN
-    producers[:starts] = 1
-    producers[starts:] = 0
-    for op in range(count):
-        if kind[op] == WRITE:
-            producers[seen[op]] += 1
-        elif kind[op] == CAS:
-            producers[made[op]] += 1
-    last_mismatch = -1
-    place = 0
-    now_open = 0
-    slots = 0
-    for at in range(limit):
-        if at_position[at] == 0:
-            continue
-        position[place] = at
-        if at_position[at] < 0:
-            op = -1 - at_position[at]
-            event[place] = -1 - op
-            deadline[op] = place
-            now_open -= 1
-        else:
-            op = at_position[at] - 1
-            event[place] = op
-            called[op] = place
-            now_open += 1
-            slots = max(slots, now_open)
-            if kind[op] == WRITE:
-                first_made[seen[op]] = min(first_made[seen[op]], place)
-            elif kind[op] == CAS:
-                first_made[made[op]] = min(first_made[made[op]], place)
-            if kind[op] == MISMATCH:
-                last_mismatch = place
-            elif kind[op] != WRITE:
-                last_seen[seen[op]] = place
-                if producers[seen[op]] == 1 and key.ret[source[op]] < limit:
-                    stay_until[seen[op]] = place
-        place += 1
+def _laid_out(key: Key, limit: int, them: _Kept, values: int, starts: int) -> Problem:
+    event, position, slots = _in_a_row(key, limit, them)
+    first_made, last_seen, stay_until, last_mismatch = _what_to_expect(them, event, values, starts)
     return Problem(
-        kind,
-        seen,
-        made,
-        deadline,
+        them.kind,
+        them.seen,
+        them.made,
+        them.deadline,
         event,
         position,
-        called,
+        them.called,
         first_made,
         last_seen,
         stay_until,
@@ -224,3 +169,67 @@ def _laid_out(
         starts,
         slots,
     )
+
+
+@kernel
+def _in_a_row(key: Key, limit: int, them: _Kept) -> tuple[Int32, Int32, int]:
+    """(event and position by place, operations open at once at most).  Fills in `deadline` and `called`."""
+    count = them.kind.shape[0]
+    at_position = np.zeros(limit, np.int32)
+    events = count
+    for op in range(count):
+        at_position[key.call[them.source[op]]] = op + 1
+        if key.ret[them.source[op]] < limit:
+            at_position[key.ret[them.source[op]]] = -1 - op
+            events += 1
+    event = np.empty(events, np.int32)
+    position = np.empty(events, np.int32)
+    them.deadline[:] = OPEN
+    place = now_open = slots = 0
+    for at in range(limit):
+        if at_position[at] == 0:
+            continue
+        position[place] = at
+        if at_position[at] < 0:
+            event[place] = at_position[at]
+            them.deadline[-1 - at_position[at]] = place
+            now_open -= 1
+        else:
+            event[place] = at_position[at] - 1
+            them.called[at_position[at] - 1] = place
+            now_open += 1
+            slots = max(slots, now_open)
+        place += 1
+    return event, position, slots
+
+
+@kernel
+def _what_to_expect(them: _Kept, event: Int32, values: int, starts: int) -> tuple[Int32, Int32, Int32, int]:
+    """What each value can expect of the operations: (first_made, last_seen, stay_until, last_mismatch) of Problem."""
+    kind, seen, made = them.kind, them.seen, them.made
+    of_values = np.full((4, values), -1, np.int32)
+    first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]
+    first_made[starts:] = OPEN
+    producers[:starts] = 1
+    producers[starts:] = 0
+    for op in range(kind.shape[0]):
+        if kind[op] == WRITE:
+            producers[seen[op]] += 1
+        elif kind[op] == CAS:
+            producers[made[op]] += 1
+    last_mismatch = -1
+    for place in range(event.shape[0]):
+        op = event[place]
+        if op < 0:
+            continue
+        if kind[op] == WRITE:
+            first_made[seen[op]] = min(first_made[seen[op]], place)
+        elif kind[op] == CAS:
+            first_made[made[op]] = min(first_made[made[op]], place)
+        if kind[op] == MISMATCH:
+            last_mismatch = place
+        elif kind[op] != WRITE:
+            last_seen[seen[op]] = place
+            if producers[seen[op]] == 1 and them.deadline[op] != OPEN:
+                stay_until[seen[op]] = place
+    return first_made, last_seen, stay_until, last_mismatch

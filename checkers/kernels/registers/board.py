@@ -6,7 +6,7 @@ open reads of this value" is one look.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, MISMATCH, READ, WRITE
 from checkers.kernels.registers.antichain_problem import Problem
 from checkers.kernels.search.bits import ALL, NONE, ONE, trailing_zeros
-from checkers.kernels.search.configurations import Configurations, Words
+from checkers.kernels.search.configurations import Configurations, Hands, Words
+from checkers.kernels.search.event_search import NOT_TRIED, Rules
 from checkers.kernels.search.just_in_time import take_slot
 
 
@@ -39,6 +40,13 @@ class Board(NamedTuple):
     mismatches: Words
     writes: Words
     takers: Words
+
+
+class Register(NamedTuple):
+    """One key and what is open of it now: what the rules of a register are about."""
+
+    problem: Problem
+    board: Board
 
 
 @kernel
@@ -74,8 +82,9 @@ def clear(board: Board) -> None:
 
 
 @inner_kernel
-def begin(problem: Problem, board: Board, op: int, last: int, now: Configurations, count: int) -> None:
-    """Let an operation begin; what the state already explains is owed by nobody."""
+def _begin(register: Register, op: int, last: int, now: Configurations, count: int) -> None:
+    """Let an operation begin; no configuration owes what its state already explains."""
+    problem, board = register.problem, register.board
     kind, value = problem.kind[op], problem.seen[op]
     answered = problem.deadline[op] <= last
     if not answered and (kind == READ or kind == MISMATCH):
@@ -116,8 +125,9 @@ def give_slot(problem: Problem, board: Board, op: int, last: int) -> int:
 
 
 @inner_kernel
-def give_back(problem: Problem, board: Board, op: int) -> None:
+def _end(register: Register, op: int) -> None:
     """Free the slot of an operation."""
+    problem, board = register.problem, register.board
     slot = board.slot[op]
     w = slot >> 6
     bit = ONE << np.uint64(slot & 63)
@@ -133,21 +143,34 @@ def give_back(problem: Problem, board: Board, op: int) -> None:
 
 
 @inner_kernel
-def concerns_anyone(problem: Problem, board: Board, op: int, place: int, now: Configurations, count: int) -> bool:
+def _is_observer(register: Register, op: int) -> bool:
+    kind = register.problem.kind[op]
+    return bool(kind == READ or kind == MISMATCH)
+
+
+@inner_kernel
+def _may_linger(register: Register, op: int) -> bool:
+    """A write may be available that is not owed: it stands unseen in the order, and may become visible instead."""
+    return not _is_observer(register, op)
+
+
+@inner_kernel
+def _concerns_anyone(register: Register, op: int, place: int, now: Configurations, count: int) -> bool:
     """Whether some configuration owes the returning operation, or must be given its last chance to show it."""
-    slot = board.slot[op]
+    slot = register.board.slot[op]
     w = slot >> 6
     bit = ONE << np.uint64(slot & 63)
-    showing = may_be_seen(problem, board, op, place)
+    shown = _may_be_seen(register, op, place)
     for at in range(count):
-        if now.need[at, w] & bit or (showing and now.avail[at, w] & bit):
+        if now.need[at, w] & bit or (shown and now.avail[at, w] & bit):
             return True
     return False
 
 
 @inner_kernel
-def may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
-    """Whether anybody open or still to come can observe what a write or a cas put there."""
+def _may_be_seen(register: Register, op: int, place: int) -> bool:
+    """Whether an operation that is open or still to come can observe what a write or a cas put there."""
+    problem, board = register.problem, register.board
     if problem.kind[op] != WRITE and problem.kind[op] != CAS:
         return False
     value = problem.seen[op] if problem.kind[op] == WRITE else problem.made[op]
@@ -160,8 +183,22 @@ def may_be_seen(problem: Problem, board: Board, op: int, place: int) -> bool:
 
 
 @inner_kernel
-def worth_trying(problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words, leave: bool) -> bool:
-    """Whether an available operation may be of use as a step on the way (see the theory).  leave: a mismatch waits."""
+def _candidates(register: Register, state: int, avail: Words, w: int) -> Any:
+    """Writes, and cas that expect the value of the state."""
+    return avail[w] & (register.board.write[w] | register.board.takers[state, w])
+
+
+@inner_kernel
+def _advance(register: Register, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
+    """Put an operation into the order, and with it all that its state explains."""
+    if step != returning and not _worth_trying(register.problem, register.board, step, state, hands.need, hands.avail):
+        return NOT_TRIED
+    return _apply(register.problem, register.board, step, hands)
+
+
+@inner_kernel
+def _worth_trying(problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words) -> bool:
+    """Whether an available operation may be of use as a step on the way (see the theory in `antichain.py`)."""
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE
     state_after = problem.seen[op] if is_write else problem.made[op]
@@ -189,9 +226,11 @@ def worth_trying(problem: Problem, board: Board, step: int, state: int, need: Wo
             sooner = problem.deadline[rival] - problem.deadline[op]
             if sooner < 0 or (sooner == 0 and other < step):
                 return False
-    if leave or (not is_write and need[word] & bit):
+    if not is_write and need[word] & bit:
         return True
     for w in range(words):
+        if (need[w] & board.mismatches[state, w]) != NONE:  # a mismatch waits for any other value
+            return True
         takers = avail[w] & board.takers[state_after, w]
         if w == word:
             takers &= ~bit
@@ -201,20 +240,30 @@ def worth_trying(problem: Problem, board: Board, step: int, state: int, need: Wo
 
 
 @inner_kernel
-def apply(
-    problem: Problem, board: Board, step: int, need: Words, avail: Words, next_need: Words, next_avail: Words
-) -> int:
-    """Put an operation into the order, and with it all that its state explains.  Returns the state after it."""
+def _apply(problem: Problem, board: Board, step: int, hands: Hands) -> int:
+    """Fill `next_need` and `next_avail`.  Returns the state after the operation."""
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE
     state = int(problem.seen[op] if is_write else problem.made[op])
-    for w in range(need.shape[0]):
+    for w in range(hands.need.shape[0]):
         explained = board.reads[state, w] | board.writes[state, w] | (board.mismatch[w] & ~board.mismatches[state, w])
         if is_write:
             explained |= board.write[w]
-        next_need[w] = need[w] & ~explained
-        next_avail[w] = avail[w]
+        hands.next_need[w] = hands.need[w] & ~explained
+        hands.next_avail[w] = hands.avail[w]
     bit = ONE << np.uint64(step & 63)
-    next_need[step >> 6] &= ~bit
-    next_avail[step >> 6] &= ~bit
+    hands.next_need[step >> 6] &= ~bit
+    hands.next_avail[step >> 6] &= ~bit
     return state
+
+
+RULES = Rules(
+    begin=_begin,
+    end=_end,
+    is_observer=_is_observer,
+    may_linger=_may_linger,
+    concerns_anyone=_concerns_anyone,
+    is_shown=_may_be_seen,
+    candidates=_candidates,
+    advance=_advance,
+)

@@ -14,7 +14,7 @@ way no state reachable from there allows (`hopeless_before`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,25 +22,19 @@ from checkers.base.arrays import Int8, Int32
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import OPEN
 from checkers.kernels.search.bits import ALL, NONE, ONE, trailing_zeros
-from checkers.kernels.search.configurations import FORGOTTEN, Configurations, Hands, Words, insert, keep_best, settle
+from checkers.kernels.search.configurations import Configurations, Hands, Words, insert, settle
+from checkers.kernels.search.event_search import NOT_TRIED, Course, Rules, follow_events, search_events
 from checkers.kernels.search.just_in_time import (
     BEAMS,
     LINEARIZABLE,
     NO_ORDER,
-    NO_ROOM,
     OUT_OF_BYTES,
     OUT_OF_STEPS,
     TRUNCATED,
     Rooms,
-    any_of,
     first_size_bytes,
-    forget_queue,
-    more_room,
     new_rooms,
     take_slot,
-    turned,
-    with_room,
-    with_room_size_bytes,
 )
 
 __all__ = ["LINEARIZABLE", "NO_ORDER", "OUT_OF_BYTES", "OUT_OF_STEPS", "Schedule", "Table", "judge"]
@@ -70,11 +64,25 @@ class Schedule(NamedTuple):
 
 
 class _Open(NamedTuple):
+    """What is open now.  slot: int32 per operation.  holder: int32 per slot.  free, observing, crashed: slots."""
+
     slot: Int32
     holder: Int32
     free: Words
     observing: Words
     crashed: Words
+
+
+class _Play(NamedTuple):
+    """An object, its history and what is open of it now: what the rules below are about.
+
+    hopeless_before: int32 per state, see `_hopeless_before`.
+    """
+
+    table: Table
+    schedule: Schedule
+    open_: _Open
+    hopeless_before: Int32
 
 
 @kernel
@@ -144,96 +152,25 @@ def _search(
         np.zeros(words, np.uint64),
     )
     count = settle(rooms.now, insert(rooms.now, 0, 0, rooms.hands.need, rooms.hands.avail))
-    place = steps = 0
-    dropped = False
-    while True:
-        code, place, count, taken, left_out, is_turned = _follow(
-            table, schedule, open_, hopeless_before, rooms, count, place, beam, steps_max - steps
-        )
-        steps += taken
-        dropped = dropped or left_out
-        if is_turned:
-            rooms = turned(rooms)
-        if code != NO_ROOM:
-            break
-        room = more_room(rooms, count)
-        if with_room_size_bytes(rooms, room) > bytes_left:
-            return OUT_OF_BYTES, place, steps
-        rooms = with_room(rooms, room)
-    if code == NO_ORDER and dropped:
-        code = TRUNCATED
+    play = _Play(table, schedule, open_, hopeless_before)
+    last = schedule.event.shape[0] - 1
+    code, place, steps, _ = search_events(_follow, play, rooms, count, 0, last, beam, steps_max, bytes_left)
     return code, place, steps
 
 
 @inner_kernel
 def _follow(
-    table: Table,
-    schedule: Schedule,
-    open_: _Open,
-    hopeless_before: Int32,
-    rooms: Rooms,
-    count: int,
-    place: int,
-    beam: int,
-    steps_max: int,
+    play: _Play, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
 ) -> tuple[int, int, int, int, bool, bool]:
-    """Follow the events from a place on; returns what `kernels/registers/antichain.py`'s function of this name does."""
-    now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
-    is_turned = False
-    dropped = False
-    steps = 0
-    while place < schedule.event.shape[0]:
-        steps += count
-        if steps > steps_max:
-            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
-        event = schedule.event[place]
-        if event >= 0:
-            _call(table, schedule, open_, event, now, count)
-            place += 1
-            continue
-        op = -1 - event
-        slot = open_.slot[op]
-        word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-        owed = False
-        for at in range(count):
-            owed = owed or (now.need[at, word] & bit) != NONE
-        if owed:
-            reached, taken, left_out = _linearize_in_time(
-                table,
-                schedule,
-                open_,
-                hopeless_before,
-                op,
-                place,
-                now,
-                count,
-                following,
-                queue,
-                hands,
-                beam > 0,
-                steps_max - steps,
-            )
-            steps += taken
-            dropped = dropped or left_out
-            if reached < 0:
-                return -reached, place, count, steps, dropped, is_turned
-            count = settle(following, reached)
-            now, following = following, now
-            is_turned = not is_turned
-            if count == 0:
-                return NO_ORDER, place, count, steps, dropped, is_turned
-        if beam > 0 and count > beam:
-            dropped = True
-            count = keep_best(now, count, beam, hands.tally)
-        open_.free[word] |= bit
-        open_.observing[word] &= ~bit
-        place += 1
-    return LINEARIZABLE, -1, count, steps, dropped, is_turned
+    """As `follow_events`."""
+    course = Course(play.schedule.event, play.open_.slot, play.open_.crashed, play.hopeless_before)
+    return follow_events(_RULES, play, course, rooms, count, place, last, beam, steps_max)
 
 
 @inner_kernel
-def _call(table: Table, schedule: Schedule, open_: _Open, op: int, now: Configurations, count: int) -> None:
-    """Give an operation a slot; what the state already explains is owed by nobody."""
+def _begin(play: _Play, op: int, last: int, now: Configurations, count: int) -> None:
+    """Give an operation a slot; no configuration owes what its state already explains."""
+    table, schedule, open_ = play.table, play.schedule, play.open_
     slot = take_slot(open_.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
     open_.slot[op] = slot
@@ -254,80 +191,60 @@ def _call(table: Table, schedule: Schedule, open_: _Open, op: int, now: Configur
 
 
 @inner_kernel
-def _linearize_in_time(
-    table: Table,
-    schedule: Schedule,
-    open_: _Open,
-    hopeless_before: Int32,
-    op: int,
-    place: int,
-    now: Configurations,
-    count: int,
-    following: Configurations,
-    queue: Configurations,
-    hands: Hands,
-    sparing: bool,
-    steps_max: int,
-) -> tuple[int, int, bool]:
-    """Extend all configurations until none owes the returning operation; see `kernels/registers/antichain.py`."""
-    words = open_.free.shape[0]
-    slot = open_.slot[op]
+def _end(play: _Play, op: int) -> None:
+    slot = play.open_.slot[op]
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    need, avail, next_need, next_avail = hands.need, hands.avail, hands.next_need, hands.next_avail
-    room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
-    if count > room:
-        return -NO_ROOM, 0, False
-    reached, waiting = 0, 0
+    play.open_.free[word] |= bit
+    play.open_.observing[word] &= ~bit
+
+
+@inner_kernel
+def _is_observer(play: _Play, op: int) -> bool:
+    return bool(play.table.observer[play.schedule.class_of[op]])
+
+
+@inner_kernel
+def _never_lingers(play: _Play, op: int) -> bool:
+    """A mutator is available as long as it is owed, and no longer."""
+    return False
+
+
+@inner_kernel
+def _is_owed(play: _Play, op: int, place: int, now: Configurations, count: int) -> bool:
+    slot = play.open_.slot[op]
+    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     for at in range(count):
-        for w in range(words):
-            need[w], avail[w] = now.need[at, w], now.avail[at, w]
-        if need[word] & bit:
-            waiting = insert(queue, waiting, now.state[at], need, avail)
-        else:
-            reached = insert(following, reached, now.state[at], need, avail)
-    sparing = sparing and any_of(open_.crashed)
-    steps = 0
-    at = 0
-    while True:
-        if at == waiting:
-            if not sparing or reached > 0:
-                break
-            sparing, at = False, 0
-            continue
-        state = queue.state[at]
-        if state == FORGOTTEN or hopeless_before[state] > place:
-            at += 1
-            continue
-        steps += 1
-        if steps > steps_max:
-            return -OUT_OF_STEPS, steps, False
-        if waiting > room or reached > room:
-            return -NO_ROOM, steps, False
-        for w in range(words):
-            need[w], avail[w] = queue.need[at, w], queue.avail[at, w]
-        at += 1
-        for w in range(words):
-            candidates = avail[w] & ~open_.crashed[w] if sparing else avail[w]
-            while candidates != NONE:
-                step = w * 64 + trailing_zeros(candidates)
-                candidates &= candidates - ONE
-                class_ = schedule.class_of[open_.holder[step]]
-                state_after = table.after[class_, state]
-                if state_after < 0 or hopeless_before[state_after] > place:
-                    continue
-                if not _first_of_its_class(schedule, open_, step, class_, avail):
-                    continue
-                for v in range(words):
-                    next_need[v], next_avail[v] = need[v], avail[v]
-                next_need[w] &= ~(ONE << np.uint64(step & 63))
-                next_avail[w] &= ~(ONE << np.uint64(step & 63))
-                _explain(table, schedule, open_, state_after, next_need)
-                if next_need[word] & bit:
-                    waiting = insert(queue, waiting, state_after, next_need, next_avail)
-                else:
-                    reached = insert(following, reached, state_after, next_need, next_avail)
-    forget_queue(queue, waiting)
-    return reached, steps, sparing
+        if (now.need[at, word] & bit) != NONE:
+            return True
+    return False
+
+
+@inner_kernel
+def _never_shown(play: _Play, op: int, place: int) -> bool:
+    return False
+
+
+@inner_kernel
+def _candidates(play: _Play, state: int, avail: Words, w: int) -> Any:
+    return avail[w]
+
+
+@inner_kernel
+def _advance(play: _Play, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
+    """Put an operation into the order, and with it all that its state explains."""
+    class_ = play.schedule.class_of[play.open_.holder[step]]
+    after = play.table.after[class_, state]
+    if after < 0 or play.hopeless_before[after] > place:
+        return NOT_TRIED
+    if not _first_of_its_class(play.schedule, play.open_, step, class_, hands.avail):
+        return NOT_TRIED
+    for w in range(hands.need.shape[0]):
+        hands.next_need[w], hands.next_avail[w] = hands.need[w], hands.avail[w]
+    bit = ONE << np.uint64(step & 63)
+    hands.next_need[step >> 6] &= ~bit
+    hands.next_avail[step >> 6] &= ~bit
+    _explain(play.table, play.schedule, play.open_, after, hands.next_need)
+    return int(after)
 
 
 @inner_kernel
@@ -357,3 +274,15 @@ def _explain(table: Table, schedule: Schedule, open_: _Open, state: int, need: W
             observers &= observers - ONE
             if table.after[schedule.class_of[open_.holder[w * 64 + number]], state] >= 0:
                 need[w] &= ~(ONE << np.uint64(number))
+
+
+_RULES = Rules(
+    begin=_begin,
+    end=_end,
+    is_observer=_is_observer,
+    may_linger=_never_lingers,
+    concerns_anyone=_is_owed,
+    is_shown=_never_shown,
+    candidates=_candidates,
+    advance=_advance,
+)

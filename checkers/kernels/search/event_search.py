@@ -1,0 +1,299 @@
+"""The just-in-time search itself, the same for every object: what each event makes of the configurations.
+
+At a call the operation gets a slot.  At a return, configurations that owe the operation are extended by available
+operations until none owes it.  What operations are and do belongs to the kind of object, which brings `Rules`: a tuple
+of compiled functions.  The functions here are spliced into the kernels of that kind and are never compiled on their
+own, so that machine code always belongs to the file that names the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int32
+from checkers.kernels.jit import inner_kernel, spliced_kernel
+from checkers.kernels.search.bits import NONE, ONE, trailing_zeros
+from checkers.kernels.search.configurations import (
+    FORGOTTEN,
+    Configurations,
+    Hands,
+    Words,
+    insert,
+    keep_best,
+    settle,
+)
+from checkers.kernels.search.just_in_time import (
+    LINEARIZABLE,
+    NO_ORDER,
+    NO_ROOM,
+    OUT_OF_BYTES,
+    OUT_OF_STEPS,
+    TRUNCATED,
+    Rooms,
+    any_of,
+    forget_queue,
+    more_room,
+    turned,
+    with_room,
+    with_room_size_bytes,
+)
+
+NOT_TRIED = -1
+"""In place of a state: this operation is of no use as the next step."""
+
+
+class Rules(NamedTuple):
+    """What a search asks a kind of object.  Each is an inner kernel.  The first argument is the object, with all that
+    is known of its history and of what is open now.
+
+    begin(object, operation, last place, now, count): an operation is called; give it a slot.
+    end(object, operation): it returned; free its slot.
+    is_observer(object, operation): whether it changes no state.
+    may_linger(object, operation): whether it may still be available where it is owed no more.
+    concerns_anyone(object, operation, place, now, count): whether some configuration must be extended at its return.
+    is_shown(object, operation, place): whether it is also tried where it is available but not owed.
+    candidates(object, state, available, word): slots of one word that may be tried in a state.
+    advance(object, place, slot that returns, slot, state, hands): put an operation into the order.  Reads `need` and
+    `avail` of the hands and fills `next_need` and `next_avail`.  Returns the state after it, or NOT_TRIED.
+    """
+
+    begin: Callable[..., None]
+    end: Callable[..., None]
+    is_observer: Callable[..., bool]
+    may_linger: Callable[..., bool]
+    concerns_anyone: Callable[..., bool]
+    is_shown: Callable[..., bool]
+    candidates: Callable[..., Any]
+    advance: Callable[..., int]
+
+
+class Course(NamedTuple):
+    """What the search itself reads of a history.
+
+    event: int32 per place, an operation at its call, -1 - operation at its return.  slot: int32 per operation, -1 if it
+    has none.  crashed: slots of what never returns.  hopeless_before: int32 per state; at an earlier place, no order
+    that has come to the state can be completed.
+    """
+
+    event: Int32
+    slot: Int32
+    crashed: Words
+    hopeless_before: Int32
+
+
+@spliced_kernel
+def search_events(
+    follow: Callable[..., tuple[int, int, int, int, bool, bool]],
+    object_: Any,
+    rooms: Rooms,
+    count: int,
+    first: int,
+    last: int,
+    beam: int,
+    steps_max: int,
+    bytes_left: int,
+) -> tuple[int, int, int, int]:
+    """Follow the events from place `first` to `last`, with more room whenever `follow` asks for it.
+
+    follow: an inner kernel that splices `follow_events`.  count: of the configurations now.
+    Returns (code, place of the event that decided it or -1, steps, bytes of the last room, 0 if the first one did).
+    """
+    place, steps, size_bytes = first, 0, 0
+    dropped = False
+    while True:
+        code, place, count, taken, left_out, is_turned = follow(
+            object_, rooms, count, place, last, beam, steps_max - steps
+        )
+        steps += taken
+        dropped = dropped or left_out
+        if is_turned:
+            rooms = turned(rooms)
+        if code != NO_ROOM:
+            break
+        room = more_room(rooms, count)
+        size_bytes = with_room_size_bytes(rooms, room)
+        if size_bytes > bytes_left:
+            code = OUT_OF_BYTES
+            break
+        rooms = with_room(rooms, room)
+    if code == NO_ORDER and dropped:
+        code = TRUNCATED
+    return code, place, steps, size_bytes
+
+
+@spliced_kernel
+def follow_events(
+    rules: Rules,
+    object_: Any,
+    course: Course,
+    rooms: Rooms,
+    count: int,
+    place: int,
+    last: int,
+    beam: int,
+    steps_max: int,
+) -> tuple[int, int, int, int, bool, bool]:
+    """Follow the events from a place on.
+
+    Returns (code, place of the event it came to, configurations there, steps, whether anything was dropped, whether
+    `now` and `following` have changed places).  Makes no array: NO_ROOM asks for more of it.
+    """
+    now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
+    is_turned = dropped = False
+    steps = 0
+    while place <= last:
+        steps += count
+        if steps > steps_max:
+            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
+        event = course.event[place]
+        if event >= 0:
+            rules.begin(object_, event, last, now, count)
+            place += 1
+            continue
+        op = -1 - event
+        slot = course.slot[op]
+        if slot < 0:  # an observer that was under way when the window began
+            place += 1
+            continue
+        if rules.concerns_anyone(object_, op, place, now, count):
+            reached, taken, left_out = linearize_in_time(
+                rules, object_, course, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
+            )
+            steps += taken
+            dropped = dropped or left_out
+            if reached < 0:
+                return -reached, place, count, steps, dropped, is_turned
+            count = settle(following, reached)
+            now, following = following, now
+            is_turned = not is_turned
+            if count == 0:
+                return NO_ORDER, place, count, steps, dropped, is_turned
+        elif rules.may_linger(object_, op):
+            if count == 1:
+                now.avail[0, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
+            else:
+                if count > following.state.shape[0]:
+                    return NO_ROOM, place, count, steps, dropped, is_turned
+                count = _without(now, count, slot, following, hands)
+                now, following = following, now
+                is_turned = not is_turned
+        if beam > 0 and count > beam:
+            dropped = True
+            count = keep_best(now, count, beam, hands.tally)
+        rules.end(object_, op)
+        place += 1
+    return LINEARIZABLE, -1, count, steps, dropped, is_turned
+
+
+@inner_kernel
+def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
+    """Take a slot from what is available everywhere; returns how many configurations of `following` that leaves."""
+    need, avail = hands.need, hands.avail
+    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    left = 0
+    for at in range(count):
+        for w in range(need.shape[0]):
+            need[w], avail[w] = now.need[at, w], now.avail[at, w]
+        avail[word] &= ~bit
+        left = insert(following, left, now.state[at], need, avail)
+    return settle(following, left)
+
+
+@spliced_kernel
+def linearize_in_time(
+    rules: Rules,
+    object_: Any,
+    course: Course,
+    op: int,
+    place: int,
+    now: Configurations,
+    count: int,
+    following: Configurations,
+    queue: Configurations,
+    hands: Hands,
+    sparing: bool,
+    steps_max: int,
+) -> tuple[int, int, bool]:
+    """Extend all configurations until none owes the returning operation.
+
+    sparing: use what never returned only if there is no other way.  Returns (how many places of `following` are taken,
+    or minus the code why it was given up, steps, whether anything was left untried).
+    """
+    words = hands.need.shape[0]
+    slot = course.slot[op]
+    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    observer = rules.is_observer(object_, op)
+    room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
+    if count > room:
+        return -NO_ROOM, 0, False
+    shown = rules.is_shown(object_, op, place)
+    reached, waiting = _divide(now, count, following, queue, hands, slot, shown)
+    steps = at = 0
+    while True:
+        if at == waiting:
+            sparing = sparing and any_of(course.crashed)
+            if not sparing or reached > 0:
+                break
+            sparing, at = False, 0
+            continue
+        state = queue.state[at]
+        if state == FORGOTTEN or course.hopeless_before[state] > place:
+            at += 1
+            continue
+        steps += 1
+        if steps > steps_max:
+            return -OUT_OF_STEPS, steps, False
+        if waiting > room or reached > room:
+            return -NO_ROOM, steps, False
+        for w in range(words):
+            hands.need[w], hands.avail[w] = queue.need[at, w], queue.avail[at, w]
+        at += 1
+        for w in range(words):
+            candidates = rules.candidates(object_, state, hands.avail, w)
+            if sparing:
+                candidates &= ~course.crashed[w]
+            while candidates != NONE:
+                step = w * 64 + trailing_zeros(candidates)
+                candidates &= candidates - ONE
+                after = rules.advance(object_, place, slot, step, state, hands)
+                if after == NOT_TRIED:
+                    continue
+                if step == slot or (observer and not hands.next_need[word] & bit):
+                    hands.next_avail[word] &= ~bit
+                    reached = insert(following, reached, after, hands.next_need, hands.next_avail)
+                else:
+                    waiting = insert(queue, waiting, after, hands.next_need, hands.next_avail)
+    forget_queue(queue, waiting)
+    return reached, steps, sparing
+
+
+@inner_kernel
+def _divide(
+    now: Configurations,
+    count: int,
+    following: Configurations,
+    queue: Configurations,
+    hands: Hands,
+    slot: int,
+    shown: bool,
+) -> tuple[int, int]:
+    """Configurations that live on without the operation, and those to be extended.  Returns how many of each.
+
+    shown: where the operation is available but not owed, both are tried.
+    """
+    need, avail = hands.need, hands.avail
+    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
+    reached, waiting = 0, 0
+    for at in range(count):
+        for w in range(need.shape[0]):
+            need[w], avail[w] = now.need[at, w], now.avail[at, w]
+        owed = need[word] & bit
+        if owed or (shown and avail[word] & bit):
+            waiting = insert(queue, waiting, now.state[at], need, avail)
+        if not owed:
+            avail[word] &= ~bit
+            reached = insert(following, reached, now.state[at], need, avail)
+    return reached, waiting
