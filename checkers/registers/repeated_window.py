@@ -28,11 +28,8 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
+from checkers.registers.kernel_questions import Questions
 from checkers.registers.unique_window import SEARCHED_MAX, Disagreement, Window, as_value
-
-STEPS_MAX = 20_000_000
-BYTES_MAX = 1_000_000_000
-"""What one question to the kernel may take here; one that takes more counts as "possible", and the window is larger."""
 
 VALUES_MAX = 64
 """With more values than this, no state is ruled out as the one before the window."""
@@ -63,13 +60,15 @@ class _Part:
     weakened: frozenset[int] = frozenset()
 
 
-def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
-    """The window of a key of which the antichain search said, at position `impossible_at`, that there is no order.
+def smallest_window(key: Key, positions: int, impossible_at: int, questions: Questions | None = None) -> Window:
+    """The window of a key of which the antichain search reported, at position `impossible_at`, that it has no order.
 
-    Raises Disagreement if the independent search does find one.
+    questions: what the kernel may be asked.  Where that runs out the window is larger, and `Window.unfinished` is true.
+    Raises Disagreement if the independent search does find an order.
     """
+    ask = Questions(positions) if questions is None else questions
     made = _first_made(key)
-    limit = _first_impossible(key, positions, impossible_at + 1, made)
+    limit = _first_impossible(ask, key, positions, impossible_at + 1, made)
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
     everything = _Part(np.flatnonzero(key.call < limit), (NIL,))
     produced = _values_before(made, limit)
@@ -78,10 +77,10 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
     if from_nowhere:
         part = replace(everything, operations=np.array([culprit]))
     else:
-        part = _cut_past(key, limit, everything, made)
-        part = _drop_observers(key, limit, part, culprit)
-        part = _drop_values(key, limit, part, culprit, produced)
-        part = _drop_observers(key, limit, part, culprit)
+        part = _cut_past(ask, key, limit, everything, made)
+        part = _drop_observers(ask, key, limit, part, culprit)
+        part = _drop_values(ask, key, limit, part, culprit, produced)
+        part = _drop_observers(ask, key, limit, part, culprit)
     return Window(
         code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
         limit=limit,
@@ -90,33 +89,40 @@ def smallest_window(key: Key, positions: int, impossible_at: int) -> Window:
         weakened=part.weakened,
         last_before=_last_before(key, part.since),
         states_before=tuple(as_value(value) for value in part.starts),
-        right=_right_answers(key, limit, culprit, produced),
+        right=_right_answers(ask, key, limit, culprit, produced),
         rejudged=_rejudged(key, limit, part),
+        unfinished=ask.ran_out,
     )
 
 
-def _first_impossible(key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
+def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
     """The shortest prefix, in positions, that has no order.  The kernel knew the future, so it was certain earlier.
 
     Mostly the events around that place show it.  Then the whole history is judged only once more, one position shorter.
     """
-    steps_max = STEPS_MAX + 10 * positions  # enough for any history that was judged at all: few steps for most events
     earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
 
     def shown(limit: int) -> bool:
         part = _since(key, earlier, limit, made)
-        return len(part.starts) <= VALUES_MAX and _impossible(key, limit, part)
+        return len(part.starts) <= VALUES_MAX and _impossible(ask, key, limit, part)
 
     def impossible(limit: int) -> bool:
-        code, _, _ = antichain.judge_key(key, limit, np.array([NIL], np.int64), steps_max, BYTES_MAX)
-        return code == antichain.NO_ORDER
+        return ask.has_no_order(key, limit, (NIL,), whole=True)
 
     if earlier and shown(near):
         positions = _smallest(certain, near, shown)
         if positions == certain or not impossible(positions - 1):
-            return positions
+            return _to_the_last_return(key, positions)
         positions -= 1
-    return _smallest(certain, positions, impossible)
+    return _to_the_last_return(key, _smallest(certain, positions, impossible))
+
+
+def _to_the_last_return(key: Key, limit: int) -> int:
+    """The same prefix without the calls at its end.  Operations that were only called forbid no order.
+
+    There are such calls only where a question was not answered within its budget.
+    """
+    return int(key.ret[key.ret < limit].max()) + 1
 
 
 def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
@@ -143,11 +149,11 @@ def _last_before(key: Key, since: int) -> int | None:
     return last if key.ret[last] < since else None
 
 
-def _impossible(key: Key, limit: int, part: _Part) -> bool:
+def _impossible(ask: Questions, key: Key, limit: int, part: _Part) -> bool:
+    if ask.ran_out:
+        return False
     chosen, end = _as_key(key, limit, part)
-    starts = np.array(part.starts, np.int64)
-    code, _, _ = antichain.judge_key(chosen, end, starts, STEPS_MAX, BYTES_MAX)
-    return code == antichain.NO_ORDER
+    return ask.has_no_order(chosen, end, part.starts)
 
 
 def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
@@ -183,14 +189,14 @@ def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
     return [int(value) for value in values[first < position]]
 
 
-def _cut_past(key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]) -> _Part:
+def _cut_past(ask: Questions, key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]) -> _Part:
     """The latest moment from which the rest has no order: doubling back from the end, then halving."""
     moments = key.call[everything.operations]
     best, best_at, failed_at = everything, 0, len(moments)
     size = 1
     while size < len(moments):
         at = len(moments) - size
-        part = _from_moment(key, limit, int(moments[at]), made)
+        part = _from_moment(ask, key, limit, int(moments[at]), made)
         if part is not None:
             best, best_at = part, at
             break
@@ -198,7 +204,7 @@ def _cut_past(key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]
         size *= 2
     while best_at + 1 < failed_at:
         at = (best_at + failed_at) // 2
-        part = _from_moment(key, limit, int(moments[at]), made)
+        part = _from_moment(ask, key, limit, int(moments[at]), made)
         if part is None:
             failed_at = at
         else:
@@ -206,17 +212,17 @@ def _cut_past(key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]
     return best
 
 
-def _from_moment(key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
+def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
     """What is left from a position on, if it has no order from any state the past may have led to."""
     part = _since(key, since, limit, made)
     held = list(part.starts)
-    if len(held) <= VALUES_MAX and not _impossible(key, limit, part):
-        held = [value for value in held if _may_hold(key, since, value, made)]
+    if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, part):
+        held = [value for value in held if _may_hold(ask, key, since, value, made)]
         part = replace(part, starts=tuple(held))
-    if not held or not _impossible(key, limit, part):
+    if not held or not _impossible(ask, key, limit, part):
         return None
     if len(held) <= VALUES_MAX:
-        certain = tuple(value for value in held if _may_hold(key, since, value, made))
+        certain = tuple(value for value in held if _may_hold(ask, key, since, value, made))
         part = replace(part, starts=certain or part.starts)
     return part
 
@@ -230,8 +236,10 @@ def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Part
     return _Part(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
 
 
-def _may_hold(key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
+def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
     """Whether a read at that moment might have been answered with a value, as far as the past goes."""
+    if ask.ran_out:
+        return True
     earlier = max(0, since - PAST_MAX)
     recent = _since(key, earlier, since, made) if earlier else _Part(np.flatnonzero(key.call < since), (NIL,))
     past, end = _as_key(key, since, recent)
@@ -242,20 +250,18 @@ def _may_hold(key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bo
         np.append(past.call, np.int32(end)),
         np.append(past.ret, np.int32(end + 1)),
     )
-    starts = np.array(recent.starts, np.int64)
-    code, _, _ = antichain.judge_key(asked, end + 2, starts, STEPS_MAX, BYTES_MAX)
-    return code != antichain.NO_ORDER
+    return not ask.has_no_order(asked, end + 2, recent.starts)
 
 
-def _drop_observers(key: Key, limit: int, part: _Part, culprit: int) -> _Part:
+def _drop_observers(ask: Questions, key: Key, limit: int, part: _Part, culprit: int) -> _Part:
     """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
     observers = [int(op) for op in part.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
     return _drop_some(
-        observers, part, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(key, limit, p)
+        observers, part, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(ask, key, limit, p)
     )
 
 
-def _drop_values(key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
+def _drop_values(ask: Questions, key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
     """Drop every value that is not needed, with all that wrote or saw it."""
     if (key.kind[part.operations] == MISMATCH).any():
         return part
@@ -273,7 +279,7 @@ def _drop_values(key: Key, limit: int, part: _Part, culprit: int, produced: list
                 weakened.add(op)
         return replace(_without(rest, gone), weakened=frozenset(weakened - gone))
 
-    return _drop_some(values, part, without, lambda smaller: _impossible(key, limit, smaller))
+    return _drop_some(values, part, without, lambda smaller: _impossible(ask, key, limit, smaller))
 
 
 def _drop_some(
@@ -305,15 +311,14 @@ def _without(part: _Part, gone: set[int]) -> _Part:
     return replace(part, operations=left, carried=part.carried - gone)
 
 
-def _right_answers(key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
+def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
     """What the culprit might have found there, of at most VALUES_MAX values."""
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ
     right = []
     for value in produced[: min(VALUES_MAX, max(1, POSITIONS_TRIED // limit))]:
         changed.a[culprit] = value
-        code, _, _ = antichain.judge_key(changed, limit, np.array([NIL]), STEPS_MAX, BYTES_MAX)
-        if code == antichain.LINEARIZABLE:
+        if ask.code(changed, limit, (NIL,)) == antichain.LINEARIZABLE:
             right.append(as_value(value))
     return tuple(right)
 

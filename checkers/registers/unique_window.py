@@ -53,6 +53,7 @@ class Window:
     stood before the window and were replaced by the states they can lead to, the one that returned last; None if there
     are none.
     right: values it might rightly have found, latest first.  rejudged: the independent search agrees.
+    unfinished: the budget for questions ran out, so that a smaller window may exist.
     """
 
     code: int
@@ -64,6 +65,7 @@ class Window:
     states_before: tuple[int | None, ...]
     right: tuple[int | None, ...]
     rejudged: bool
+    unfinished: bool = False
 
 
 def smallest_window(key: Key, positions: int) -> Window:

@@ -59,12 +59,15 @@ def told_by(story: Story) -> tuple[int, Witness]:
         lost = story.answer(story.lost())
         facts["guilty"] = {"node": lost["node"], "time_ns": lost["time_ns"]}
         facts["as_stale_read"] = story.summary("stale read")
-    if window.weakened:
-        facts["note"] = "; ".join(
-            f"of the cas {story.letters[op]} only the write is counted: what it replaced lies outside the window"
-            for op in window.operations
-            if op in window.weakened
-        )
+    notes = [
+        f"of the cas {story.letters[op]} only the write is counted: what it replaced lies outside the window"
+        for op in window.operations
+        if op in window.weakened
+    ]
+    if window.unfinished:
+        notes.append("a smaller window may exist: the budget of steps for explanations ran out")
+    if notes:
+        facts["note"] = "; ".join(notes)
     return story.answer(window.culprit)["index"], Witness(kind, story.summary(kind), story.events(), facts=facts)
 
 
@@ -292,7 +295,7 @@ class Story:
         values = [_value_of(value) for value in self.window.right]
         listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if self.key.kind[self.window.culprit] == READ:
-            return f"an answer of {listed}" if listed else "no answer at all: none would have been right"
+            return f"an answer of {listed}" if listed else "another answer; the ones that were tried are wrong as well"
         if self.key.kind[self.window.culprit] == MISMATCH:
             return "that the cas did match"
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")

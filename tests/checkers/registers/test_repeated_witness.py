@@ -16,6 +16,7 @@ from checkers.base.verdict import Validity, Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers.unique_values import Key
+from checkers.registers.kernel_questions import Questions
 from checkers.registers.repeated_window import smallest_window
 from checkers.registers.unique_window import Window, as_value
 
@@ -81,6 +82,28 @@ def test_a_window_is_impossible_on_its_own(seed: int) -> None:
     assert not order_of(window, key)
     assert len(window.operations) < 100
     assert no_prefix_before_is_impossible(operations, window)
+
+
+@pytest.mark.parametrize("steps_in_all", [0, 1, 40_000, 200_000])
+def test_a_budget_for_questions_makes_windows_larger_and_never_wrong(steps_in_all: int) -> None:
+    rng = Random(steps_in_all)
+    unfinished = judged_wrong = 0
+    while judged_wrong < 60:
+        key, positions = key_of(nonsense(rng, 12, 4, 3))
+        code, at, _ = antichain.judge_key(key, positions, np.array([NIL]), 10**9, 10**9)
+        if code != antichain.NO_ORDER:
+            continue
+        judged_wrong += 1
+        window = smallest_window(key, positions, at, Questions(positions, steps_in_all))
+        assert window.rejudged
+        assert window.culprit in window.operations
+        assert key.ret[window.culprit] == window.limit - 1
+        assert not order_of(window, key)
+        smallest = smallest_window(key, positions, at)
+        assert not smallest.unfinished
+        assert len(window.operations) >= len(smallest.operations)
+        unfinished += window.unfinished
+    assert unfinished == 60 if steps_in_all < 2 else unfinished > 0
 
 
 def order_of(window: Window, key: Key) -> bool:
