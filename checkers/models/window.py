@@ -13,6 +13,8 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.base.verdict import Witness
+from checkers.models.failures import ModelFailed, reporting
+from checkers.models.failures import in_words as failures_in_words
 from checkers.models.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
 from checkers.models.model import Model, Operation, Rows, State, letter, plain
 from checkers.models.past_states import Rest, shortest_rest
@@ -38,6 +40,8 @@ PLAIN_STEPS_MAX = 50_000 * STEPS_PER_PYTHON_STEP
 """Steps of one plain search for the first answer that no order explains."""
 
 _REFUSAL = "a refusal, or no answer yet"
+
+_UNKNOWN = "another answer; the model failed on some that were tried, and the others are wrong as well"
 
 _ANSWERS = (int, float, str, tuple, frozenset)
 """Types of what may be answered; a state of another type is none."""
@@ -67,7 +71,9 @@ def explain(
         tried = f"every order of these {len(found.window)} operations"
         facts["why"].append(f"An independent search tried {tried} and found none that fits")
     try:
-        facts["expected"] = _expected(counted, found, budget, patience)
+        facts["expected"], failures = _expected(counted, found, budget, patience)
+        if failures:
+            facts["note"] = failures_in_words(failures)
         if (order := longest_order(counted, found.window, found.rest.states)) is not None:
             facts["order"] = order
     except OutOfPatience:
@@ -208,33 +214,44 @@ def _drop_observers(
     return kept
 
 
-def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) -> str:
+def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) -> tuple[str, list[ModelFailed]]:
     """What would have been right: other answers with which all that was under way can be explained, by trying.
 
+    Returns (words, failures of the model on answers that were tried).  A model need not know what to do with an answer
+    that its object never gave.  Such an answer is neither right nor wrong, and the witness reports the failure.
     Raises OutOfPatience if that ends the search before any such answer was found.
     """
-    cut, rest, culprit = found.cut, found.rest, found.culprit
-    without = [replace(o, output=None, ret=None) if o is culprit else o for o in rest.operations]
-    states = [s for s in reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
-    candidates: list[Hashable] = [*states, *(o.input for o in rest.operations), None]
-    earlier = [o for o in reversed(cut) if o.call < culprit.call]
-    candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
     right: list[Hashable] = []
-    candidates = list(dict.fromkeys(c for c in candidates if c != culprit.output))
-    for candidate in candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]:
+    failures: list[ModelFailed] = []
+    tried = reporting(model)
+    for candidate in _candidates(model, found):
         try:
-            if _explained(model, found, replace(culprit, output=candidate), budget, patience):
+            if _explained(tried, found, replace(found.culprit, output=candidate), budget, patience):
                 right.append(candidate)
         except OutOfPatience:
             if not right:
                 raise
             break
-        except Exception:  # noqa: BLE001 - an answer of a shape that the user's `step` never meets proves nothing
-            continue
+        except ModelFailed as failure:
+            failures.append(failure)
     if not right:
-        return _REFUSAL
+        return _UNKNOWN if failures else _REFUSAL, failures
     more = f" or one of {len(right) - ANSWERS_TOLD} others" if len(right) > ANSWERS_TOLD else ""
-    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}"
+    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}", failures
+
+
+def _candidates(model: Model, found: _Window) -> list[Hashable]:
+    """Answers to try: states that orders of the others come to, and what was asked and answered before."""
+    cut, rest, culprit = found.cut, found.rest, found.culprit
+    without = [o for o in rest.operations if o is not culprit]
+    if culprit.f not in model.observers:
+        without.append(replace(culprit, output=None, ret=None))
+    states = [s for s in reachable(model, without, rest.states) if isinstance(s, _ANSWERS)]
+    candidates: list[Hashable] = [*states, *(o.input for o in rest.operations), None]
+    earlier = [o for o in reversed(cut) if o.call < culprit.call]
+    candidates += [o.output for o in earlier if o.f == culprit.f and o.returned] + [o.input for o in earlier]
+    candidates = list(dict.fromkeys(c for c in candidates if c != culprit.output))
+    return candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]
 
 
 def _explained(model: Model, found: _Window, other: Operation, budget: Budget, patience: Patience) -> bool:

@@ -14,6 +14,7 @@ from checkers.base import independent_search as search
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.by_hand.judge_events import judge_events
+from checkers.models import window
 from checkers.models.model import REFUSED, Model, Operation, operations_of, plain
 from checkers.models.objects.counter import COUNTER
 from checkers.models.search import cut_at, judge_object
@@ -115,6 +116,80 @@ def test_the_longest_order_is_legal_and_lacks_something_that_was_answered(
             [ast.literal_eval(w) for w in facts["states_before"]],
             model.step,  # type: ignore[arg-type]
         )
+
+
+def brute_force_has_order(model: Model, operations: Sequence[Operation]) -> bool:
+    """Every order of what returned and of any of the rest, one by one, without memory."""
+
+    def goes_on(state: Any, left: tuple[Operation, ...]) -> bool:
+        if not any(o.returned for o in left):
+            return True
+        for chosen in left:
+            if any(o.ret is not None and o.ret < chosen.call for o in left):
+                continue
+            after = model.step(state, chosen)
+            if after is not REFUSED and goes_on(after, tuple(o for o in left if o is not chosen)):
+                return True
+        return False
+
+    return goes_on(model.init(), tuple(operations))
+
+
+@pytest.mark.parametrize(("model", "functions"), CASES, ids=lambda case: getattr(case, "name", ""))
+def test_the_window_ends_at_the_first_answer_that_brute_force_cannot_explain(
+    model: Model, functions: Sequence[str]
+) -> None:
+    rng, invalid = Random(6), 0
+    for _ in range(400):
+        events = random_history(rng, functions, rng.randint(2, 6))
+        operations = operations_of(events)
+        returns = sorted(o.ret for o in operations if o.ret is not None)
+        first = next((i for i in returns if not brute_force_has_order(model, cut_at(operations, i))), None)
+        witnesses = judge_events(events, model).witnesses
+        assert bool(witnesses) == (first is not None), events
+        for witness in witnesses:
+            assert witness.facts["rejudged"] is True
+            assert f"(index {first})" in witness.summary
+            invalid += 1
+    assert 50 < invalid < 390
+
+
+def test_a_model_that_fails_on_an_answer_that_was_tried_is_reported_in_the_witness() -> None:
+    def strict(state: Any, operation: Operation) -> Any:
+        if operation.f == "read":
+            return state if operation.output + 0 == state else REFUSED  # None + 0 raises
+        return operation.input
+
+    model = Model("strict", init=lambda: 0, step=strict, observers=frozenset({"read"}))
+    events = [Event(0, 0, 0, Type.INVOKE, "read", None), Event(1, 0, 0, Type.OK, "read", None, 3)]
+    [witness] = judge_events(events, model).witnesses
+    assert witness.facts["expected"] == "an answer of 0"
+    note = witness.facts["note"]
+    assert note.startswith("An answer could not be tried in place of the wrong one: the model strict failed on read()")
+    assert "(index 0): TypeError" in note
+
+
+def test_where_the_model_fails_on_every_other_answer_the_witness_does_not_claim_that_none_is_right() -> None:
+    def stricter(state: Any, operation: Operation) -> Any:
+        if operation.f == "read" and operation.output != 3:
+            raise KeyError(operation.output)
+        return REFUSED if operation.f == "read" else operation.input
+
+    model = Model("stricter", init=lambda: 0, step=stricter, observers=frozenset({"read"}))
+    events = [Event(0, 0, 0, Type.INVOKE, "read", None), Event(1, 0, 0, Type.OK, "read", None, 3)]
+    [witness] = judge_events(events, model).witnesses
+    assert "the model failed" in witness.facts["expected"]
+    assert "KeyError" in witness.facts["note"]
+
+
+def test_a_mistake_of_the_harness_is_not_taken_for_one_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(window, "_explained", broken)
+    events = [Event(0, 0, 0, Type.INVOKE, "read", None), Event(1, 0, 0, Type.OK, "read", None, 3)]
+    with pytest.raises(ZeroDivisionError):
+        judge_events(events, KEEPER)
 
 
 def test_a_state_is_told_the_same_in_every_process() -> None:

@@ -14,7 +14,7 @@ from checkers.base import independent_search as search
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Witness
 from checkers.by_hand.judge_events import judge_events
-from checkers.models.model import Model, operations_of
+from checkers.models.model import REFUSED, Model, Operation, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
@@ -97,6 +97,57 @@ def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
         seen[right] += 1
     assert min(seen.values()) > 20, seen
     assert shorter > seen[False] / 2
+
+
+def every_state_before(model: Model, operations: Sequence[Operation], moment: int) -> set[Any]:
+    """Brute force: the states after every legal order of what returned before a moment and any of what was called."""
+    called = tuple(o for o in operations if o.call < moment)
+    found: set[Any] = set()
+
+    def go_on(state: Any, left: tuple[Operation, ...]) -> None:
+        if all(o.ret is None or o.ret > moment for o in left):
+            found.add(state)
+        for chosen in left:
+            if any(o.ret is not None and o.ret < chosen.call for o in left):
+                continue
+            after = model.step(state, chosen)
+            if after is not REFUSED:
+                go_on(after, tuple(o for o in left if o is not chosen))
+
+    go_on(model.init(), called)
+    return found
+
+
+def states_after_some(model: Model, state: Any, under_way: Sequence[Operation]) -> set[Any]:
+    """What any of the operations under way, in any order, make of a state."""
+    found = {state}
+    for chosen in under_way:
+        after = model.step(state, chosen)
+        if after is not REFUSED:
+            found |= states_after_some(model, after, [o for o in under_way if o is not chosen])
+    return found
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_states_at_every_call_are_those_of_brute_force(name: str) -> None:
+    """None is made up; and each one that is missing comes of one that is there, by what was under way."""
+    model, simulated = OBJECTS[name]
+    rng = Random(name)
+    moments = ambiguous = 0
+    for _ in range(200):
+        events = history(
+            simulated, rng, rng.randint(2, 7), rng.randint(1, 4), rng.choice([0, 0.2]), rng.choice([0, 0, 1])
+        )
+        operations = [o for o in operations_of(events) if o.returned or o.f not in model.observers]
+        for moment, states in states_at_calls(model, operations):
+            possible = every_state_before(model, operations, moment)
+            assert states <= possible, (events, moment)
+            under_way = [o for o in operations if o.call < moment and (o.ret is None or o.ret > moment)]
+            assert possible <= set().union(*(states_after_some(model, s, under_way) for s in states)), (events, moment)
+            moments += 1
+            ambiguous += len(states) > 1
+    assert moments > 500
+    assert ambiguous > 10
 
 
 def test_states_at_a_call_are_those_some_order_has_come_to() -> None:
