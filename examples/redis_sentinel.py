@@ -40,8 +40,8 @@ class RedisClient(Client):
         found, patience = [], {"socket_timeout": 0.3, "socket_connect_timeout": 0.3}
         for server in self.servers.values():
             try:
-                told = self.redis.Redis(server.host, SENTINEL, **patience).sentinel_master(NAME)
-                found.append((int(told["config-epoch"]), told["ip"]))
+                seen = self.redis.Redis(server.host, SENTINEL, **patience).sentinel_master(NAME)
+                found.append((int(seen["config-epoch"]), seen["ip"]))
             except (self.redis.RedisError, OSError):
                 continue
         return next(server.node for server in self.servers.values() if server.host == max(found)[1])

@@ -1,4 +1,4 @@
-"""Findings in systems that nobody here wrote: each is a run with which anyone can see it again.
+"""Findings in systems that others wrote: each is a run with which anyone can see it again.
 
 A finding is found if its checker is invalid, with a witness of one of its kinds: another violation is another finding.
 `words` tell a user of that system what happened, with the figures of the run.  `clean` is the counterpart: the same

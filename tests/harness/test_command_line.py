@@ -38,6 +38,7 @@ def test_list_names_everything_one_may_type() -> None:
     assert {"kraft/stale-read", "kraft/minority-commit", "kraft/divergence-by-offset", "kraft/lone-vote"} <= set(
         names["bugs"]
     )
+    assert names["findings"]["mariadb"] == "MariaDB 10.11: lost update, read skew"
 
 
 @pytest.mark.spark

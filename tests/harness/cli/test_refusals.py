@@ -69,6 +69,9 @@ REFUSALS = [
     (["run", "--spark-master", "node:7077"], "'node:7077' is no address of a Spark master"),
     (["analyze", "."], "is not a run folder"),
     (["analyze", "/nowhere"], "does not exist"),
+    (["find", "rediss"], "unknown finding 'rediss'; did you mean 'redis'?"),
+    (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
+    (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
     (["flounder"], "No such command 'flounder'"),
     (["analize"], "No such command 'analize'; did you mean 'analyze'?"),
 ]
