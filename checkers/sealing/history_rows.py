@@ -94,10 +94,13 @@ def refused(history: Path, key: str, value: int | None, count_mismatches: bool) 
 
     count_mismatches: whether a cas that failed because it did not match is one.
     """
-    mine = (pc.field("key") == key) & (pc.field("type") == int(Type.FAIL)) & (pc.field("process") >= 0)
-    for row in pq.read_table(history, columns=list(HISTORY.names), filters=mine).to_pylist():
-        if row["f"] == "write" and row["value"] == value:
-            return dict(row)
-        if row["f"] == "cas" and row["value2"] == value and (count_mismatches or row["error"] not in MISMATCH_ERRORS):
-            return dict(row)
+    for rows in chunks_of_groups(history, HISTORY.names):
+        mine = pc.and_(pc.equal(rows["type"], int(Type.FAIL)), pc.greater_equal(rows["process"], 0))
+        mine = pc.and_(mine, pc.fill_null(pc.equal(pc.cast(rows["key"], pa.string()), key), False))
+        for row in rows.filter(mine).to_pylist():
+            if row["f"] == "write" and row["value"] == value:
+                return dict(row)
+            matters = count_mismatches or row["error"] not in MISMATCH_ERRORS
+            if row["f"] == "cas" and row["value2"] == value and matters:
+                return dict(row)
     return None
