@@ -71,7 +71,8 @@ class _Process:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         argv = [sys.executable, "-m", "system_under_test.own.host"]
-        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        # It stays in the group of its agent: a pause of the clients stops that group.
+        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         self._transport: asyncio.BaseTransport | None = None
         self.killed = False

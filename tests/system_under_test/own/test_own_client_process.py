@@ -121,6 +121,14 @@ async def test_a_process_that_cannot_be_interrupted_is_killed(make: Make) -> Non
     assert (await ask(client, READ)).value != before
 
 
+async def test_a_client_is_in_the_group_that_a_pause_of_the_clients_stops(make: Make) -> None:
+    client = make("""
+        def read(self, key): return os.getpgrp()
+        def write(self, key, value): ...
+    """)
+    assert (await ask(client, READ)).value == os.getpgrp()
+
+
 async def test_a_process_that_dies_in_a_write_leaves_it_unknown(make: Make) -> None:
     client = make("""
         def read(self, key): return 1
