@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 from checkers.base.history import Type
 from checkers.run_quality.achieved import achieved
 from nemesis.catalog import kind_named
-from nemesis.cluster import CannotInject, Cluster
-from nemesis.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
+from nemesis.cluster import PROCESSES, CannotInject, Cluster
+from nemesis.faults import MAY_DIE, Achieved, Card, Fault, FaultRecord, Measurement, Proof
 from nemesis.field import Field
 from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
 from nemesis.kind import Kind, LeaderNow, Scene
@@ -203,7 +203,7 @@ class _Player:
         against_leader = kind.targets[card.name].against_leader
         began_s = self._main_s()
         while True:
-            hit = {node for _, fault in self.active.values() for node in fault.nodes}
+            hit = {node for other, fault in self.active.values() for node in _out_of_reach(kind, other, fault)}
             states = await read_states(self.field.cluster, self.field.cluster.servers)
             running = [s for s, state in states.items() if state == "running" and s not in hit]
             leader = await self._leader(running) if against_leader else None
@@ -406,6 +406,15 @@ class _Player:
                 await self.ended.wait()
         except TimeoutError:
             return
+
+
+def _out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
+    """The nodes of a fault in force that a card of `kind` must not hit, or the one would undo or hide the other.
+
+    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads nobody."""
+    if PROCESSES in kind.needs:
+        return frozenset(fault.nodes if PROCESSES in other.needs else ())
+    return frozenset(fault.nodes if fault.settings.get(MAY_DIE) else other.orders(fault).held.states)
 
 
 def _isolated(fault: Fault) -> frozenset[str]:

@@ -35,7 +35,7 @@ class Scene:
     """What a card is resolved from.
 
     servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
-    fault on processes hits.  leader: who leads now; None where the card names no leader.
+    fault keeps out of reach.  leader: who leads now; None where the card names no leader.
     avoid: nodes that overlapping faults of the same kind already hit.
     spent: nodes that faults of this run have already cost what they had fsynced.
     """

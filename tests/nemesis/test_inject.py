@@ -207,6 +207,31 @@ def test_a_leader_dies_at_a_write_and_one_that_writes_nothing_lives_on():
     assert not any(order.startswith("kill") for order in cluster.orders)
 
 
+class WrongClocks(FakeCluster):
+    """Clocks are set as ordered."""
+
+    def __init__(self):
+        super().__init__()
+        self.ahead_s = dict.fromkeys(self.servers, 0.0)
+
+    async def set_clock(self, server, offset_s, rate):
+        self.ahead_s[server] = offset_s
+
+    async def read_clock(self, server):
+        return {"ahead_s": self.ahead_s[server], "heeded": self.states[server] == "running"}
+
+
+def test_a_leader_whose_clock_is_wrong_is_cut_off_and_not_killed():
+    wrong = card("clock", "leader-behind", 1, 2.0, 10.0)
+    records, _ = in_no_time(played(WrongClocks(), wrong, card("partition", "isolate-leader", 2, 4.0, 7.0)))
+    assert [(r.achieved, r.leader) for r in records] == [(Achieved.INSTALLED, "n1")] * 2
+    records, _ = in_no_time(played(WrongClocks(), wrong, card("kill", "one", 2, 4.0, 7.0)))
+    assert [r.achieved for r in records] == [Achieved.INSTALLED] * 2
+    assert records[1].nodes != ("n1",), "a dead server reads no clock"
+    records, _ = in_no_time(played(WrongClocks(), wrong, card("kill", "leader", 2, 4.0, 3.0)))
+    assert records[1].reason == "no node led within 5 s"
+
+
 def test_half_a_kill_is_taken_back():
     cluster = FakeCluster()
 
