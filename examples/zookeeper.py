@@ -2,18 +2,10 @@
 
 from krucible import Client, Needs, NodeStatus, System
 
-CONFIGURATION = """
-tickTime=1000
-initLimit=10
-syncLimit=5
-dataDir={data_dir}/zookeeper
-clientPort=2181
-clientPortAddress={address}
-admin.enableServer=false
-4lw.commands.whitelist=srvr
-"""
-SERVER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-STATUS = "exec 3<>/dev/tcp/{}/2181; echo srvr >&3; cat <&3"
+ENSEMBLE = "tickTime=1000\ninitLimit=10\nsyncLimit=5\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+OWN = "dataDir={}/zookeeper\nclientPort=2181\nclientPortAddress={}\n"
+JAR = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+SERVER = f"-Xmx96m -cp {JAR} org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg"
 
 
 class ZooKeeper(System):
@@ -23,30 +15,23 @@ class ZooKeeper(System):
 
     async def start(self, node, nodes):
         servers = "".join(f"server.{other.index + 1}={other.address}:2888:3888\n" for other in nodes)
-        own = CONFIGURATION.format(data_dir=node.data_dir, address=node.address)
-        await node.write("zoo.cfg", own + servers)
+        await node.write("zoo.cfg", ENSEMBLE + OWN.format(node.data_dir, node.address) + servers)
         identity = f"mkdir -p zookeeper; test -s zookeeper/myid || echo {node.index + 1} > zookeeper/myid"
-        java = f"java -Xmx96m {self.options} -cp /usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
-        return f"{identity}; sync zookeeper/myid zookeeper .; exec {java} {SERVER} zoo.cfg"
+        return f"{identity}; sync zookeeper/myid zookeeper .; exec java {self.options} {SERVER}"
 
     async def status(self, node):
-        words = dict(line.split(": ", 1) for line in (await self.answer(node)).splitlines() if ": " in line)
+        answer = await node.output(f"exec 3<>/dev/tcp/{node.address}/2181; echo srvr >&3; cat <&3")
+        words = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
         if "Mode" not in words:
             return None
-        leads = words["Mode"] == "leader"
-        return NodeStatus(
-            node.name, int(words["Zxid"], 16) >> 32, "leader" if leads else "follower", node.name if leads else None
-        )
-
-    async def answer(self, node):
-        return await node.output(STATUS.format(node.address))
+        role, leader = ("leader", node.name) if words["Mode"] == "leader" else ("follower", None)
+        return NodeStatus(node.name, int(words["Zxid"], 16) >> 32, role, leader)
 
     async def ready(self, nodes):
-        return await self.caught_up(nodes)
-
-    async def caught_up(self, nodes):
-        silent = [node.name for node in nodes if "Mode: " not in await self.answer(node)]
+        silent = [node.name for node in nodes if await self.status(node) is None]
         return f"{', '.join(silent)} serves no client" if silent else None
+
+    caught_up = ready
 
 
 class TrustEmpty(ZooKeeper):
