@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from random import Random
 
 from nemesis.catalog import kinds_of
+from nemesis.cluster import LINKS, PACKETS
 from nemesis.faults import Card
 from nemesis.kind import Kind, Step
 
@@ -80,10 +81,11 @@ def deal(nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random,
     """
     cards: list[Card] = []
     last_s = time_limit_s - TAIL_S
-    earliest_s, began_s, before, alone = LEAD_IN_S, LEAD_IN_S, "", True
+    earliest_s, began_s, alone = LEAD_IN_S, LEAD_IN_S, True
+    before: Kind | None = None
     for play in _plays(kinds_of(nemesis), _Table(len(servers), leaders), rng):
         gap_s = rng.uniform(*(HOT_GAP_S if not play.opening and rng.random() < _HOT else GAP_S)) if cards else 0.0
-        overlap = (rng.random() < _OVERLAP or play.opening) and alone and before not in ("", play.kind.name)
+        overlap = (rng.random() < _OVERLAP or play.opening) and alone and _may_overlap(before, play.kind)
         last_begin_s = began_s + (SOON if play.opening else 1.0) * (earliest_s - began_s)
         at_s = rng.uniform(began_s, last_begin_s) if overlap else earliest_s + gap_s
         fitted = _fitted(play, at_s, min(at_s, earliest_s + HOT_GAP_S[0] if cards else at_s), last_s)
@@ -97,9 +99,19 @@ def deal(nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random,
             end_s = round(begin_s + step.hold_s, 3)
             cards.append(Card(len(cards) + 1, play.kind.name, step.target, begin_s, end_s, like))
         alone = at_s >= earliest_s
-        began_s, before = at_s, play.kind.name
+        began_s, before = at_s, play.kind
         earliest_s = max(earliest_s, *(at_s + step.after_s + step.hold_s for step in steps))
     return cards
+
+
+def _may_overlap(before: Kind | None, kind: Kind) -> bool:
+    """Whether a card of `kind` may begin while one of another kind holds.
+
+    An impaired link cannot be measured while it is cut, so a kind that impairs links overlaps with none that cuts them.
+    """
+    if before is None or before is kind:
+        return False
+    return not any(PACKETS in one.needs and LINKS in other.needs for one, other in ((before, kind), (kind, before)))
 
 
 def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[Step]] | None:

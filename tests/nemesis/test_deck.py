@@ -62,6 +62,15 @@ def test_a_leader_whose_clock_is_wrong_is_soon_cut_off_too(seed):
     assert clock.heal_s >= partition.at_s + 6.0
 
 
+@given(st.sampled_from(["partition,packets", "packets,power,pause"]), SEEDS)
+def test_links_are_never_impaired_while_links_are_cut(nemesis, seed):
+    cards = deal(nemesis, SERVERS, 200.0, Random(seed))
+    impaired = [c for c in cards if c.kind == "packets"]
+    cut = [c for c in cards if c.kind in ("partition", "power")]
+    assert impaired and cut
+    assert not [(a, b) for a in impaired for b in cut if a.at_s < b.heal_s and b.at_s < a.heal_s]
+
+
 @given(st.sampled_from(SEVERAL), SEEDS)
 def test_never_do_faults_of_three_kinds_overlap(nemesis, seed):
     cards = deal(nemesis, SERVERS, 200.0, Random(seed))
