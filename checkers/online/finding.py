@@ -9,7 +9,7 @@ from checkers.base.verdict import Witness
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class OnlineFinding:
     """checker: name of the checker whose rule it is, as in results.json."""
 
     checker: str

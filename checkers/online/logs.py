@@ -20,7 +20,7 @@ import numpy as np
 from checkers.base.arrays import Int32, Int64
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.rows import ABSENT, NOWHERE, Slice, compare_slices, irregular
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
 
 LIVE = -1
@@ -78,7 +78,7 @@ class OnlineLogs:
         self._met: dict[frozenset[tuple[str, int]], tuple[int, int]] = {}
         self._told: set[tuple[str, ...]] = set()
 
-    def take(self, entries: Entries) -> list[Finding]:
+    def take(self, entries: Entries) -> list[OnlineFinding]:
         """More entries of one log; what they violate, if anything."""
         if not len(entries.offset):
             return []
@@ -93,7 +93,7 @@ class OnlineLogs:
             if other is log or other.start >= log.stop or other.stop <= first:
                 continue
             witnesses += self._compare(log, other, compare_slices(fresh, other.slice(first, log.stop)))
-        return [Finding("log-matching", w) for w in witnesses if self._is_new(w)]
+        return [OnlineFinding("log-matching", w) for w in witnesses if self._is_new(w)]
 
     def _new(self, name: tuple[str, int], start: int) -> _Log:
         log = self._logs[name] = _Log(name, start, start)

@@ -29,7 +29,7 @@ from checkers.base.columns import TRACE
 from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.rows import NOWHERE, Marks, disagreements
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.raft.commits import committed_evidence
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
@@ -65,23 +65,25 @@ class OnlineTraces:
         self._states = _FirstSaid("applied")
         self._told: set[tuple[str, str, tuple[str, ...]]] = set()
 
-    def take(self, more: Sequence[pa.Table]) -> list[Finding]:
+    def take(self, more: Sequence[pa.Table]) -> list[OnlineFinding]:
         """More rows, one table of schema TRACE per node that said something; what they violate, if anything."""
         found = [finding for rows in more if len(rows) for finding in self._take(rows)]
         return [finding for finding in found if self._is_new(finding)]
 
-    def _take(self, rows: pa.Table) -> list[Finding]:
+    def _take(self, rows: pa.Table) -> list[OnlineFinding]:
         self.rows += len(rows)
         node = str(rows["node"][0])
         found = [finding for number, rule in enumerate(_RULES) for finding in self._follow(node, number, rule, rows)]
-        found += [Finding("election-safety", w) for w in self._elected(node, rows)]
+        found += [OnlineFinding("election-safety", w) for w in self._elected(node, rows)]
         marks = raft_progress.with_offset(of_events(rows, ("high-watermark",)))
-        found += [Finding("committed-never-lost", w) for w in _prefixes_differ(self._marks.beside(marks))]
+        found += [OnlineFinding("committed-never-lost", w) for w in _prefixes_differ(self._marks.beside(marks))]
         applied = raft_progress.with_offset(of_events(rows, ("applied",)))
-        found += [Finding("state-machine-safety", w) for w in raft_progress.states_differ(self._states.beside(applied))]
+        found += [
+            OnlineFinding("state-machine-safety", w) for w in raft_progress.states_differ(self._states.beside(applied))
+        ]
         return found
 
-    def _follow(self, node: str, number: int, rule: _Rule, rows: pa.Table) -> list[Finding]:
+    def _follow(self, node: str, number: int, rule: _Rule, rows: pa.Table) -> list[OnlineFinding]:
         fresh = of_events(rows, rule.events)
         if rule.needs_offset:
             fresh = raft_progress.with_offset(fresh)
@@ -89,7 +91,7 @@ class OnlineTraces:
             return []
         before = self._carried.get((node, number))
         table = fresh if before is None else pa.concat_tables([before, fresh])
-        found = [Finding(rule.checker, witness) for witness in rule.judge(table)]
+        found = [OnlineFinding(rule.checker, witness) for witness in rule.judge(table)]
         self._carried[node, number] = table.take(pa.array(sorted(set(rule.carry(table))), pa.int64())).combine_chunks()
         return found
 
@@ -102,7 +104,7 @@ class OnlineTraces:
                 epochs.add(claim["epoch"])
         return [w for e in sorted(epochs) for w in raft_elections.judge_epoch(e, list(self._claims[e].values()))]
 
-    def _is_new(self, finding: Finding) -> bool:
+    def _is_new(self, finding: OnlineFinding) -> bool:
         name = (finding.checker, finding.witness.kind, tuple(sorted(finding.witness.facts.get("nodes", ()))))
         new = name not in self._told
         self._told.add(name)

@@ -35,7 +35,7 @@ class _Peer:
     seen: array[int] = field(default_factory=lambda: array("Q", bytes(8 * REMEMBERED)))
 
 
-class Beacons:
+class BeaconSender:
     """Sends to and listens for peers from `start` to `stop`.
 
     token: eight bytes that tell this run's datagrams from any other's.  address: where this node listens, peers: node

@@ -29,14 +29,14 @@ from typing import Any
 
 from harness.agent import commands, files
 from harness.agent.apart import ClientsApart
-from harness.agent.beacons import Beacons
+from harness.agent.beacons import BeaconSender
 from harness.agent.children import Children, adopt_orphans
-from harness.agent.clock.verbs import Clock
-from harness.agent.disk.verbs import Disk
+from harness.agent.clock.verbs import ClockVerbs
+from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
 from harness.agent.hosted_clients import HostedClients
 from harness.agent.rules import Rules
-from harness.agent.server import Server
+from harness.agent.server import ServerProcess
 from harness.agent.trials import Trials
 from harness.agent.writes import await_write
 
@@ -87,15 +87,15 @@ class Agent:
         self._silence_s = silence_s
         self._heard_s = time.monotonic()
         self._children = Children()
-        self._server = Server(self._children, self._send)
+        self._server = ServerProcess(self._children, self._send)
         self._clients = HostedClients(log)
         self._apart = ClientsApart(self._children, self._send, without=(SILENCE,))
         self._rules = Rules(self._children)
-        self._disk = Disk(self._kill_server)
-        self._clock = Clock()
+        self._disk = DiskVerbs(self._kill_server)
+        self._clock = ClockVerbs()
         self._trials = Trials()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._beacons: Beacons | None = None
+        self._beacons: BeaconSender | None = None
         self._ending = threading.Lock()
         self._running: set[asyncio.Task[None]] = set()
         self._writer: asyncio.StreamWriter | None = None
@@ -282,7 +282,7 @@ class Agent:
     async def _beacons_start(self, asked: Asked) -> Answer:
         if self._beacons is not None:
             await _in_thread(self._beacons.stop)
-        self._beacons = Beacons(
+        self._beacons = BeaconSender(
             asked.body, asked.args["address"], asked.args["port"], asked.args["peers"], asked.args["interval_ms"]
         )
         return {}, b""
@@ -377,7 +377,7 @@ class Agent:
     async def _steal(self, asked: Asked) -> Answer:
         return {"steal_s": commands.steal_s()}, b""
 
-    def _beating(self) -> Beacons:
+    def _beating(self) -> BeaconSender:
         if self._beacons is None:
             raise OSError(errno.ESRCH, "no beacons were started on this node")
         return self._beacons

@@ -14,7 +14,7 @@ from harness.agent.children import Child, Children, environment, is_stopped, sig
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
 
 
-class Server:
+class ServerProcess:
     """At most one living server.  report: called with the exit event as soon as it has been reaped."""
 
     def __init__(self, children: Children, report: Callable[[dict[str, Any]], None]) -> None:

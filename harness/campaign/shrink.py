@@ -55,7 +55,7 @@ class ShrinkCandidate:
 
 
 @dataclass(slots=True)
-class Trials:
+class TriedSchedules:
     """How a candidate fared.  folders: of its runs, in order."""
 
     runs: int = 0
@@ -68,7 +68,7 @@ class TrialLog:
     """What was tried, by the identity of the candidate; kept in a file if there is a path."""
 
     path: Path | None = None
-    tried: dict[str, Trials] = field(default_factory=dict)
+    tried: dict[str, TriedSchedules] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> TrialLog:
@@ -76,10 +76,10 @@ class TrialLog:
         if not path.exists():
             return TrialLog(path)
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text())
-        return TrialLog(path, {identity: Trials(**row) for identity, row in rows.items()})
+        return TrialLog(path, {identity: TriedSchedules(**row) for identity, row in rows.items()})
 
     def note(self, candidate: ShrinkCandidate, failed: bool, folder: str) -> None:
-        tried = self.tried.setdefault(candidate.identity, Trials())
+        tried = self.tried.setdefault(candidate.identity, TriedSchedules())
         tried.runs += 1
         tried.failed += failed
         tried.folders.append(folder)
@@ -87,8 +87,8 @@ class TrialLog:
             rows = {n: {"runs": t.runs, "failed": t.failed, "folders": t.folders} for n, t in self.tried.items()}
             self.path.write_text(json.dumps(rows, indent=1))
 
-    def of(self, candidate: ShrinkCandidate) -> Trials:
-        return self.tried.get(candidate.identity, Trials())
+    def of(self, candidate: ShrinkCandidate) -> TriedSchedules:
+        return self.tried.get(candidate.identity, TriedSchedules())
 
 
 Run = Callable[[ShrinkCandidate], tuple[bool, str]]
@@ -101,7 +101,7 @@ class Shrunk:
     as often passed by luck alone; 0 if there is nothing smaller."""
 
     smallest: ShrinkCandidate
-    tried: Trials
+    tried: TriedSchedules
     chance: float
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
-from harness.report.judged_file import Judged
+from harness.report.judged_file import JudgedFile
 
 if TYPE_CHECKING:
     from checkers.base.checker import Budget
@@ -170,10 +170,10 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 
     Asks whether any two logs agree wherever they share an epoch, and whether each is in order in itself.
     """
-    from harness.judge.check_logs import Patience, judge_logs
+    from harness.judge.check_logs import ReadingProgress, judge_logs
 
-    def judged() -> Iterator[Judged]:
-        patience = Patience(sys.stderr)
+    def judged() -> Iterator[JudgedFile]:
+        patience = ReadingProgress(sys.stderr)
         for folder in folders:
             for each in judge_logs(folder, patience):
                 patience.done()
@@ -210,20 +210,20 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def judge_file(path: Path, ask: Ask, budget: Budget) -> Judged:
+def judge_file(path: Path, ask: Ask, budget: Budget) -> JudgedFile:
     """One file.  Never raises for what is in it."""
     from checkers.by_hand.judge_file import task_of, verdict_of
     from checkers.judging.tasks import judge_task
 
     found = verdict_of(judge_task(task_of(path, ask, budget)))
-    return Judged(str(path), found.verdict, found.error, ask.model)
+    return JudgedFile(str(path), found.verdict, found.error, ask.model)
 
 
-def _in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[Judged]:
+def _in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
     return (judge_file(path, ask, budget) for path in files)
 
 
-def _on_spark(files: Sequence[Path], ask: Ask, budget: Budget, master: str, waiting: _Waiting) -> Iterator[Judged]:
+def _on_spark(files: Sequence[Path], ask: Ask, budget: Budget, master: str, waiting: _Waiting) -> Iterator[JudgedFile]:
     """As in process, and in the same order.  Where Spark cannot run the files are judged here, and stderr says so."""
     from checkers.by_hand.judge_file import task_of, verdict_of
     from checkers.judging.tasks import CannotJudge
@@ -239,7 +239,7 @@ def _on_spark(files: Sequence[Path], ask: Ask, budget: Budget, master: str, wait
             answers = spark.judge(tasks, lambda n, _: waiting.tick(done + n))  # noqa: B023 - called within this round
             for path, answer in zip(some, answers, strict=True):
                 found = verdict_of(answer)
-                yield Judged(str(path), found.verdict, found.error, ask.model)
+                yield JudgedFile(str(path), found.verdict, found.error, ask.model)
                 done += 1
     except CannotJudge as problem:
         click.echo(f"krucible: judging in process: {problem}", err=True)
@@ -313,7 +313,7 @@ class _Waiting:
             click.echo(f"\r\x1b[Kjudged {done} of {self._total} files", nl=False, err=True)
             self._shown = True
 
-    def told(self, judged: Iterator[Judged]) -> Iterator[Judged]:
+    def told(self, judged: Iterator[JudgedFile]) -> Iterator[JudgedFile]:
         """The files as they are judged; between them the line is shown."""
         for done, each in enumerate(judged, 1):
             self.clear()
@@ -327,10 +327,10 @@ class _Waiting:
             self._shown = False
 
 
-def _show(judged: Iterator[Judged], as_json: bool, explain: bool, report_to: Path | None, model: str) -> None:
+def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to: Path | None, model: str) -> None:
     """A line for each as soon as it is judged, then the exit code."""
     seen: list[Validity] = []
-    kept: list[Judged] = []
+    kept: list[JudgedFile] = []
     broken = False
     for each in judged:
         click.echo(json.dumps(each.to_json()) if as_json else each.in_words())
@@ -349,7 +349,7 @@ def _show(judged: Iterator[Judged], as_json: bool, explain: bool, report_to: Pat
     raise click.exceptions.Exit(HARNESS_FAILED if broken else EXIT_CODES.get(overall, EXIT_CODES[Validity.UNKNOWN]))
 
 
-def _explain(judged: Judged) -> None:
+def _explain(judged: JudgedFile) -> None:
     """The drawing of the first witness below the line of its file."""
     from harness.terminal.show import show_witness
 

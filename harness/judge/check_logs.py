@@ -29,7 +29,7 @@ from checkers.sealing.manifest import MANIFEST, bound_files, broken_files
 from harness.judge.copies import copies_of
 from harness.judge.demanded import demands_of
 from harness.judge.judge_run import spec_of
-from harness.report.judged_file import Judged
+from harness.report.judged_file import JudgedFile
 from harness.spec import WrongSpec
 from system_under_test.kraft.collected.files import LOG_FOLDER, write_tables
 from system_under_test.subject import Collected, StartedOn
@@ -45,7 +45,7 @@ _DEPTH_MAX = 6
 _LINKED = ("trace", "test.json", "outcome.json", "faults.json")
 
 
-def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]:
+def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedFile]:
     """One verdict for a folder, over all that its checkers say (`details` has each); say: hears how far it is."""
     folder = folder.resolve()
     is_run = (folder / "copies.json").exists()
@@ -53,11 +53,11 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
         copies = copies_of(folder) if is_run else data_directories(folder)
         started_on = _started_on(folder)
     except (BrokenFile, OSError) as problem:
-        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
         return
     if not copies:
         words = f"holds neither a run (copies.json) nor a data directory (a folder with {LOG_FOLDER} in it)"
-        yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
+        yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=words), words)
         return
     with tempfile.TemporaryDirectory(prefix="krucible-logs-") as name:
         root = Path(name)
@@ -67,16 +67,16 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[Judged]
         try:
             write_tables(root, copies, started_on, say)
         except OSError as problem:
-            yield Judged(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
+            yield JudgedFile(str(folder), Verdict(Validity.UNKNOWN, reason=str(problem)), str(problem))
             return
         checkers = select({"logs", "traces", "kraft-steps"} if is_run else {"logs"})
         verdicts = judge_run(
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )
-    yield Judged(str(folder), _together(verdicts, *_bound(folder)))
+    yield JudgedFile(str(folder), _together(verdicts, *_bound(folder)))
 
 
-class Patience:
+class ReadingProgress:
     """Tells how far a judgement is on stderr, where it takes longer than PATIENCE_S: one line that changes on a
     terminal, else a line now and then."""
 

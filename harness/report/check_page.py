@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity, combine
 from harness import plain_words as words
 from harness.report.evidence import operations
 from harness.report.evidence.load import ReportData
-from harness.report.judged_file import Judged
+from harness.report.judged_file import JudgedFile
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
 from harness.report.witness import views as witness
 from harness.verdicts.findings import findings
@@ -53,7 +53,7 @@ class FileRow:
     anchors: list[str]
 
 
-def render_check(judged: Sequence[Judged], model: str, out: Path) -> Path:
+def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
     """Write the page of these files to `out` and return it.  Raises OSError."""
     found, left_out = _findings(judged)
     title, below = _head(judged, ("folder", "folders") if model == LOGS else ("history", "histories"))
@@ -79,7 +79,7 @@ def render_check(judged: Sequence[Judged], model: str, out: Path) -> Path:
     return out
 
 
-def _findings(judged: Sequence[Judged]) -> tuple[list[witness.FindingView], int]:
+def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], int]:
     """(the witnesses to draw, how many are left out).  The name of their checker is the place of their file."""
     every = sum(len(j.verdict.witnesses) for j in judged)
     most = 10**9 if every <= FINDINGS_MOST else 1
@@ -97,7 +97,7 @@ def _findings(judged: Sequence[Judged]) -> tuple[list[witness.FindingView], int]
     return found, every - len(found)
 
 
-def _head(judged: Sequence[Judged], nouns: tuple[str, str]) -> tuple[str, list[str]]:
+def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, list[str]]:
     """The verdict over all files in one sentence, and further sentences below it."""
     counts = {v: sum(j.verdict.validity is v for j in judged) for v in Validity}
     total = f"{len(judged):,} {nouns[len(judged) != 1]}"
@@ -118,7 +118,7 @@ def _head(judged: Sequence[Judged], nouns: tuple[str, str]) -> tuple[str, list[s
     return f"Valid: {total}, and nothing wrong with {'any' if len(judged) > 1 else 'it'}.", below
 
 
-def _row(judged: Judged, place: str, found: Sequence[witness.FindingView]) -> FileRow:
+def _row(judged: JudgedFile, place: str, found: Sequence[witness.FindingView]) -> FileRow:
     verdict = judged.verdict
     told = f"error: {judged.error}" if judged.error else verdict.reason
     if verdict.witnesses:

@@ -17,7 +17,7 @@ _YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RunFigure:
     """enough: None where nothing is demanded.  least: what counts, in words, "" where nothing is demanded."""
 
     value: str
@@ -35,7 +35,7 @@ class Figure:
         return {True: "enough", False: "too little", None: "for information"}[self.enough]
 
 
-def figures(data: ReportData) -> list[Figure]:
+def figures(data: ReportData) -> list[RunFigure]:
     """Every criterion in the checker's order, what was demanded and missed first; [] for a run not judged by it."""
     details = mapping(data.checkers.get("vacuity", {}).get("details"))
     found = [_figure(mapping(c)) for c in sequence(details.get("criteria"))]
@@ -63,7 +63,7 @@ def functions(data: ReportData) -> list[FunctionRow]:
     return rows
 
 
-def _figure(criterion: Mapping[str, Any]) -> Figure:
+def _figure(criterion: Mapping[str, Any]) -> RunFigure:
     name = shorten(str(criterion.get("name") or "?"), 80)
     value, least = criterion.get("value"), criterion.get("least")
     demanded, met = bool(criterion.get("demanded", True)), bool(criterion.get("met"))
@@ -72,7 +72,9 @@ def _figure(criterion: Mapping[str, Any]) -> Figure:
     wanted = "" if yes_or_no or not least else f"at least {_amount(name, least)}"
     if not demanded:
         wanted = f"should be {wanted}" if wanted else ""
-    return Figure(plain, name, wanted, shorten(str(criterion.get("words") or "")), met if demanded or not met else None)
+    return RunFigure(
+        plain, name, wanted, shorten(str(criterion.get("words") or "")), met if demanded or not met else None
+    )
 
 
 def _amount(name: str, value: Any) -> str:

@@ -13,7 +13,7 @@ LINE_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedFile:
     """One file.  error: why it could not be read; then the verdict is unknown.  model: as it was chosen."""
 
     file: str

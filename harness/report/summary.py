@@ -43,7 +43,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """All runs of one test of one subject, with or without one bug, oldest first."""
 
     title: str
@@ -72,7 +72,7 @@ def render_summary(run_folders: Sequence[Path], out: Path) -> Path:
     for row in sorted(rows, key=lambda r: r.started):
         groups[f"{row.test} on {row.subject}", row.bug].append(row)
     shown = [
-        Group(title, bug, runs) for (title, bug), runs in sorted(groups.items(), key=lambda x: (x[0][1] != "", x[0]))
+        RunGroup(title, bug, runs) for (title, bug), runs in sorted(groups.items(), key=lambda x: (x[0][1] != "", x[0]))
     ]
     html = environment().get_template("summary.html.j2").render(
         groups=shown,

@@ -23,7 +23,7 @@ import pyarrow as pa
 from checkers.base import clocks, ledger
 from checkers.base.history import Type
 from checkers.base.stored_run import SMALL_FILES
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.warm_up import load_online_kernels
@@ -35,7 +35,7 @@ from harness.run.collect import Copies
 from harness.run.dealt import capabilities_of, schedule_of
 from harness.run.interpreter import Interpreter
 from harness.run.online import Online
-from harness.run.outcome import Outcome, deaths
+from harness.run.outcome import RunOutcome, deaths
 from harness.run.progress import Progress
 from harness.run.rates import achieved_rate_hz
 from harness.run.recorder import Recorder
@@ -66,7 +66,7 @@ class Conductor:
         self.progress = progress
         self.subject: Subject = load_subject(spec.subject)
         self.workload = load_workload(spec)
-        self.outcome = Outcome(self.subject.declares, spec.rate_hz)
+        self.outcome = RunOutcome(self.subject.declares, spec.rate_hz)
         run_id = run.run_id
         servers = spec.servers if self.subject.declares.nodes else ()
         wanted = capabilities_of(spec) if servers else frozenset()
@@ -252,7 +252,7 @@ class Conductor:
         if self.online is not None:
             self.online.hand_over(batch)
 
-    async def _violated(self, findings: Sequence[Finding], time_ns: int) -> None:
+    async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         """An online check found something: tell it, and end the main phase if that was asked for."""
         for finding in findings:
             self.progress.violation(finding.checker, finding.witness.kind, time_ns)
@@ -263,7 +263,7 @@ class Conductor:
             with contextlib.suppress(OSError):  # whoever does not answer now is copied later in any case
                 await self._copy("found online")
 
-    def _stop(self, finding: Finding, time_ns: int) -> None:
+    def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
         self.outcome.stopped = {"time_ns": time_ns, "checker": finding.checker, "summary": finding.witness.summary}
         self.test["stopped"] = self.outcome.stopped
         self.run_folder.write_json("test.json", self.test)

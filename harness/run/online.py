@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from checkers.base.verdict import Validity
 from checkers.judging.tasks import in_words
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.online.keys import Alarm, OnlineKeys
 from checkers.online.logs import OnlineLogs
 from checkers.online.prefix import judge_prefix
@@ -65,7 +65,7 @@ class Online:
         stream: Path,
         checkers: Collection[str],
         now_ns: Callable[[], int],
-        found: Callable[[Sequence[Finding], int], Awaitable[None]],
+        found: Callable[[Sequence[OnlineFinding], int], Awaitable[None]],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.told = Told()
@@ -121,10 +121,10 @@ class Online:
 
     def _judge(
         self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
-    ) -> list[Finding]:
+    ) -> list[OnlineFinding]:
         """In a thread of its own."""
         began = time.thread_time()
-        findings: list[Finding] = []
+        findings: list[OnlineFinding] = []
         if batches and LINEARIZABILITY in self._checkers:
             findings += self._confirmed(self._keys.take(pa.Table.from_batches(batches)))
         judged = self._traces.take([live.trace() for live in fresh.values()])
@@ -140,7 +140,7 @@ class Online:
         told.cpu_s = round(told.cpu_s + time.thread_time() - began, 6)
         return findings
 
-    def _confirmed(self, alarms: Sequence[Alarm]) -> list[Finding]:
+    def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
         """What the whole prefixes of these keys violate, judged as the sealed run will be."""
         if not alarms:
             return []
@@ -152,7 +152,7 @@ class Online:
         denied = [a.key for a in alarms if a.why == "not linearizable" and a.key not in wrong]
         if denied and verdict.validity is Validity.VALID:
             raise OnlineDisagreement(f"key {denied[0]} is linearizable as a whole, though not what online checks kept")
-        return [Finding(LINEARIZABILITY, witness) for witness in wrong.values()]
+        return [OnlineFinding(LINEARIZABILITY, witness) for witness in wrong.values()]
 
 
 async def _fetched(live: Live) -> bool:

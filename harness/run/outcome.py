@@ -12,7 +12,7 @@ from system_under_test.subject import Complaint, Declares
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """The fields of outcome.json of the same names; `interrupted` and `set_up_failure` say why later ones are empty."""
 
     declares: Declares

@@ -30,7 +30,7 @@ _COPY_TABLES = frozenset({"log", "copies"})
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReportedViolation:
     """One witness.  title: of its checker.  kind: as checkers name it; name: as readers know it.
 
     moment_ns: when it showed, in ns since the test began, -1 if its evidence has no time.  cause_ns: moment by which it
@@ -70,12 +70,12 @@ class Group:
     """The violations of one mechanism.  findings: those with a witness, in order.  found: how many there are in all."""
 
     mechanism: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ReportedViolation, ...]
     kinds: tuple[KindCount, ...]
     found: int
 
 
-def findings(results: Mapping[str, Any]) -> list[Finding]:
+def findings(results: Mapping[str, Any]) -> list[ReportedViolation]:
     """Every violation that has a witness, the nearest to the cause first."""
     found = []
     for name, checker in _invalid(results).items():
@@ -83,7 +83,7 @@ def findings(results: Mapping[str, Any]) -> list[Finding]:
             kind = shorten(str(witness.get("kind") or "violation"))
             summary = shorten(str(witness.get("summary") or f"{kind}, found by {name}"))
             named = name, title_of(name, checker), kind, name_in_words(kind)
-            found.append(Finding(*named, summary, witness, moment_ns(witness)))
+            found.append(ReportedViolation(*named, summary, witness, moment_ns(witness)))
     return _by_cause(found)
 
 
@@ -137,10 +137,10 @@ def _indices(facts: Mapping[str, Any]) -> dict[int, Any]:
     return {int(k): v for k, v in mapping(facts.get("letters")).items() if str(k).isdigit()}
 
 
-def _by_cause(found: Sequence[Finding]) -> list[Finding]:
+def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
     timed = [f for f in found if f.moment_ns >= 0 and not _seen_in_a_copy(f)]
 
-    def cause_ns(f: Finding) -> int:
+    def cause_ns(f: ReportedViolation) -> int:
         if f.moment_ns >= 0 and not _seen_in_a_copy(f):
             return f.moment_ns
         effects = [e.moment_ns for e in timed if e.stage > f.stage and e.moment_ns >= f.moment_ns]
@@ -150,7 +150,7 @@ def _by_cause(found: Sequence[Finding]) -> list[Finding]:
     return sorted(ordered, key=lambda f: (f.cause_ns, f.stage))
 
 
-def _seen_in_a_copy(f: Finding) -> bool:
+def _seen_in_a_copy(f: ReportedViolation) -> bool:
     """Whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
     rows = map(mapping, sequence(f.witness.get("rows")))
     return bool(mapping(f.witness.get("facts")).get("copies")) or any(r.get("table") in _COPY_TABLES for r in rows)

@@ -23,7 +23,7 @@ OFFSET_S_MAX = 10 * 365 * 86_400.0
 RATE_MAX = 100.0
 
 
-class Clock:
+class ClockVerbs:
     """The clock of one node.  Blocking.  Every verb but `install` raises OSError (ENODEV) before `install`."""
 
     def __init__(self) -> None:

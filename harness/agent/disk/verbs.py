@@ -27,7 +27,7 @@ DATA, _PROBE, _KEPT, _LOST = "data", "probe", "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
 
 
-class Disk:
+class DiskVerbs:
     """The disk of one node.  Blocking.  Every verb but `mount` raises OSError (ENODEV) before `mount`."""
 
     def __init__(self, kill_server: Callable[[bool], None]) -> None:

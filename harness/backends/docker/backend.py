@@ -135,7 +135,7 @@ class DockerBackend(AgentCluster):
             raise failed.exceptions[0] from failed
 
     async def _start_node(self, tag: str, name: str) -> None:
-        plan = containers.Plan(
+        plan = containers.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{name}",
             hostname=name,
             image=tag,
@@ -159,7 +159,7 @@ class DockerBackend(AgentCluster):
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
 
     async def _start_helper(self, tag: str) -> None:
-        plan = containers.Plan(
+        plan = containers.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{HELPER}",
             hostname=HELPER,
             image=tag,
@@ -181,7 +181,7 @@ class DockerBackend(AgentCluster):
             ) from error
         await self._delete_dead_tables(helper)
 
-    async def _start(self, plan: containers.Plan, name: str) -> AgentLink:
+    async def _start(self, plan: containers.ContainerPlan, name: str) -> AgentLink:
         container = await self._in_thread(containers.create, self._client, plan)
         attached = await containers.stream(await self._in_thread(containers.open_socket, self._client, container))
         link = AgentLink(name, attached.reader, attached.writer, lambda event: self.heard(name, event), attached.words)

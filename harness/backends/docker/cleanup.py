@@ -117,7 +117,7 @@ def _delete_table(client: Any, table: Table, run_id: str) -> str:
     images = client.api.images(filters={"label": f"{IMAGE_LABEL}=node"})
     if not images:
         return ""
-    plan = containers.Plan(
+    plan = containers.ContainerPlan(
         name=f"krucible-{run_id}-cleaner",
         hostname="",
         image=images[0]["Id"],

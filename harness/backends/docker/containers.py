@@ -28,7 +28,7 @@ _STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContainerPlan:
     """What to create.  network: name of a network, or "host".  address: on that network, or ""."""
 
     name: str
@@ -58,7 +58,7 @@ class Attached:
         return b"".join(self.stderr).decode(errors="replace")
 
 
-def create(client: Any, plan: Plan) -> str:
+def create(client: Any, plan: ContainerPlan) -> str:
     """Make the container, not started; returns its id.  Raises docker.errors.APIError."""
     api = client.api
     on_network = plan.network != "host"

@@ -22,7 +22,7 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
 from harness.plain_words import natural
 from harness.report.evidence import operations
-from harness.report.evidence.operations import Operations
+from harness.report.evidence.operations import OperationColumns
 
 NS = 1_000_000_000
 
@@ -44,7 +44,7 @@ class ReportData:
     results: Mapping[str, Any]
     outcome: Mapping[str, Any]
     faults: list[Mapping[str, Any]]
-    operations: Operations
+    operations: OperationColumns
     traces: Mapping[str, pa.Table]
     copies: list[Mapping[str, Any]]
     event_count: int

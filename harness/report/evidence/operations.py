@@ -20,7 +20,7 @@ NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
+class OperationColumns:
     """One element per client operation, in order of invocation; every array has the same length.
 
     invoke_row, complete_row: history indices (`NEVER` where no completion was recorded).
@@ -67,7 +67,7 @@ class Operations:
         return np.asarray((self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch)))
 
 
-def pair(history: pa.Table) -> Operations:
+def pair(history: pa.Table) -> OperationColumns:
     """The client operations of a table of schema HISTORY.
 
     An event that breaks the grammar (a completion without an invoke) is left out: the report shows what it can,
@@ -96,7 +96,7 @@ def pair(history: pa.Table) -> Operations:
     value, has_value = _nullable(table, "value")
     value2, has_value2 = _nullable(table, "value2")
     says = np.where(read, last, first)
-    return Operations(
+    return OperationColumns(
         invoke_row=index[first],
         complete_row=np.where(answered, index[last], NEVER),
         start_ns=time[first],
@@ -118,7 +118,7 @@ def pair(history: pa.Table) -> Operations:
     )
 
 
-def none() -> Operations:
+def none() -> OperationColumns:
     """The operations of a run that left no history."""
     return pair(events_to_table([]))
 

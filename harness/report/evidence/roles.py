@@ -23,7 +23,7 @@ BUCKETS = 1200
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RoleSegment:
     """One node in one role.  role: as in `checkers.base.columns.TRACE`, or `dead`; epoch -1 where unknown."""
 
     node: str
@@ -46,26 +46,26 @@ class Deposed:
     writes: int
 
 
-def segments(data: ReportData) -> list[Segment]:
+def segments(data: ReportData) -> list[RoleSegment]:
     """Roles of every node over the run, nodes in natural order, each in order of time."""
     if any(table.num_rows for table in data.traces.values()):
         return [s for node in data.servers for s in _of_trace(data, node)]
     return _of_leaders(data)
 
 
-def leaders(roles: Sequence[Segment]) -> list[Segment]:
+def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     """Segments in which a node led, by epoch; one node's adjoining segments of one epoch count once."""
-    merged: list[Segment] = []
+    merged: list[RoleSegment] = []
     for s in sorted((s for s in roles if s.role == "leader"), key=lambda s: (s.epoch, s.node, s.start_ns)):
         last = merged[-1] if merged else None
         if last and (last.node, last.epoch) == (s.node, s.epoch) and s.start_ns <= last.end_ns:
-            merged[-1] = Segment(s.node, last.start_ns, s.end_ns, s.role, s.epoch, s.leader)
+            merged[-1] = RoleSegment(s.node, last.start_ns, s.end_ns, s.role, s.epoch, s.leader)
         else:
             merged.append(s)
     return merged
 
 
-def deposed(data: ReportData, roles: Sequence[Segment]) -> list[Deposed]:
+def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
     """Every span in which a leader went on although one of a later epoch had been elected, with what it answered."""
     led = leaders(roles)
     ops = data.operations
@@ -111,7 +111,7 @@ def watermarks(data: ReportData) -> Watermarks:
     return Watermarks(step_ns, of)
 
 
-def _of_trace(data: ReportData, node: str) -> list[Segment]:
+def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
     table = data.traces.get(node)
     if table is None:
         return []
@@ -121,17 +121,17 @@ def _of_trace(data: ReportData, node: str) -> list[Segment]:
     last_time = dict(
         zip(table["incarnation"].to_pylist(), table["time_ns"].to_pylist(), strict=True)
     )  # of each incarnation: rows are in order, so the last one wins
-    out: list[Segment] = []
+    out: list[RoleSegment] = []
     open_since: tuple[int, str, int, str | None] | None = None
     incarnation = None
     for row in few:
         time = min(max(int(row["time_ns"]), 0), data.end_ns)
         if row["event"] == "start" and incarnation is not None and open_since is not None:
             died = _died_ns(data, node, incarnation, min(last_time[incarnation], time))
-            out.append(Segment(node, open_since[0], died, *open_since[1:]))
-            out.append(Segment(node, died, time, DEAD, open_since[2]))
+            out.append(RoleSegment(node, open_since[0], died, *open_since[1:]))
+            out.append(RoleSegment(node, died, time, DEAD, open_since[2]))
         elif open_since is not None:
-            out.append(Segment(node, open_since[0], time, *open_since[1:]))
+            out.append(RoleSegment(node, open_since[0], time, *open_since[1:]))
         incarnation = row["incarnation"]
         ends = row["event"] in ("stop", "fatal")
         role = DEAD if ends else row["role"] if row["event"] == "role" else "unattached"
@@ -139,9 +139,9 @@ def _of_trace(data: ReportData, node: str) -> list[Segment]:
     if open_since is not None:
         gone = None if open_since[1] == DEAD else _final_death_ns(data, node, incarnation)
         end = data.end_ns if gone is None else min(gone, data.end_ns)
-        out.append(Segment(node, open_since[0], end, *open_since[1:]))
+        out.append(RoleSegment(node, open_since[0], end, *open_since[1:]))
         if gone is not None and end < data.end_ns:
-            out.append(Segment(node, end, data.end_ns, DEAD, open_since[2]))
+            out.append(RoleSegment(node, end, data.end_ns, DEAD, open_since[2]))
     return [s for s in out if s.end_ns > s.start_ns]
 
 
@@ -157,7 +157,7 @@ def _final_death_ns(data: ReportData, node: str, incarnation: int | None) -> int
     return None
 
 
-def _of_leaders(data: ReportData) -> list[Segment]:
+def _of_leaders(data: ReportData) -> list[RoleSegment]:
     """One leader after another, as the harness saw them; the others are taken to follow."""
     seen = [mapping(entry) for entry in sequence(data.outcome.get("leaders"))]
     seen = [entry for entry in seen if entry.get("node") in data.servers]
@@ -168,5 +168,5 @@ def _of_leaders(data: ReportData) -> list[Segment]:
         leader, epoch = str(entry["node"]), number(entry.get("epoch"), -1)
         for node in data.servers:
             role = "leader" if node == leader else "follower"
-            out.append(Segment(node, max(start, 0), min(end, data.end_ns), role, epoch, leader))
+            out.append(RoleSegment(node, max(start, 0), min(end, data.end_ns), role, epoch, leader))
     return sorted((s for s in out if s.end_ns > s.start_ns), key=lambda s: (data.servers.index(s.node), s.start_ns))

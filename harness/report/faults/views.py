@@ -30,7 +30,7 @@ _SLACK_NS = 250_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class LinkCell:
     """One directed pair in a matrix.  ordered_cut: it was meant to be cut.  sent < 0: not measured."""
 
     source: str
@@ -66,7 +66,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class ServerRing:
     """Nodes on a circle; both: open both ways, one_way: open from the first to the second only (trimmed lines)."""
 
     points: list[Point]
@@ -116,9 +116,9 @@ class FaultView:
     apply_ms: float
     nodes: list[str]
     cut: frozenset[tuple[str, str]]
-    matrix: list[tuple[str, list[Cell | None]]]
+    matrix: list[tuple[str, list[LinkCell | None]]]
     names: list[str]
-    ring: Ring | None
+    ring: ServerRing | None
     states: list[StateRow]
     inject_proof: str
     heal_proof: str
@@ -250,10 +250,12 @@ def _measured(m: Mapping[str, Any], cut: frozenset[tuple[str, str]], held: Mappi
     return Measured(when, number(m.get("to_ns"), -1), text, bool(through or silent or lapsed or problems))
 
 
-def _cell(a: str, b: str, cut: frozenset[tuple[str, str]], links: Mapping[tuple[str, str], tuple[int, int]]) -> Cell:
+def _cell(
+    a: str, b: str, cut: frozenset[tuple[str, str]], links: Mapping[tuple[str, str], tuple[int, int]]
+) -> LinkCell:
     sent, received = links.get((a, b), (-1, -1))
     ordered = (a, b) in cut
-    return Cell(a, b, ordered, sent, received, sent > 0 and (received > 0 if ordered else received == 0))
+    return LinkCell(a, b, ordered, sent, received, sent > 0 and (received > 0 if ordered else received == 0))
 
 
 def _links(proof: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:
@@ -289,7 +291,7 @@ def _end(data: ReportData, record: Mapping[str, Any]) -> int:
     return healed if healed >= 0 else data.end_ns
 
 
-def _ring(names: Sequence[str], cut: frozenset[tuple[str, str]]) -> Ring:
+def _ring(names: Sequence[str], cut: frozenset[tuple[str, str]]) -> ServerRing:
     spots = []
     for i, name in enumerate(names):
         angle = 2 * math.pi * i / len(names) - math.pi / 2
@@ -304,7 +306,7 @@ def _ring(names: Sequence[str], cut: frozenset[tuple[str, str]]) -> Ring:
                 both.append(_line(spots[i], spots[j]))
             elif there and not back:
                 one_way.append(_line(spots[i], spots[j]))
-    return Ring(spots, both, one_way)
+    return ServerRing(spots, both, one_way)
 
 
 def _line(a: Point, b: Point) -> tuple[float, float, float, float]:

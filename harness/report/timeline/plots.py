@@ -17,7 +17,7 @@ import numpy as np
 
 from checkers.base.history import Type
 from harness.report.evidence.load import ReportData
-from harness.report.evidence.operations import Operations
+from harness.report.evidence.operations import OperationColumns
 from harness.report.faults.views import FaultView
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _figure(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequen
     return out.getvalue()
 
 
-def _latency(axes: Axes, ops: Operations) -> None:
+def _latency(axes: Axes, ops: OperationColumns) -> None:
     axes.set_title("Latency of every operation, ms, by time of its call", loc="left", fontsize="medium")
     ms = np.maximum(ops.latency_ns / 1e6, 0.01)
     at = ops.start_ns / 1e9
@@ -156,7 +156,7 @@ def _latency(axes: Axes, ops: Operations) -> None:
     _log_axis(axes, ms)
 
 
-def _quantiles(axes: Axes, ops: Operations, end_s: float, wide: bool) -> None:
+def _quantiles(axes: Axes, ops: OperationColumns, end_s: float, wide: bool) -> None:
     title = "Latency quantiles of answered operations, ms, per second" if wide else "Quantiles, ms"
     axes.set_title(title, loc="left", fontsize="medium")
     ok = ops.matched()
@@ -187,7 +187,7 @@ def _quantiles(axes: Axes, ops: Operations, end_s: float, wide: bool) -> None:
         _log_axis(axes, ms)
 
 
-def _rate(axes: Axes, ops: Operations, end_s: float) -> None:
+def _rate(axes: Axes, ops: OperationColumns, end_s: float) -> None:
     axes.set_title("Operations per second: answered up, fail and info down", loc="left", fontsize="medium")
     width = max(0.5, end_s / 160)
     edges = np.arange(0, end_s + width, width)

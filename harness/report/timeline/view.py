@@ -18,8 +18,8 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness.plain_words import plural, seconds, shorten
 from harness.report.evidence.load import ReportData
-from harness.report.evidence.operations import Operations
-from harness.report.evidence.roles import DEAD, Deposed, Segment, Watermarks, leaders
+from harness.report.evidence.operations import OperationColumns
+from harness.report.evidence.roles import DEAD, Deposed, RoleSegment, Watermarks, leaders
 from harness.report.faults.views import FaultView
 from harness.report.witness.views import FindingView
 
@@ -61,7 +61,7 @@ class TimelineView:
 def view(
     data: ReportData,
     faults: Sequence[FaultView],
-    roles: Sequence[Segment],
+    roles: Sequence[RoleSegment],
     marks: Watermarks,
     deposed: Sequence[Deposed],
     moments: Sequence[Moment],
@@ -106,7 +106,7 @@ def moments(found: Sequence[FindingView]) -> list[Moment]:
     ]
 
 
-def pack(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> tuple[dict[str, Any], str]:
+def pack(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> tuple[dict[str, Any], str]:
     """Operations as packed arrays, and a sentence on what was left out ("" if nothing was).
 
     Kept first: everything that is not ok, and everything near a violation or the beginning of a fault; of the
@@ -146,7 +146,7 @@ def pack(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -
     return packed, left_out
 
 
-def _most_telling(ops: Operations, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> np.ndarray:
+def _most_telling(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int]) -> np.ndarray:
     near = np.zeros(len(ops), dtype=bool)
     for t in (*moments_ns, *faults_ns):
         near |= (ops.start_ns <= t + _KEEP_AROUND_NS) & (ops.end_ns >= t - _KEEP_AROUND_NS)
@@ -164,7 +164,7 @@ def _at_most(wanted: np.ndarray, count: int) -> np.ndarray:
     return out
 
 
-def _values(ops: Operations, keep: np.ndarray) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _values(ops: OperationColumns, keep: np.ndarray) -> tuple[dict[str, Any], dict[str, Any] | None]:
     def one(value: np.ndarray, has: np.ndarray) -> dict[str, Any]:
         small = bool((np.abs(value) < 2**31).all()) if len(value) else True
         return {"wide": not small, "v": _b64(value, "<i4" if small else "<f8"), "has": _b64(has, "u1")}
@@ -181,7 +181,7 @@ def _deltas(values: np.ndarray) -> list[int]:
     return [int(v) for v in np.diff(values, prepend=0)]
 
 
-def _rates(ops: Operations, end_ns: int) -> dict[str, Any]:
+def _rates(ops: OperationColumns, end_ns: int) -> dict[str, Any]:
     step = max(100_000_000, -(-end_ns // 1200))
     count = int(end_ns // step) + 1
     bins = np.minimum(ops.end_ns // step, count - 1)
@@ -212,7 +212,7 @@ def _fault(fault: FaultView, servers: Sequence[str]) -> dict[str, Any]:
 def _events(
     data: ReportData,
     faults: Sequence[FaultView],
-    roles: Sequence[Segment],
+    roles: Sequence[RoleSegment],
     deposed: Sequence[Deposed],
     moments: Sequence[Moment],
 ) -> list[EventRow]:

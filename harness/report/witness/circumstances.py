@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.plain_words import listed, natural
-from harness.report.evidence.roles import Segment, leaders
+from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.views import FaultView
 
 
-def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Segment]) -> str:
+def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
     """One line: which faults were in force at a time and which nodes led; "" if nothing is known of that time."""
     if time_ns < 0 or not (faults or roles):
         return ""
@@ -28,7 +28,7 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Seg
     return "; ".join(part for part in (listed(held) or "no fault was in force", who) if part)
 
 
-def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[Segment]) -> str:
+def background(node: str, time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
     """Of one node at one time: which fault held, and whether it led or had been replaced; "" if nothing is known."""
     parts = []
     led = _leading(time_ns, roles)
@@ -59,11 +59,11 @@ def _in_force(time_ns: int, faults: Sequence[FaultView]) -> list[FaultView]:
     return [f for f in faults if f.happened and f.start_ns <= time_ns <= f.end_ns]
 
 
-def _leading(time_ns: int, roles: Sequence[Segment]) -> list[Segment]:
+def _leading(time_ns: int, roles: Sequence[RoleSegment]) -> list[RoleSegment]:
     return [s for s in leaders(roles) if s.start_ns <= time_ns <= s.end_ns]
 
 
-def _newer(s: Segment, old: Segment, time_ns: int) -> bool:
+def _newer(s: RoleSegment, old: RoleSegment, time_ns: int) -> bool:
     return s.epoch > old.epoch and s.start_ns <= time_ns and s.node != old.node
 
 

@@ -46,7 +46,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CycleNode:
     x: float
     y: float
     name: str
@@ -68,7 +68,7 @@ class Arrow:
 class Ring:
     width: float
     height: float
-    nodes: list[Node]
+    nodes: list[CycleNode]
     arrows: list[Arrow]
 
 
@@ -130,7 +130,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
     centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
     start = pi if count == 2 else -pi / 2
     nodes = [
-        Node(
+        CycleNode(
             round(centre_x + radius * cos(start + 2 * pi * k / count), 1),
             round(centre_y + radius * sin(start + 2 * pi * k / count), 1),
             edge.source,
@@ -142,7 +142,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
     return Ring(_WIDTH, round(2 * centre_y, 1), nodes, arrows)
 
 
-def _arrow(a: Node, b: Node, words: str) -> Arrow:
+def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
     """A curve that bends outwards, with its words beyond the bend."""
     middle_x, middle_y = (a.x + b.x) / 2, (a.y + b.y) / 2
     length = hypot(b.x - a.x, b.y - a.y) or 1.0

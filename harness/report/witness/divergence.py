@@ -24,7 +24,7 @@ MOST_OFFSETS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DrawnEntry:
     """One node's entry at one offset; None fields where the log holds nothing there."""
 
     epoch: int | None
@@ -49,7 +49,7 @@ class Row:
     """offset None: `folded` equal offsets are left out here."""
 
     offset: int | None
-    entries: list[Entry]
+    entries: list[DrawnEntry]
     folded: int
     marks: list[bool]  # of each column: this is the last offset below its high watermark
 
@@ -94,7 +94,7 @@ class NodeReach:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class LogReach:
     """What was called committed, and how far every log reached at that moment.  base: where the bars begin."""
 
     committed_below: int
@@ -104,7 +104,7 @@ class Reach:
     nodes: list[NodeReach]
 
 
-def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Reach | None:
+def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> LogReach | None:
     """How far each log reached when the last trace row of the witness was written; None if it is about no mark.
 
     By the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
@@ -120,7 +120,7 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
     most = max(mark, *(end for end, _, _ in ends.values()))
     base = max(0, min(mark, *(durable for _, durable, _ in ends.values())) - 4)
     span = max(1, most - base)
-    return Reach(
+    return LogReach(
         committed_below=mark,
         mark_share=round(100 * (mark - base) / span, 1),
         base=base,
@@ -229,7 +229,7 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
     return out
 
 
-def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool]) -> list[Entry]:
+def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool]) -> list[DrawnEntry]:
     """Entries of one offset; those unlike what most of the nodes hold differ."""
     same = Counter((number(c.get("epoch"), -1), c.get("checksum")) for c in cells if c)
     usual = max(same, key=lambda k: same[k], default=None)
@@ -237,12 +237,12 @@ def _compare(cells: Sequence[Mapping[str, Any] | None], reaches: Sequence[bool])
     out = []
     for cell, reached in zip(cells, reaches, strict=True):
         if cell is None:
-            out.append(Entry(None, "", "missing" if reached else "log ends before", False))
+            out.append(DrawnEntry(None, "", "missing" if reached else "log ends before", False))
             continue
         epoch, checksum = number(cell.get("epoch"), -1), cell.get("checksum")
         wrote = f"{shorten(str(cell['key']), 24)} = {cell.get('value')}" if cell.get("key") is not None else ""
         short = checksum_words(checksum)
-        out.append(Entry(epoch, short, wrote, (tied and len(same) > 1) or (epoch, checksum) != usual))
+        out.append(DrawnEntry(epoch, short, wrote, (tied and len(same) > 1) or (epoch, checksum) != usual))
     return out
 
 

@@ -16,7 +16,7 @@ from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.terminal.witness import draw_witness
-from harness.verdicts.findings import Finding
+from harness.verdicts.findings import ReportedViolation
 from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.window import type_of, value
 
@@ -26,7 +26,7 @@ WIDTH = 100
 ROWS_MOST = 40
 
 
-def paste(data: ReportData, finding: Finding, around: str) -> str:
+def paste(data: ReportData, finding: ReportedViolation, around: str) -> str:
     """around: the faults in force and who led at that moment, "" if unknown."""
     lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
     lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
@@ -39,7 +39,7 @@ def paste(data: ReportData, finding: Finding, around: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _where(data: ReportData, finding: Finding, around: str) -> list[tuple[str, str]]:
+def _where(data: ReportData, finding: ReportedViolation, around: str) -> list[tuple[str, str]]:
     git, spec = mapping(data.test.get("git")), data.spec
     revision = str(git.get("revision") or "")[:12]
     dirty = " with uncommitted changes" if git.get("dirty") and revision else ""

@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 
 from harness.plain_words import natural, seconds, shorten
-from harness.report.evidence.roles import Segment, leaders
+from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.views import FaultView
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.window import say, value
@@ -47,7 +47,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ProcessLane:
     y: float
     name: str
     place: str
@@ -119,7 +119,7 @@ class Picture:
     width: float
     height: float
     gutter: float
-    lanes: list[Lane]
+    lanes: list[ProcessLane]
     bars: list[Bar]
     path: list[tuple[int, float, float, float, float]]
     gaps: list[Gap]
@@ -132,7 +132,7 @@ class Picture:
     strip_rows: list[tuple[float, str]]
 
 
-def context(ops: Sequence[WindowOp], faults: Sequence[FaultView], roles: Sequence[Segment]) -> list[Context]:
+def context(ops: Sequence[WindowOp], faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[Context]:
     """The faults in force and the leaders while these operations ran; [] if nothing has a time."""
     if not has_times(ops):
         return []
@@ -235,16 +235,18 @@ def look(op: WindowOp) -> str:
     return "fail" if op.type.name == "FAIL" else "info"
 
 
-def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[Lane]]:
+def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], list[ProcessLane]]:
     lane_of: dict[int, float] = {}
-    lanes: list[Lane] = []
+    lanes: list[ProcessLane] = []
     step = _LANE + (14 if narrow else 0)
     for op in sorted(ops, key=lambda op: op.invoke):
         if op.process not in lane_of:
             y = _TOP + 30.0 + step * len(lanes)
             lane_of[op.process] = y
             nodes = sorted({o.node for o in ops if o.process == op.process and o.node})
-            lanes.append(Lane(y, f"process {op.process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else ""))
+            lanes.append(
+                ProcessLane(y, f"process {op.process}", f"at {shorten(', '.join(nodes), 16)}" if nodes else "")
+            )
     return lane_of, lanes
 
 

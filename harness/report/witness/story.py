@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from checkers.base.history import Type
 from harness.plain_words import plural, seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
-from harness.report.evidence.roles import Segment, leaders
+from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.views import FaultView
 from harness.report.witness import picture
 from harness.witness.legal import FOREVER, Order, WindowOp
@@ -16,7 +16,7 @@ from harness.witness.window import TRANSACTIONS, micro_operations, say, value
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StoryLine:
     """One sentence of the story.  look: "op", "context" or "bad".  rows: history rows it stands on."""
 
     words: str
@@ -32,8 +32,8 @@ def story(
     letters: Mapping[str, str],
     held_before: str,
     faults: Sequence[FaultView],
-    roles: Sequence[Segment],
-) -> list[Line]:
+    roles: Sequence[RoleSegment],
+) -> list[StoryLine]:
     """What clients invoked and which answers they got, in the order of the history, with the faults and elections of
     that time.  held_before: a sentence about the state before, or ""."""
     if not ops:
@@ -49,9 +49,11 @@ def story(
     meanwhile += [(f.end_ns, f"fault {f.number} was healed") for f in faults if f.happened]
     meanwhile += [(s.start_ns, f"{s.node} became leader of epoch {s.epoch}") for s in leaders(roles)]
     lines += [
-        (at, 0, Line(sentence(f"At {seconds(at)} {what}"), "context")) for at, what in meanwhile if first <= at <= last
+        (at, 0, StoryLine(sentence(f"At {seconds(at)} {what}"), "context"))
+        for at, what in meanwhile
+        if first <= at <= last
     ]
-    begin = [Line(held_before, "context")] if held_before else []
+    begin = [StoryLine(held_before, "context")] if held_before else []
     return begin + [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
@@ -65,7 +67,7 @@ def _answered(op: WindowOp) -> str:
     return micro_operations(op.got) if op.f in TRANSACTIONS and isinstance(op.got, tuple) else value(op.got)
 
 
-def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> Line:
+def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> StoryLine:
     where = f" at {op.node}" if op.node else ""
     asked = {
         "read": "read",
@@ -88,8 +90,8 @@ def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, t
     else:
         words = f"{who}{start}: outcome unknown ({op.error or 'no answer'})."
     if bad:
-        return Line(f"{words} No legal order contains this answer.", "bad", rows, step)
-    return Line(words, "op", rows, step)
+        return StoryLine(f"{words} No legal order contains this answer.", "bad", rows, step)
+    return StoryLine(words, "op", rows, step)
 
 
 def steps(ops: Sequence[WindowOp], order: Order | None, bad: int | None, before: str) -> list[str]:

@@ -16,17 +16,17 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.plain_words import either, label, plural, sentence, shorten
 from harness.report.evidence.load import ReportData
-from harness.report.evidence.roles import Segment
+from harness.report.evidence.roles import RoleSegment
 from harness.report.faults.views import FaultView
 from harness.report.witness import divergence, picture
 from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.cycle import Cycle, Transaction, cycle_of, transactions_of
-from harness.report.witness.divergence import Ballots, LogTable, Reach
+from harness.report.witness.divergence import Ballots, LogReach, LogTable
 from harness.report.witness.paste import paste
 from harness.report.witness.picture import Picture
-from harness.report.witness.story import Line, steps, story, window_words
+from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
-from harness.verdicts.findings import Finding, Group, groups
+from harness.verdicts.findings import Group, ReportedViolation, groups
 from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.legal import Order, WindowOp
 from harness.witness.window import TOLD_APART, culprit_of, letters_of, operations_of, order_of, told_by_bars, value
@@ -53,13 +53,13 @@ class FindingView:
     pictures: list[Picture]
     steps: list[str]
     before: str
-    story: list[Line]
+    story: list[StoryLine]
     window_words: str
     why: list[str]
     expected: list[str]
     log_table: LogTable | None
     ballots: list[Ballots]
-    reach: Reach | None
+    reach: LogReach | None
     trace_rows: list[Mapping[str, Any]]
     other_rows: list[RowTable]
     cycle: Cycle | None
@@ -103,7 +103,7 @@ class GroupView:
     kinds: list[KindView]
 
 
-def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[Segment]) -> list[GroupView]:
+def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[GroupView]:
     """Every violation of a run, in the order of causes; numbered as they stand on the page."""
     numbers = iter(range(1, 1 << 30))
     return [
@@ -119,11 +119,11 @@ def in_order(found: Sequence[GroupView]) -> list[FindingView]:
 
 def view(
     data: ReportData,
-    finding: Finding,
+    finding: ReportedViolation,
     number: int,
     folded: bool,
     faults: Sequence[FaultView] = (),
-    roles: Sequence[Segment] = (),
+    roles: Sequence[RoleSegment] = (),
 ) -> FindingView:
     """One violation.  number: its place on the page, from 1."""
     window = _window(finding)
@@ -181,7 +181,7 @@ def _group(
     opened: bool,
     numbers: Iterator[int],
     faults: Sequence[FaultView],
-    roles: Sequence[Segment],
+    roles: Sequence[RoleSegment],
 ) -> GroupView:
     kinds: list[KindView] = []
     for count in group.kinds:
@@ -230,7 +230,7 @@ class _Window:
         return f"{beyond} more operations of this witness are in results.json." if beyond else ""
 
 
-def _window(finding: Finding) -> _Window:
+def _window(finding: ReportedViolation) -> _Window:
     facts = mapping(finding.witness.get("facts"))
     ops = operations_of([mapping(e) for e in sequence(finding.witness.get("events"))])
     shown = ops[:MOST_DRAWN]

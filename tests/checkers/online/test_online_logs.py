@@ -11,7 +11,7 @@ import pytest
 from toy_quorum import Evidence, Row, random_run
 
 from checkers.base.verdict import Validity
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.online.logs import LIVE, Entries, OnlineLogs
 
 
@@ -20,7 +20,7 @@ def entries(node: str, copy: int, rows: list[Row]) -> Entries:
     return Entries(node, copy, columns[0].astype(np.int64), columns[1].astype(np.int32), columns[2].astype(np.int64))
 
 
-def told(rng: Random, logs: dict[str, list[Row]]) -> list[Finding]:
+def told(rng: Random, logs: dict[str, list[Row]]) -> list[OnlineFinding]:
     """Every copy of every log, each in order and in pieces, all mixed up."""
     left = {
         (node, copy): [r for r in rows if r["copy"] == copy]

@@ -14,7 +14,7 @@ from toy_quorum import Evidence, Quorum, Row, random_run
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.online.traces import OnlineTraces
 
 OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
@@ -32,7 +32,7 @@ def in_pieces(rng: Random, traces: dict[str, list[Row]], most: int) -> Iterator[
         yield piece
 
 
-def told(rng: Random, traces: dict[str, list[Row]], most: int = 12) -> list[Finding]:
+def told(rng: Random, traces: dict[str, list[Row]], most: int = 12) -> list[OnlineFinding]:
     online = OnlineTraces()
     found = [finding for piece in in_pieces(rng, traces, most) for finding in online.take(piece)]
     assert online.rows == sum(map(len, traces.values()))

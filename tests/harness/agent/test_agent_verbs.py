@@ -14,7 +14,7 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.children import Children
-from harness.agent.server import Server
+from harness.agent.server import ServerProcess
 
 SLEEPER = ("sleep", "60")
 FAMILY = ("sh", "-c", "sleep 61 & echo child $!; wait")
@@ -118,7 +118,7 @@ async def test_a_kill_we_ordered_is_expected_and_one_from_elsewhere_is_not(agent
 def test_a_death_before_the_order_is_unexpected(tmp_path: Path) -> None:
     """Here nothing calls `reap` between the death and the order, which a busy agent may not manage either."""
     events: list[dict[str, Any]] = []
-    server = Server(Children(), events.append)
+    server = ServerProcess(Children(), events.append)
     pid = server.start(["sh", "-c", "exit 3"], {}, str(tmp_path / "server.log"))
     until(lambda: not is_alive(pid))
     server.signal("KILL")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from waiting import until
 
-from harness.agent.beacons import REMEMBERED, Beacons
+from harness.agent.beacons import REMEMBERED, BeaconSender
 
 TOKEN = b"testtest"
 ADDRESSES = {"a": "127.0.0.11", "b": "127.0.0.12"}
@@ -25,20 +25,20 @@ def port() -> int:
     return free_port()
 
 
-def beacons(name: str, port: int, token: bytes = TOKEN, interval_ms: float = 2.0) -> Beacons:
+def beacons(name: str, port: int, token: bytes = TOKEN, interval_ms: float = 2.0) -> BeaconSender:
     peers = {peer: address for peer, address in ADDRESSES.items() if peer != name}
-    return Beacons(token, ADDRESSES[name], port, peers, interval_ms)
+    return BeaconSender(token, ADDRESSES[name], port, peers, interval_ms)
 
 
 @pytest.fixture
-def pair(port: int) -> Iterator[tuple[Beacons, Beacons]]:
+def pair(port: int) -> Iterator[tuple[BeaconSender, BeaconSender]]:
     both = beacons("a", port), beacons("b", port)
     yield both
     for one in both:
         one.stop()
 
 
-def test_all_of_an_open_link_arrive(pair: tuple[Beacons, Beacons]) -> None:
+def test_all_of_an_open_link_arrive(pair: tuple[BeaconSender, BeaconSender]) -> None:
     a, b = pair
     first = a.mark()["b"]
     until(lambda: a.mark()["b"] >= first + 50)
@@ -46,7 +46,7 @@ def test_all_of_an_open_link_arrive(pair: tuple[Beacons, Beacons]) -> None:
     until(lambda: b.count({"a": (first, last)}) == {"a": last - first})
 
 
-def test_nothing_counts_that_was_sent_outside_the_window(pair: tuple[Beacons, Beacons]) -> None:
+def test_nothing_counts_that_was_sent_outside_the_window(pair: tuple[BeaconSender, BeaconSender]) -> None:
     a, b = pair
     until(lambda: a.mark()["b"] >= 10)
     mark = a.mark()["b"]
@@ -89,7 +89,7 @@ def test_a_datagram_that_arrives_twice_counts_once(port: int) -> None:
 
 def test_what_the_kernel_refuses_was_not_sent(port: int) -> None:
     """A broadcast address refuses with EACCES; a link without a datagram sent can prove nothing."""
-    a = Beacons(TOKEN, "127.0.0.11", port, {"b": "255.255.255.255"}, 2.0)
+    a = BeaconSender(TOKEN, "127.0.0.11", port, {"b": "255.255.255.255"}, 2.0)
     try:
         until(lambda: a.health()[0]["b"] > 10)
         assert a.mark() == {"b": 0}
@@ -107,6 +107,6 @@ def test_a_new_interval_takes_effect_at_once(port: int) -> None:
         a.stop()
 
 
-def test_a_window_longer_than_memory_is_refused(pair: tuple[Beacons, Beacons]) -> None:
+def test_a_window_longer_than_memory_is_refused(pair: tuple[BeaconSender, BeaconSender]) -> None:
     with pytest.raises(ValueError, match="a window holds 0 to"):
         pair[1].count({"a": (0, REMEMBERED + 1)})

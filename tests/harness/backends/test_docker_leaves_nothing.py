@@ -126,7 +126,7 @@ async def test_a_creation_that_fails_says_why_in_one_sentence_and_leaves_nothing
 ) -> None:
     create = containers.create
 
-    def refuse_n2(client: Any, plan: containers.Plan) -> str:
+    def refuse_n2(client: Any, plan: containers.ContainerPlan) -> str:
         if plan.hostname == "n2":
             raise APIError("500 Server Error", explanation="no space left on device")
         return create(client, plan)

@@ -19,7 +19,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_file import names
 from harness.cli.main import cli
 from harness.judge.check_files import MODELS, _Waiting
-from harness.report.judged_file import Judged
+from harness.report.judged_file import JudgedFile
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "data" / "histories"
@@ -368,10 +368,10 @@ def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file:
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr("harness.judge.check_files.time.monotonic", lambda: now[0])
 
-    def judged() -> Iterator[Judged]:
+    def judged() -> Iterator[JudgedFile]:
         for name in ("a", "b", "c"):
             now[0] += seconds_a_file
-            yield Judged(name, Verdict(Validity.VALID))
+            yield JudgedFile(name, Verdict(Validity.VALID))
 
     told = [each.file for each in _Waiting(3).told(judged())]
     assert told == ["a", "b", "c"]

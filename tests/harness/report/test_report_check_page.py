@@ -16,7 +16,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
-from harness.report.judged_file import Judged
+from harness.report.judged_file import JudgedFile
 from harness.report.witness.cycle import KEY_SHOWN_MOST, cycle_of
 
 CHROMIUM = shutil.which("chromium")
@@ -91,19 +91,19 @@ def cases(nasty: str) -> dict[str, tuple[str, list[Event]]]:
     }  # fmt: skip
 
 
-def judged(nasty: str = "v") -> list[Judged]:
+def judged(nasty: str = "v") -> list[JudgedFile]:
     out = []
     for name, (model, events) in cases(nasty).items():
         verdict = judge_as(events, Ask(model), Budget())
         assert verdict.validity is Validity.INVALID, name
-        out.append(Judged(f"{name}.edn", verdict))
+        out.append(JudgedFile(f"{name}.edn", verdict))
     row = {"table": "something new", "who": nasty, "how_much": 4}
     unknown_kind = Witness(
         "a kind nobody has drawn yet", nasty, rows=(row,), facts={"held_by": ["n1", "n2"], "why": [nasty]}
     )
-    out.append(Judged("new kind", Verdict(Validity.INVALID, witnesses=(unknown_kind,))))
-    out.append(Judged("cut.edn", Verdict(Validity.UNKNOWN, reason="line 4"), "line 4: '{' is never closed"))
-    out.append(Judged("right.edn", Verdict(Validity.VALID, {"operations": 4})))
+    out.append(JudgedFile("new kind", Verdict(Validity.INVALID, witnesses=(unknown_kind,))))
+    out.append(JudgedFile("cut.edn", Verdict(Validity.UNKNOWN, reason="line 4"), "line 4: '{' is never closed"))
+    out.append(JudgedFile("right.edn", Verdict(Validity.VALID, {"operations": 4})))
     return out
 
 
@@ -130,7 +130,7 @@ def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
 
 def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path) -> None:
     bad = judged()[0].verdict.witnesses[0]
-    many = [Judged(f"{n}", Verdict(Validity.INVALID, witnesses=(bad,) * 3)) for n in range(FINDINGS_MOST)]
+    many = [JudgedFile(f"{n}", Verdict(Validity.INVALID, witnesses=(bad,) * 3)) for n in range(FINDINGS_MOST)]
     html = render_check(many, "register", tmp_path / "page.html").read_text()
     assert html.count('class="finding"') == FINDINGS_MOST
     assert f"Of {2 * FINDINGS_MOST} more violations" in html

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("runs") / "stale", "stale")
 
 
-def of(data: ReportData, node: str) -> list[roles.Segment]:
+def of(data: ReportData, node: str) -> list[roles.RoleSegment]:
     return [s for s in roles.segments(data) if s.node == node]
 
 

@@ -16,7 +16,7 @@ from waiting import eventually
 from checkers.base.columns import TRACE
 from checkers.base.history import Type
 from checkers.base.verdict import HARNESS_FAILED, Witness
-from checkers.online.finding import Finding
+from checkers.online.finding import OnlineFinding
 from checkers.online.logs import LIVE, Entries
 from harness.judge.judge_run import contradictions, judge
 from harness.run.online import Online
@@ -34,13 +34,13 @@ class Written:
     """A recorder whose batches go to online checks, and what these found."""
 
     def __init__(self, folder: Path, checkers: tuple[str, ...] = CHECKERS) -> None:
-        self.found: list[Finding] = []
+        self.found: list[OnlineFinding] = []
         stream = folder / "history.arrows"
         self.said: list[str] = []
         self.online = Online(stream, checkers, lambda: 7, self.told, self.said.append)
         self.recorder = Recorder(stream, self.online.hand_over)
 
-    async def told(self, findings: Sequence[Finding], time_ns: int) -> None:
+    async def told(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         self.found += findings
 
     def asks(self, process: int, f: str, value: int | None, answer: int | None) -> None:
@@ -146,7 +146,7 @@ class UnreadableRow(ValueError):
 
 
 def test_what_the_sealed_run_does_not_confirm_is_a_contradiction() -> None:
-    finding = Finding("vote-once", Witness("voted twice in one epoch", "n1 voted twice.")).to_json()
+    finding = OnlineFinding("vote-once", Witness("voted twice in one epoch", "n1 voted twice.")).to_json()
     online = {"findings": [finding]}
     assert contradictions(online, {"vote-once": {"verdict": "invalid"}}) == []
     assert contradictions({}, {"vote-once": {"verdict": "valid"}}) == []

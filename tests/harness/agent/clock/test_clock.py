@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent.clock.verbs import Clock
+from harness.agent.clock.verbs import ClockVerbs
 from harness.backends.clock_library import clock_library
 
 pytestmark = pytest.mark.skipif(
@@ -21,13 +21,13 @@ CLOCKS = "import time; print(time.time(), time.monotonic())"
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> Iterator[Clock]:
-    made = Clock()
+def clock(tmp_path: Path) -> Iterator[ClockVerbs]:
+    made = ClockVerbs()
     made.install(str(tmp_path), clock_library())
     yield made
 
 
-def test_an_offset_is_measured_and_taken_back(clock: Clock) -> None:
+def test_an_offset_is_measured_and_taken_back(clock: ClockVerbs) -> None:
     assert abs(clock.read()) < 30
     for offset_s in (-7200.0, 86_400.0):
         clock.order(offset_s, 1.0)
@@ -36,7 +36,7 @@ def test_an_offset_is_measured_and_taken_back(clock: Clock) -> None:
     assert abs(clock.read()) < 30
 
 
-def test_the_monotonic_clock_stays(clock: Clock) -> None:
+def test_the_monotonic_clock_stays(clock: ClockVerbs) -> None:
     clock.order(86_400.0, 1.0)
     shifted = subprocess.run([sys.executable, "-c", CLOCKS], env=clock.environment(), capture_output=True, check=True)
     plain = subprocess.run([sys.executable, "-c", CLOCKS], capture_output=True, check=True)
@@ -45,7 +45,7 @@ def test_the_monotonic_clock_stays(clock: Clock) -> None:
     assert plain_monotonic - monotonic < 60
 
 
-def test_a_running_program_sees_each_new_order(clock: Clock) -> None:
+def test_a_running_program_sees_each_new_order(clock: ClockVerbs) -> None:
     program = "import sys, time\nfor line in sys.stdin: print(time.time(), flush=True)"
     running = subprocess.Popen(
         [sys.executable, "-u", "-c", program], env=clock.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -72,7 +72,7 @@ def test_a_running_program_sees_each_new_order(clock: Clock) -> None:
     assert not clock.is_heeded_by(running.pid)
 
 
-def test_a_clock_that_cannot_be_is_refused(clock: Clock) -> None:
+def test_a_clock_that_cannot_be_is_refused(clock: ClockVerbs) -> None:
     for offset_s, rate in ((float("nan"), 1.0), (1e12, 1.0), (0.0, -1.0)):
         with pytest.raises(OSError, match="cannot be"):
             clock.order(offset_s, rate)
@@ -80,6 +80,6 @@ def test_a_clock_that_cannot_be_is_refused(clock: Clock) -> None:
 
 def test_without_the_library_the_proof_says_no(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="does not follow"):
-        Clock().install(str(tmp_path), b"")
+        ClockVerbs().install(str(tmp_path), b"")
     with pytest.raises(OSError, match="not under the harness' control"):
-        Clock().read()
+        ClockVerbs().read()

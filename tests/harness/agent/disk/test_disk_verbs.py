@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_mount import why_no_fuse
 
-from harness.agent.disk.verbs import Disk
+from harness.agent.disk.verbs import DiskVerbs
 
 APPEND = """
 import os, sys
@@ -33,14 +33,14 @@ def killed() -> list[str]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, killed: list[str]) -> Iterator[Disk]:
-    made = Disk(lambda wait: killed.append("server" if wait else "server, later"))
+def disk(tmp_path: Path, killed: list[str]) -> Iterator[DiskVerbs]:
+    made = DiskVerbs(lambda wait: killed.append("server" if wait else "server, later"))
     made.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
     yield made
     made.unmount()
 
 
-def test_a_power_loss_kills_the_server_and_proves_itself(disk: Disk, tmp_path: Path, killed: list[str]) -> None:
+def test_a_power_loss_kills_the_server_and_proves_itself(disk: DiskVerbs, tmp_path: Path, killed: list[str]) -> None:
     log = tmp_path / "disk" / "data" / "log"
     log.write_bytes(b"never fsynced")
     assert disk.last_loss() == {}
@@ -52,7 +52,7 @@ def test_a_power_loss_kills_the_server_and_proves_itself(disk: Disk, tmp_path: P
 
 
 def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
-    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: DiskVerbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sync everything behind the probe's back: then it must report that the bytes survived."""
     monkeypatch.setattr("harness.agent.disk.mount.Mounted.lose_power", lambda self, kept, seed: {"undone": 0})
@@ -74,7 +74,7 @@ def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
         if wait:
             server.wait()
 
-    disk = Disk(kill)
+    disk = DiskVerbs(kill)
     disk.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
     try:
         disk.arm("fsync", 2)
@@ -100,7 +100,7 @@ def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
         ({"operations": ["open"], "error": "EIO"}, "open", ""),
     ],
 )
-def test_the_probe_reports_what_the_disk_does(disk: Disk, rule: dict[str, object], step: str, error: str) -> None:
+def test_the_probe_reports_what_the_disk_does(disk: DiskVerbs, rule: dict[str, object], step: str, error: str) -> None:
     """A new file is created, not opened: so a rule for `open` alone does not meet the probe's first step."""
     assert {disk.probe()[name] for name in ("open", "write", "fsync", "read")} == {""}
     disk.behave([rule], 1)
@@ -110,7 +110,9 @@ def test_the_probe_reports_what_the_disk_does(disk: Disk, rule: dict[str, object
 
 
 @pytest.mark.parametrize(("error", "overwritten"), [("ENOSPC", b"new3456"), ("EIO", b"0123456")])
-def test_a_full_disk_refuses_only_what_takes_space(disk: Disk, tmp_path: Path, error: str, overwritten: bytes) -> None:
+def test_a_full_disk_refuses_only_what_takes_space(
+    disk: DiskVerbs, tmp_path: Path, error: str, overwritten: bytes
+) -> None:
     log, data = tmp_path / "disk" / "data" / "log", tmp_path / "disk" / "data"
     log.write_bytes(b"0123456")
     (data / "old").write_bytes(b"old")
@@ -134,12 +136,12 @@ def test_a_full_disk_refuses_only_what_takes_space(disk: Disk, tmp_path: Path, e
     assert not (data / "fresh").exists()
 
 
-def test_the_probe_measures_a_slow_fsync(disk: Disk) -> None:
+def test_the_probe_measures_a_slow_fsync(disk: DiskVerbs) -> None:
     disk.behave([{"operations": ["fsync"], "delay_s": 0.1}], 1)
     assert disk.probe()["fsync_s"] >= 0.1
 
 
-def test_damage_changes_exactly_one_bit(disk: Disk, tmp_path: Path) -> None:
+def test_damage_changes_exactly_one_bit(disk: DiskVerbs, tmp_path: Path) -> None:
     data = tmp_path / "disk" / "data"
     (data / "log").write_bytes(bytes(100))
     (data / "log").write_bytes(b"\xff" * 100 + bytes(10_000))
@@ -150,7 +152,7 @@ def test_damage_changes_exactly_one_bit(disk: Disk, tmp_path: Path) -> None:
     assert content[done["offset"]] != 0xFF
 
 
-def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: Disk, tmp_path: Path) -> None:
+def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: DiskVerbs, tmp_path: Path) -> None:
     log = tmp_path / "disk" / "data" / "log"
     whole = b"\x01\x02" * 500 + b"word" + b"\x01\x02" * 500
     offsets = []
@@ -162,7 +164,7 @@ def test_most_flips_change_a_word_and_some_the_structure_around_it(disk: Disk, t
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "wipe"])
-def test_a_repaired_place_no_longer_shows_the_damage(disk: Disk, tmp_path: Path, how: str) -> None:
+def test_a_repaired_place_no_longer_shows_the_damage(disk: DiskVerbs, tmp_path: Path, how: str) -> None:
     log = tmp_path / "disk" / "data" / "log"
     log.write_bytes(b"content")
     assert disk.last_damage() == {}
@@ -173,7 +175,7 @@ def test_a_repaired_place_no_longer_shows_the_damage(disk: Disk, tmp_path: Path,
     assert disk.last_damage()["now"] == done["before"]
 
 
-def test_damage_truncates_and_wipes(disk: Disk, tmp_path: Path) -> None:
+def test_damage_truncates_and_wipes(disk: DiskVerbs, tmp_path: Path) -> None:
     data = tmp_path / "disk" / "data"
     (data / "deep").mkdir()
     (data / "deep" / "log").write_bytes(bytes(100))
@@ -187,4 +189,4 @@ def test_damage_truncates_and_wipes(disk: Disk, tmp_path: Path) -> None:
 
 def test_without_a_mounted_disk_every_verb_refuses() -> None:
     with pytest.raises(OSError, match="not under the harness' control"):
-        Disk(lambda wait: None).probe()
+        DiskVerbs(lambda wait: None).probe()
