@@ -1,4 +1,4 @@
-"""Every name a user may type, and what it stands for.  Nothing heavy is imported until it is asked for."""
+"""Every name that a user may type, and what it stands for.  Heavy modules are imported when their name is used."""
 
 from __future__ import annotations
 

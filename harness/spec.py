@@ -32,7 +32,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 
 
 class WrongSpec(ValueError):
-    """The test asked for cannot be run; the message says which option is wrong and what it may be."""
+    """The test cannot be run.  The message names the wrong option and its possible values."""
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
@@ -44,7 +44,7 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """concurrency: processes at once, over all client nodes.  rate_hz: operations asked for per second in all, 0 = as
+    """concurrency: processes at once, over all client nodes.  rate_hz: operations invoked per second in all, 0 = as
     fast as answers come.  time_limit_s: length of the main phase.  bug: planted bug, None for the clean system."""
 
     subject: str = "kraft"
@@ -63,7 +63,7 @@ class Spec:
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
     online: bool = True
-    """Judge while the run goes on, and tell what is found."""
+    """Judge while the run goes on, and report what is found."""
     over_budget: bool = False
     """Let faults cost more than a minority of servers what they had fsynced; the system is excused for its loss."""
     stop_on_violation: bool = False

@@ -2,8 +2,8 @@
 
 Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at who ended (WNOWAIT), so
 that while the dead leader of a group still holds its number, the rest of the group can be killed without hitting a
-stranger; only then it collects the status.  Whatever ends and is not known here was an orphan (the agent is PID 1 of
-its container, and a subreaper elsewhere) and is collected silently.
+stranger; only then it collects the status.  A process that ends and is not known here was an orphan (the agent is PID 1
+of its container, and a subreaper elsewhere) and is collected silently.
 
 Every child leads a session of its own, so that a signal meets the server with all that it started, and a Ctrl-C at
 the harness' terminal meets neither.
@@ -89,7 +89,7 @@ def adopt_orphans() -> bool:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal a whole group; a no-op if nobody is left in it."""
+    """Signal a whole group; a no-op if the group is empty."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:

@@ -24,7 +24,7 @@ async def run(
     ended: asyncio.Future[int] = loop.create_future()
 
     def note(status: int) -> None:
-        if not ended.done():  # after a timeout nobody waits any more
+        if not ended.done():  # after a timeout no caller waits for it
             ended.set_result(status)
 
     read_end, write_end = os.pipe()

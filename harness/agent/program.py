@@ -41,7 +41,7 @@ from harness.agent.trials import Trials
 from harness.agent.writes import await_write
 
 Answer = tuple[dict[str, Any], bytes]
-Verb = Callable[["Asked"], Awaitable[Answer]]
+Verb = Callable[["AgentRequest"], Awaitable[Answer]]
 
 _SENTINEL_GRACE_S = 1.0
 SILENCE = "KRUCIBLE_SILENCE_S"
@@ -49,7 +49,7 @@ SILENCE = "KRUCIBLE_SILENCE_S"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentRequest:
     """One request.  piece: sends a part of a long answer; callable from any thread but the loop's, and blocks while
     the harness is slow to read."""
 
@@ -63,7 +63,7 @@ def main() -> None:
     commands_in, answers_out = os.dup(0), os.dup(1)
     with Path("/dev/null").open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # whatever a client's module prints must not get among the frames
+    os.dup2(2, 1)  # what a client's module prints must not get among the frames
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends us in order
     sys.setswitchinterval(0.0005)  # a computing client holds up the beacons' thread no longer than this
     adopt_orphans()
@@ -71,7 +71,7 @@ def main() -> None:
     threading.Thread(target=agent.watch_for_end, args=(commands_in,), name="sentinel", daemon=True).start()
     try:
         asyncio.run(agent.serve(commands_in, answers_out))
-    except BaseException:  # noqa: BLE001 - said, then ended: nothing may keep a failed agent alive
+    except BaseException:  # noqa: BLE001 - printed, then ended: nothing may keep a failed agent alive
         traceback.print_exc()
         agent.end("the program failed")
 
@@ -144,7 +144,7 @@ class Agent:
         """Answer until the stream ends or breaks, then end.  Does not return."""
         loop = self._loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
-        loop.add_signal_handler(signal.SIGTERM, self.end, "asked to end (SIGTERM)")
+        loop.add_signal_handler(signal.SIGTERM, self.end, "ordered to end (SIGTERM)")
         reader, self._writer = await _streams(commands_in, answers_out)
         _quiet_collector()
         decoder = Decoder()
@@ -194,7 +194,7 @@ class Agent:
             verb = self._verbs.get(str(header.get("verb")))
             if verb is None:
                 raise OSError(errno.ENOSYS, f"this agent knows no {header.get('verb')!r}")
-            result, answer = await verb(Asked(header.get("args") or {}, body, piece))
+            result, answer = await verb(AgentRequest(header.get("args") or {}, body, piece))
             self._send({"id": number, "result": result}, answer)
         except Exception as error:  # noqa: BLE001 - every failure travels back as the node's own words
             code = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
@@ -211,155 +211,170 @@ class Agent:
 
     # ---- verbs -------------------------------------------------------------------------------------------------
 
-    async def _hello(self, asked: Asked) -> Answer:
+    async def _hello(self, request: AgentRequest) -> Answer:
         python = ".".join(map(str, sys.version_info[:3]))
         return {"pid": os.getpid(), "monotonic_ns": time.monotonic_ns(), "python": python}, b""
 
-    async def _start(self, asked: Asked) -> Answer:
-        return {"pid": self._server.start(asked.args["argv"], asked.args["env"], asked.args["output"])}, b""
+    async def _start(self, request: AgentRequest) -> Answer:
+        return {"pid": self._server.start(request.args["argv"], request.args["env"], request.args["output"])}, b""
 
-    async def _signal(self, asked: Asked) -> Answer:
-        self._server.signal(asked.args["name"])
+    async def _signal(self, request: AgentRequest) -> Answer:
+        self._server.signal(request.args["name"])
         return {}, b""
 
-    async def _kill_at_write(self, asked: Asked) -> Answer:
+    async def _kill_at_write(self, request: AgentRequest) -> Answer:
         """Kill the server as soon as a file below `folder` changes; let it run if none does within `within_s`."""
-        written = await _in_thread(await_write, Path(asked.args["folder"]), asked.args["within_s"])
+        written = await _in_thread(await_write, Path(request.args["folder"]), request.args["within_s"])
         if written:
             self._server.signal("KILL")
         return {"written": written}, b""
 
-    async def _state(self, asked: Asked) -> Answer:
+    async def _state(self, request: AgentRequest) -> Answer:
         return {"state": self._server.state()}, b""
 
-    async def _run(self, asked: Asked) -> Answer:
-        status, out, err = await commands.run(self._children, asked.args["argv"], asked.args["timeout_s"], asked.body)
+    async def _run(self, request: AgentRequest) -> Answer:
+        status, out, err = await commands.run(
+            self._children, request.args["argv"], request.args["timeout_s"], request.body
+        )
         return {"status": status, "stdout_bytes": len(out)}, out + err
 
-    async def _read(self, asked: Asked) -> Answer:
+    async def _read(self, request: AgentRequest) -> Answer:
         await _in_thread(
-            files.read, asked.args["path"], asked.args["offset"], asked.args["size_bytes"], asked.piece, PIECE_BYTES
+            files.read,
+            request.args["path"],
+            request.args["offset"],
+            request.args["size_bytes"],
+            request.piece,
+            PIECE_BYTES,
         )
         return {}, b""
 
-    async def _write(self, asked: Asked) -> Answer:
-        await _in_thread(files.write, asked.args["path"], asked.body)
+    async def _write(self, request: AgentRequest) -> Answer:
+        await _in_thread(files.write, request.args["path"], request.body)
         return {}, b""
 
-    async def _copy_out(self, asked: Asked) -> Answer:
-        return {"kind": await _in_thread(files.pack, asked.args["path"], asked.piece, PIECE_BYTES)}, b""
+    async def _copy_out(self, request: AgentRequest) -> Answer:
+        return {"kind": await _in_thread(files.pack, request.args["path"], request.piece, PIECE_BYTES)}, b""
 
-    async def _clients_load(self, asked: Asked) -> Answer:
-        await _in_thread(self._clients.load, asked.args["module"])
+    async def _clients_load(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._clients.load, request.args["module"])
         return {}, b""
 
-    async def _clients_open(self, asked: Asked) -> Answer:
+    async def _clients_open(self, request: AgentRequest) -> Answer:
         await self._clients.open(
-            asked.args["module"], asked.args["placements"], asked.args["peers"], asked.args["config"]
+            request.args["module"], request.args["placements"], request.args["peers"], request.args["config"]
         )
         _quiet_collector()
         return {}, b""
 
-    async def _clients_invoke(self, asked: Asked) -> Answer:
-        return await self._clients.invoke(asked.args["thread"], asked.args["request"], asked.args["timeout_s"]), b""
+    async def _clients_invoke(self, request: AgentRequest) -> Answer:
+        return await self._clients.invoke(
+            request.args["thread"], request.args["request"], request.args["timeout_s"]
+        ), b""
 
-    async def _clients_close(self, asked: Asked) -> Answer:
+    async def _clients_close(self, request: AgentRequest) -> Answer:
         await self._clients.close()
         return {"overran": self._clients.overran, "escaped": self._clients.escaped}, b""
 
-    async def _apart_start(self, asked: Asked) -> Answer:
+    async def _apart_start(self, request: AgentRequest) -> Answer:
         """From now on clients live in a process of their own."""
         await self._apart.start()
         return {}, b""
 
-    async def _apart_signal(self, asked: Asked) -> Answer:
-        self._apart.signal(asked.args["name"])
+    async def _apart_signal(self, request: AgentRequest) -> Answer:
+        self._apart.signal(request.args["name"])
         return {}, b""
 
-    async def _apart_state(self, asked: Asked) -> Answer:
+    async def _apart_state(self, request: AgentRequest) -> Answer:
         return {"state": self._apart.state()}, b""
 
-    async def _beacons_start(self, asked: Asked) -> Answer:
+    async def _beacons_start(self, request: AgentRequest) -> Answer:
         if self._beacons is not None:
             await _in_thread(self._beacons.stop)
         self._beacons = BeaconSender(
-            asked.body, asked.args["address"], asked.args["port"], asked.args["peers"], asked.args["interval_ms"]
+            request.body,
+            request.args["address"],
+            request.args["port"],
+            request.args["peers"],
+            request.args["interval_ms"],
         )
         return {}, b""
 
-    async def _beacons_interval(self, asked: Asked) -> Answer:
-        self._beating().set_interval(asked.args["interval_ms"])
+    async def _beacons_interval(self, request: AgentRequest) -> Answer:
+        self._beating().set_interval(request.args["interval_ms"])
         return {}, b""
 
-    async def _beacons_mark(self, asked: Asked) -> Answer:
+    async def _beacons_mark(self, request: AgentRequest) -> Answer:
         return {"sent": self._beating().mark()}, b""
 
-    async def _beacons_count(self, asked: Asked) -> Answer:
-        return {"received": self._beating().count(asked.args["windows"])}, b""
+    async def _beacons_count(self, request: AgentRequest) -> Answer:
+        return {"received": self._beating().count(request.args["windows"])}, b""
 
-    async def _beacons_health(self, asked: Asked) -> Answer:
+    async def _beacons_health(self, request: AgentRequest) -> Answer:
         refused, late_s = self._beating().health()
         return {"refused": refused, "late_s": late_s}, b""
 
-    async def _nft(self, asked: Asked) -> Answer:
-        await self._rules.apply(asked.body.decode(), asked.args["owned"])
+    async def _nft(self, request: AgentRequest) -> Answer:
+        await self._rules.apply(request.body.decode(), request.args["owned"])
         return {}, b""
 
-    async def _trial_listen(self, asked: Asked) -> Answer:
-        await self._trials.listen(asked.args["address"], asked.args["port"])
+    async def _trial_listen(self, request: AgentRequest) -> Answer:
+        await self._trials.listen(request.args["address"], request.args["port"])
         return {}, b""
 
-    async def _trial_send(self, asked: Asked) -> Answer:
-        peer = (asked.args["peer"]["address"], asked.args["peer"]["port"])
-        sent = await self._trials.send(peer, asked.args["trial"], asked.args["count"], asked.args["interval_s"])
+    async def _trial_send(self, request: AgentRequest) -> Answer:
+        peer = (request.args["peer"]["address"], request.args["peer"]["port"])
+        sent = await self._trials.send(peer, request.args["trial"], request.args["count"], request.args["interval_s"])
         return {"sent": sent}, b""
 
-    async def _trial_result(self, asked: Asked) -> Answer:
-        return self._trials.result(asked.args["trial"]), b""
+    async def _trial_result(self, request: AgentRequest) -> Answer:
+        return self._trials.result(request.args["trial"]), b""
 
-    async def _clock_install(self, asked: Asked) -> Answer:
-        return {"environment": await _in_thread(self._clock.install, asked.args["folder"], asked.body)}, b""
+    async def _clock_install(self, request: AgentRequest) -> Answer:
+        return {"environment": await _in_thread(self._clock.install, request.args["folder"], request.body)}, b""
 
-    async def _clock_order(self, asked: Asked) -> Answer:
-        await _in_thread(self._clock.order, asked.args["offset_s"], asked.args["rate"])
+    async def _clock_order(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._clock.order, request.args["offset_s"], request.args["rate"])
         return {}, b""
 
-    async def _clock_read(self, asked: Asked) -> Answer:
+    async def _clock_read(self, request: AgentRequest) -> Answer:
         pid = self._server.pid
         heeded = pid is not None and await _in_thread(self._clock.is_heeded_by, pid)
         return {"ahead_s": await _in_thread(self._clock.read), "heeded": heeded}, b""
 
-    async def _disk_mount(self, asked: Asked) -> Answer:
-        await _in_thread(self._disk.mount, asked.args["path"], asked.args["root"])
+    async def _disk_mount(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._disk.mount, request.args["path"], request.args["root"])
         return {}, b""
 
-    async def _disk_behave(self, asked: Asked) -> Answer:
-        await _in_thread(self._disk.behave, asked.args["rules"], asked.args["seed"])
+    async def _disk_behave(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._disk.behave, request.args["rules"], request.args["seed"])
         return {}, b""
 
-    async def _disk_arm(self, asked: Asked) -> Answer:
-        await _in_thread(self._disk.arm, asked.args["operation"], asked.args["nth"])
+    async def _disk_arm(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._disk.arm, request.args["operation"], request.args["nth"])
         return {}, b""
 
-    async def _disk_reached(self, asked: Asked) -> Answer:
+    async def _disk_reached(self, request: AgentRequest) -> Answer:
         return {"reached": await _in_thread(self._disk.has_reached)}, b""
 
-    async def _disk_lose(self, asked: Asked) -> Answer:
-        await _in_thread(self._disk.lose_power, asked.args["kept"], asked.args["seed"])
+    async def _disk_lose(self, request: AgentRequest) -> Answer:
+        await _in_thread(self._disk.lose_power, request.args["kept"], request.args["seed"])
         return self._disk.last_loss(), b""
 
-    async def _disk_loss(self, asked: Asked) -> Answer:
+    async def _disk_loss(self, request: AgentRequest) -> Answer:
         return self._disk.last_loss(), b""
 
-    async def _disk_probe(self, asked: Asked) -> Answer:
+    async def _disk_probe(self, request: AgentRequest) -> Answer:
         return await _in_thread(self._disk.probe), b""
 
-    async def _disk_damage(self, asked: Asked) -> Answer:
+    async def _disk_damage(self, request: AgentRequest) -> Answer:
         if (state := self._server.state()) != "dead":
             raise OSError(errno.EBUSY, f"the disk of a server that is {state} cannot be damaged behind its back")
-        return await _in_thread(self._disk.damage, asked.args["files"], asked.args["how"], asked.args["seed"]), b""
+        return await _in_thread(
+            self._disk.damage, request.args["files"], request.args["how"], request.args["seed"]
+        ), b""
 
-    async def _disk_damaged(self, asked: Asked) -> Answer:
+    async def _disk_damaged(self, request: AgentRequest) -> Answer:
         return await _in_thread(self._disk.last_damage), b""
 
     def _kill_server(self, wait: bool) -> None:
@@ -374,7 +389,7 @@ class Agent:
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(kill(), self._loop).result()
 
-    async def _steal(self, asked: Asked) -> Answer:
+    async def _steal(self, request: AgentRequest) -> Answer:
         return {"steal_s": commands.steal_s()}, b""
 
     def _beating(self) -> BeaconSender:

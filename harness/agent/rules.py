@@ -25,7 +25,7 @@ class Rules:
 
         Raises OSError with nft's own words."""
         self._owned.update((family, name) for family, name in owned)
-        async with self._in_order:  # the last change asked for must be the last one made
+        async with self._in_order:  # the last change ordered must be the last one made
             status, _, words = await run(self._children, ["nft", "-f", "-"], 10.0, text.encode())
         if status != 0:
             raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")

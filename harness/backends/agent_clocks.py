@@ -42,7 +42,7 @@ class AgentClocks:
     def why_no_clock(self) -> str:
         """Why the servers' wall clocks cannot be shifted here; "" if they can, as far as is known by now."""
         if self._clock_problem is None:
-            return "" if CLOCK in self.spec.wanted else "the run was not asked for clocks that can be shifted"
+            return "" if CLOCK in self.spec.wanted else "the run was made without clocks that can be shifted"
         return self._clock_problem
 
     async def set_clock(self, server: str, offset_s: float, rate: float) -> None:

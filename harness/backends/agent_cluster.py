@@ -42,7 +42,7 @@ IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
 
 STOP_LIMIT_S = 5.0
-"""How long a server that was asked to end may take."""
+"""How long a server may take to end after SIGTERM."""
 OPEN_LIMIT_S = 5.0
 """How long fresh links may take to carry their first beacon."""
 
@@ -76,7 +76,7 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
     async def add(self, link: AgentLink, node: AgentNode) -> None:
-        """Take over a node whose agent has said hello."""
+        """Take over a node whose agent has answered `hello`."""
         self._links[link.name] = link
         self._nodes[link.name] = node
         await self.install_clock(link, node)
@@ -248,7 +248,7 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     # ---- harness.backends.backend.Backend ----------------------------------------------------------------------
 
     def client_host(self, client_node: str) -> ClientHost:
-        """May be asked for before `create`.  Raises NodeGone for a name that is no client node."""
+        """May be called before `create`.  Raises NodeGone for a name that is no client node."""
         if client_node not in self._hosts:
             raise NodeGone(f"{client_node}: there is no such client node")
         return self._hosts[client_node]
@@ -284,9 +284,9 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         return await self._ask({name: (verb, args or {}) for name in self._links})
 
     async def _ask(self, questions: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-        """Node -> answer, all asked at once; a node whose agent does not answer is left out."""
-        asked = [answered(self._links[name].call(verb, args)) for name, (verb, args) in questions.items()]
-        answers = await asyncio.gather(*asked)
+        """Node -> answer, all requested at once; a node whose agent does not answer is left out."""
+        calls = [answered(self._links[name].call(verb, args)) for name, (verb, args) in questions.items()]
+        answers = await asyncio.gather(*calls)
         return {name: answer[0] for name, answer in zip(questions, answers, strict=True) if answer is not None}
 
 

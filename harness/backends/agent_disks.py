@@ -45,7 +45,7 @@ class AgentDisks:
     def why_no_disk(self) -> str:
         """Why the disks of the servers cannot fail here; "" if they can, as far as is known by now."""
         if self._disk_problem is None:
-            return "" if DISK in self.spec.wanted else "the run was not asked for disks that can fail"
+            return "" if DISK in self.spec.wanted else "the run was made without disks that can fail"
         return self._disk_problem
 
     async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:

@@ -1,7 +1,7 @@
 """The harness' end of the stream to an agent, and what it makes of it: a `Node` and a `ClientHost`.
 
 Works over any pair of byte streams: a container's attached stdin, a local pipe, ssh.  Many requests may be under way
-at once; each has a number, and answers come back in any order.  An answer nobody waits for any more is dropped.
+at once; each has a number, and answers come back in any order.  An answer that no caller awaits any more is dropped.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Waiting:
 class AgentLink:
     """Requests and answers over one stream.
 
-    name: of the node, for words.  on_event: told every frame the agent sends unasked.  words_of_node: what the agent
-    wrote to its stderr lately; quoted when it is gone.
+    name: of the node, for words.  on_event: gets every frame that the agent sends on its own.  words_of_node: what the
+    agent wrote to its stderr lately; quoted when it is gone.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class AgentLink:
     def _end(self, why: str) -> None:
         if self._gone:
             return
-        said = self._words_of_node().strip().splitlines()
-        self._gone = f"{self.name}: its agent is gone ({why}{'; it said: ' + said[-1] if said else ''})"
+        printed = self._words_of_node().strip().splitlines()
+        self._gone = f"{self.name}: its agent is gone ({why}{'; it wrote: ' + printed[-1] if printed else ''})"
         for waiting in self._waiting.values():
             if not waiting.answer.done():
                 waiting.answer.set_exception(NodeGone(self._gone))
@@ -223,7 +223,7 @@ class AgentNode:
 class AgentClientHost:
     """A `harness.backends.backend.ClientHost` over a link.
 
-    link: asked for at every verb, because a host is handed out before its node exists; raises NodeGone until then.
+    link: called at every verb, because a host is handed out before its node exists; raises NodeGone until then.
     """
 
     def __init__(self, link: Callable[[], AgentLink]) -> None:
@@ -247,10 +247,10 @@ class AgentClientHost:
         await self._link().call("clients.open", given, timeout_s=LOAD_S)
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
-        asked = {"thread": thread, "request": _set_fields(request), "timeout_s": timeout_s}
+        given = {"thread": thread, "request": _set_fields(request), "timeout_s": timeout_s}
         try:
-            result, _ = await self._link().call("clients.invoke", asked, timeout_s=timeout_s + _HOST_PATIENCE_S)
-        except OSError as error:  # NodeGone too: whether the request was asked at all, nobody knows
+            result, _ = await self._link().call("clients.invoke", given, timeout_s=timeout_s + _HOST_PATIENCE_S)
+        except OSError as error:  # NodeGone too: perhaps no client got the request
             return Outcome(Type.INFO, error=f"agent: {error.strerror or error}")
         return Outcome(**{**result, "type": Type(result["type"])})
 

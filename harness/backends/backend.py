@@ -82,7 +82,7 @@ class ClientHost(Protocol):
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
         """Hand one request to the client of that thread.  Never raises for what the network does; if the agent
-        itself does not answer within timeout_s + 1 s the outcome is INFO (FAIL for nothing: who knows)."""
+        itself does not answer within timeout_s + 1 s the outcome is INFO, because the request may have taken effect."""
         ...
 
     async def close(self) -> None: ...

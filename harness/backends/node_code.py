@@ -52,7 +52,7 @@ def wheel_requirements() -> list[str]:
 def fetch_wheels(
     requirements: Sequence[str], python: str, machine: str, progress: Callable[[str], None], stop: threading.Event
 ) -> Path:
-    """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was asked for.
+    """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was required.
 
     Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
     """

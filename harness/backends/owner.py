@@ -1,4 +1,4 @@
-"""Who owns a run: a process, named so that nobody can mistake another for it, and whether it still lives.
+"""Who owns a run: a process with an unmistakable name, and whether it still lives.
 
 The name travels as a label on everything a run makes.  A process number alone would be reused, so it holds when the
 process started and in which boot; and a process in another pid namespace or on another machine that shares a Docker

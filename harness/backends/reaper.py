@@ -1,8 +1,9 @@
 """The reaper: a process of its own that outlives a killed harness and removes what it left.
 
 It waits on a pipe from the harness.  "done" means the harness has cleaned up itself; the end of the pipe without it,
-or the owner's death (a forked child may hold the pipe open), means that nobody else will.  Then it calls the backend's
-function until that has found nothing for a while: what an engine was still making when the harness died appears late.
+or the owner's death (a forked child may hold the pipe open), means that no other process will.  Then it calls the
+backend's function until that has found nothing for a while: what an engine was still making when the harness died
+appears late.
 """
 
 from __future__ import annotations
@@ -80,15 +81,15 @@ def main(target: str, arguments: Mapping[str, Any], quiet_s: float, owner: str) 
 
 
 def _wait_for_end(owner: str) -> bool:
-    """True: the harness said that it is done."""
-    said = b""
+    """True: the harness reported that it is done."""
+    heard = b""
     while True:
         readable, _, _ = select.select([0], [], [], 1.0)
         if readable:
             data = os.read(0, 100)
-            said += data
-            if not data or said == _DONE:
-                return said == _DONE
+            heard += data
+            if not data or heard == _DONE:
+                return heard == _DONE
         elif is_dead(owner):
             return False
 
@@ -103,7 +104,7 @@ def _reap(make: Callable[[], Callable[[], int]], quiet_s: float, write: Callable
             once = once or make()
             if once():
                 quiet_since = time.monotonic()
-        except Exception:  # noqa: BLE001 - an engine that is busy or restarting; there is nobody else to do this
+        except Exception:  # noqa: BLE001 - an engine that is busy or restarting; no other process would do this
             write(traceback.format_exc())
             time.sleep(1.0)
             quiet_since = time.monotonic()

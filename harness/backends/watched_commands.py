@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 
 class Interrupted(RuntimeError):
-    """The caller asked to stop."""
+    """The caller ordered a stop."""
 
 
 def run_watched(
@@ -20,7 +20,7 @@ def run_watched(
 ) -> tuple[int, str]:
     """Run a command to its end; returns its status and its last line.  Raises Interrupted soon after `stop` is set.
 
-    say: told the command's newest line every ten seconds.  The command dies with this process where setpriv exists.
+    say: gets the command's newest line every ten seconds.  The command dies with this process where setpriv exists.
     """
     if guard := shutil.which("setpriv"):
         argv = [guard, "--pdeathsig", "KILL", *argv]

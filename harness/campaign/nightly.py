@@ -101,7 +101,7 @@ def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     outcome = json.loads((folder / "results.json").read_text())
     summary, ok = outcome.get("summary", ""), _as_expected(job, code, outcome)
     if ok and job.bug is None and (unnoticed := [m.name for m in falsify(folder) if not m.noticed]):
-        ok, summary = False, f"falsified rows that nobody noticed: {', '.join(unnoticed)}"
+        ok, summary = False, f"falsified rows that no checker noticed: {', '.join(unnoticed)}"
     return Ended(job, code, outcome["verdict"], ok, summary, folder, seconds)
 
 

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for, and knows which name was probably meant."""
+    """Imports a command when it is named, and suggests the name that was probably meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -9,9 +9,9 @@ from click.shell_completion import CompletionItem
 
 
 class Name(click.ParamType[str]):
-    """A name out of a table.  Any text is let through: `harness.registry` refuses it with the reason.
+    """A name out of a table.  Any text passes here: `harness.registry` refuses unknown names with the reason.
 
-    known: the names, given what was typed so far; asked by the shell's completion only.
+    known: the names, given the words before; only the shell's completion calls it.
     """
 
     name = "name"

@@ -1,7 +1,7 @@
 """Judge files by hand: `check` for histories of any source, `check-logs` for what nodes left behind.
 
-A line per file: verdict, file, and the first witness in words (or why nothing can be said).  A file that cannot be read
-as a history is unknown, with `error: line N ...`; the others are judged all the same, and the exit code is 3.
+A line per file: verdict, file, and the first witness in words (or why the verdict is unknown).  A file that cannot be
+read as a history is unknown, with `error: line N ...`; the others are judged all the same, and the exit code is 3.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ STRICTEST = "strict-serializable"
 """The default of --consistency."""
 
 FILES_PER_JOB = 32
-"""Files that Spark judges in one job; the lines of a job are told together, so that they come in order."""
+"""Files that Spark judges in one job; the lines of a job are printed together, so that they come in order."""
 
 QUIET_S = 2.0
-"""Whoever waits longer than this at a terminal is told how far it is."""
+"""A terminal shows how far the check is after so long."""
 
 
 _REPORT = click.option(
@@ -157,7 +157,7 @@ def check(
         judged = _in_process(found, ask, budget)
     else:
         judged = _on_spark(found, ask, budget, spark_master, waiting)
-    _show(waiting.told(judged), as_json, explain, report_to, Path(model).stem if source else model)
+    _show(waiting.passing(judged), as_json, explain, report_to, Path(model).stem if source else model)
 
 
 @click.command(name="check-logs")
@@ -184,7 +184,7 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 
 
 def _must_have_a_folder(report_to: Path | None) -> None:
-    """Better said before hours of judging.  Raises click.BadParameter."""
+    """Refuses before hours of judging.  Raises click.BadParameter."""
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
 
@@ -292,7 +292,7 @@ def _no_such(name: str, names: Sequence[str]) -> str:
 
 
 class _Waiting:
-    """How far it is, on stderr, for whoever waits at a terminal; the line is gone before anything else is told."""
+    """How far the check is, on the stderr of a terminal.  The line is removed before anything else is printed."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -313,7 +313,7 @@ class _Waiting:
             click.echo(f"\r\x1b[Kjudged {done} of {self._total} files", nl=False, err=True)
             self._shown = True
 
-    def told(self, judged: Iterator[JudgedFile]) -> Iterator[JudgedFile]:
+    def passing(self, judged: Iterator[JudgedFile]) -> Iterator[JudgedFile]:
         """The files as they are judged; between them the line is shown."""
         for done, each in enumerate(judged, 1):
             self.clear()

@@ -72,5 +72,5 @@ def _not_whole(root: Path, copies: Sequence[Collected]) -> dict[int, str]:
 
 def _unreadable(copy: Collected, why: str) -> Mapping[str, object]:
     """A row of COPIES for a copy of which nothing is known."""
-    said = {"copy": copy.copy, "node": copy.node, "when": copy.when, "state": copy.state, "error": why}
-    return said | {"log_end": 0, "torn_bytes": 0, "quorum_epoch": -1, "voted_for": None, "trace_seq": -1}
+    row = {"copy": copy.copy, "node": copy.node, "when": copy.when, "state": copy.state, "error": why}
+    return row | {"log_end": 0, "torn_bytes": 0, "quorum_epoch": -1, "voted_for": None, "trace_seq": -1}

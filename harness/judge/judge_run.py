@@ -45,7 +45,7 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
 
 
 def spec_of(root: Path) -> Spec:
-    """What a stored run was asked to be; a system or workload of one's own is the one that was kept with it.
+    """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
 
     Raises BrokenFile, WrongSpec.
     """
@@ -65,7 +65,8 @@ def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = Fal
 
 
 def outcome_of(root: Path) -> Mapping[str, Any]:
-    """What became of a stored run; nothing where that cannot be read, which its checkers have then said already."""
+    """What became of a stored run.  Returns an empty mapping if the file cannot be read: the checkers have already
+    reported that."""
     try:
         return read_object(root / "outcome.json")
     except BrokenFile:
@@ -128,7 +129,7 @@ def _note_set_up_failure(results: dict[str, Any], why: str) -> None:
 
 
 def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:
-    """Online checks found what the sealed run does not confirm: a failure of the harness, whatever else was found."""
+    """Online checks found what the sealed run does not confirm: a failure of the harness in every case."""
     if results["verdict"] == Validity.VALID:
         results["verdict"] = str(Validity.UNKNOWN)
     words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"

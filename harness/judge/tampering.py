@@ -213,7 +213,7 @@ ROWS: Mapping[str, Callable[[Rows, Random], None]] = {
     "an answer doubled": _answer_doubled,
     "two rows exchanged": _exchanged,
     "a write's ok made a fail": _retyped,
-    "an answer nobody wrote": _revalued,
+    "an answer that no client wrote": _revalued,
     "another key": _rekeyed,
     "cut short": _cut_short,
     "a row of the ledger dropped": _entry_dropped,
@@ -305,9 +305,9 @@ def _differ(run: Path, copy: Path) -> bool:
 def _bound_but(name: str, root: Path) -> Any:
     """What the manifest says of all files but one, whose bytes may differ where its rows do not."""
     try:
-        said = json.loads((root / MANIFEST).read_bytes())
-        said["files"].pop(name, None)
-        return said
+        manifest = json.loads((root / MANIFEST).read_bytes())
+        manifest["files"].pop(name, None)
+        return manifest
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -120,14 +120,14 @@ def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, li
 
 def _row(judged: JudgedFile, place: str, found: Sequence[witness.FindingView]) -> FileRow:
     verdict = judged.verdict
-    told = f"error: {judged.error}" if judged.error else verdict.reason
+    reason = f"error: {judged.error}" if judged.error else verdict.reason
     if verdict.witnesses:
-        told = verdict.witnesses[0].summary
+        reason = verdict.witnesses[0].summary
     return FileRow(
         name=words.shorten(judged.file, 200),
         verdict=str(verdict.validity),
         mark=_mark(verdict.validity),
-        words=words.sentence(words.shorten(told, 400)) if told else "",
+        words=words.sentence(words.shorten(reason, 400)) if reason else "",
         looked_at=words.looked_at(verdict.looked_at),
         anchors=[f.anchor for f in found if f.checker == place],
     )

@@ -58,8 +58,10 @@ def functions(data: ReportData) -> list[FunctionRow]:
     for f, entry in mapping(details.get("functions")).items():
         counts = {k: v for k, v in mapping(entry).items() if k != "latency_ms" and v}
         latency = mapping(mapping(entry).get("latency_ms"))
-        told = [(shorten(str(when), 40), _latency(mapping(at))) for when, at in latency.items()]
-        rows.append(FunctionRow(shorten(str(f), 40), looked_at(counts), [(when, text) for when, text in told if text]))
+        quantiles = [(shorten(str(when), 40), _latency(mapping(at))) for when, at in latency.items()]
+        rows.append(
+            FunctionRow(shorten(str(f), 40), looked_at(counts), [(when, text) for when, text in quantiles if text])
+        )
     return rows
 
 
@@ -87,5 +89,5 @@ def _latency(at: Mapping[str, Any]) -> str:
     """{"count": 9, "p50": 4.2, ...} in words; "" where nothing was answered."""
     if not at.get("count"):
         return ""
-    told = [f"{k} {amount(float(v))} ms" for k, v in at.items() if k != "count" and isinstance(v, int | float)]
-    return shorten(", ".join(told))
+    quantiles = [f"{k} {amount(float(v))} ms" for k, v in at.items() if k != "count" and isinstance(v, int | float)]
+    return shorten(", ".join(quantiles))

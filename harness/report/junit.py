@@ -55,10 +55,10 @@ def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -
     verdict = checker.get("verdict")
     reason = _text(str(checker.get("reason") or ""))
     if verdict == "invalid":
-        told = [str(mapping(w).get("summary") or "") for w in sequence(checker.get("witness"))]
+        summaries = [str(mapping(w).get("summary") or "") for w in sequence(checker.get("witness"))]
         kind = str(mapping(next(iter(sequence(checker.get("witness"))), {})).get("kind") or "violation")
-        failure = ET.SubElement(case, "failure", type=_text(kind), message=_text(told[0] if told else reason))
-        failure.text = _text("\n".join(told))
+        failure = ET.SubElement(case, "failure", type=_text(kind), message=_text(summaries[0] if summaries else reason))
+        failure.text = _text("\n".join(summaries))
     elif verdict == "not applicable":
         ET.SubElement(case, "skipped", message=reason)
     elif verdict != "valid":

@@ -63,7 +63,7 @@ class Copies:
         return [copy for copy in self.taken if copy.copy == number]
 
     def write_index(self) -> None:
-        """Write `copies.json`, so that the copies can be told apart when the run is judged, now or later."""
+        """Write `copies.json`, so that the copies can be distinguished when the run is judged, now or later."""
         self._run.write_json(COPIES_INDEX, self.index())
 
     def index(self) -> list[dict[str, Any]]:

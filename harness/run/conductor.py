@@ -2,7 +2,7 @@
 
     set-up -> main (clients and nemesis at once) -> final heal -> recovery -> final reads -> collection
 
-Nothing is judged here.  Whatever happens in a phase, the later duties remain: faults are healed, what the nodes hold is
+Nothing is judged here.  Even if a phase fails, the later duties remain: faults are healed, what the nodes hold is
 collected, the history is closed and the backend is destroyed.  A subject that cannot even be set up is not an error of
 the harness until judging says so: its nodes may have died of the very bug that is looked for.
 """
@@ -54,11 +54,11 @@ READY_LIMIT_S = 60.0
 
 
 class SetUpFailed(RuntimeError):
-    """The subject never became ready; the message says what it was waited for."""
+    """The subject never became ready; the message names what was awaited."""
 
 
 class Conductor:
-    """One run.  `run()` once; afterwards `outcome` and the run folder tell everything."""
+    """One run.  `run()` once; afterwards `outcome` and the run folder hold everything."""
 
     def __init__(self, spec: Spec, backend_name: str, run: RunFolder, progress: Progress) -> None:
         self.spec = spec
@@ -96,7 +96,7 @@ class Conductor:
             names = [checker.name for checker in checkers_for(spec, demands_of(spec))]
             stream, clock = run.root / "history.arrows", self.recorder.now_ns
             self.online = Online(stream, names, clock, self._violated, progress.say)
-            self.outcome.online = self.online.told
+            self.outcome.online = self.online.record
 
     async def run(self) -> None:
         """Raises BackendUnavailable; SetUpFailed is noted in `outcome` instead.  Cancelled (Ctrl-C): cleans up, keeps
@@ -253,14 +253,14 @@ class Conductor:
             self.online.hand_over(batch)
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
-        """An online check found something: tell it, and end the main phase if that was asked for."""
+        """An online check found something: report it, and end the main phase if the spec demands that."""
         for finding in findings:
             self.progress.violation(finding.checker, finding.witness.kind, time_ns)
         phase = self.outcome.phases[-1]["name"]
         if self.spec.stop_on_violation and phase in ("set-up", "main") and not self.ended.is_set():
             self._stop(findings[0], time_ns)
         if phase != "collection" and any(finding.checker == LOG_MATCHING.name for finding in findings):
-            with contextlib.suppress(OSError):  # whoever does not answer now is copied later in any case
+            with contextlib.suppress(OSError):  # a node that does not answer now is copied later in any case
                 await self._copy("found online")
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
@@ -299,7 +299,7 @@ class Conductor:
         await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
 
     async def _recover(self) -> None:
-        """Heal whatever is broken, prove it, and wait until every live node has caught up."""
+        """Heal all that is broken, prove it, and wait until every live node has caught up."""
         self.outcome.recovery = {"needed": bool(self.nodes), "limit_s": self.spec.recovery_limit_s}
         if not self.nodes:
             return
@@ -307,7 +307,7 @@ class Conductor:
         proof = await heal_all(self.backend, restart=killed)
         self.outcome.recovery["proof"] = asdict(proof)
         began = time.monotonic()
-        waiting_for: str | None = "nothing was asked yet"
+        waiting_for: str | None = "no node has answered yet"
         while waiting_for is not None and time.monotonic() - began < self.spec.recovery_limit_s:
             waiting_for = await self.subject.caught_up(self.nodes, self.spec.keys)
             if dead := await self._majority_dead():
@@ -323,7 +323,7 @@ class Conductor:
         }
 
     async def _majority_dead(self) -> str:
-        """Who died unbidden, if they are a majority: they stay dead, so there is nothing to wait for."""
+        """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
         states = await asyncio.gather(*(node.state() for node in self.nodes))
         dead = [node.name for node, state in zip(self.nodes, states, strict=True) if state == "dead"]
         return f"{' and '.join(dead)} died" if 2 * len(dead) > len(self.nodes) else ""
@@ -342,14 +342,14 @@ class Conductor:
             await self.subject.collect(node, self.run_folder.node(node.name))
 
     async def _destroy(self) -> None:
-        """Remove the nodes.  What is left behind is said and fails neither the run nor its verdict."""
+        """Remove the nodes.  What is left behind is reported, and fails neither the run nor its verdict."""
         self.progress.phase("clean-up")
-        said = len(self.backend.leftovers)
+        reported = len(self.backend.leftovers)
         await asyncio.shield(self.backend.destroy())
-        self._say_leftovers(said)
+        self._say_leftovers(reported)
 
-    def _say_leftovers(self, already_said: int = 0) -> None:
-        for words in self.backend.leftovers[already_said:]:
+    def _say_leftovers(self, already_reported: int = 0) -> None:
+        for words in self.backend.leftovers[already_reported:]:
             self.progress.say(f"  left behind: {words}")
 
     async def _show(self) -> None:

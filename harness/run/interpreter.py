@@ -95,7 +95,7 @@ class Interpreter:
         until: float,
         pace: Pace | None = None,
     ) -> None:
-        """Every thread invokes what its generator says until `until` (time.monotonic()) or until `end`.
+        """Every thread invokes what its generator returns until `until` (time.monotonic()) or until `end`.
 
         rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
         exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
@@ -109,7 +109,7 @@ class Interpreter:
     async def until_ok(
         self, requests: Sequence[Request], limit_s: float, follow: Callable[[str], None] = lambda _: None
     ) -> dict[str, str]:
-        """Ask each request, by threads that follow the leader, again and again until it is ok or `limit_s` is over.
+        """Invoke each request, by threads that follow the leader, again and again until it is ok or `limit_s` is over.
         Returns key -> "ok", or the last error of one of its requests."""
         askers = [p for p in self._placements if p.follows and not p.reads_only] or list(self._placements)
         result = ["not invoked: the time was over"] * len(requests)

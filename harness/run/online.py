@@ -1,13 +1,13 @@
 """Online checks: about once a second, what is new of the history and of the nodes' traces and logs is judged in a
 thread.
 
-The event loop only hands over (batches the recorder has written and nobody changes any more) and fetches (rows of a
+The event loop only hands over (batches that the recorder has written and no longer changes) and fetches (rows of a
 trace, through the agents, outside the data network); tables, kernels and words are made in the thread, and the kernels
 run without the interpreter's lock.  A look begins only when the one before has ended, so a slow machine gets fewer
 looks and never a backlog of them: `behind_s` tells how long a look took at most.
 
 What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`);
-if it does not, one of the two is wrong, and that is told as a failure of the harness.
+if it does not, one of the two is wrong, and that is reported as a failure of the harness.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from system_under_test.subject import Collected, Live
 
 EVERY_S = 1.0
 FETCH_LIMIT_S = 2.0
-"""How long a node may take to hand over what is new; then it is asked again at the next look."""
+"""How long a node may take to hand over what is new; then the next look fetches again."""
 
 LINEARIZABILITY = "linearizability"
 
@@ -42,7 +42,7 @@ class OnlineDisagreement(AssertionError):
 
 
 @dataclass(slots=True)
-class Told:
+class OnlineRecord:
     """What online checks did and found, as in outcome.json (results/README.md)."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Told:
 
 class Online:
     """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
-    not looked at.  found: told on the event loop what a look has found, and when (ns since the test
+    not looked at.  found: called on the event loop with what a look has found, and when (ns since the test
     began)."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Online:
         found: Callable[[Sequence[OnlineFinding], int], Awaitable[None]],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.told = Told()
+        self.record = OnlineRecord()
         self._stream = stream
         self._checkers = frozenset(checkers)
         self._now_ns = now_ns
@@ -94,11 +94,12 @@ class Online:
         self._copies += [copy for copy in copies if copy.node in self._lives]
 
     async def watch(self) -> None:
-        """Look, for ever, or until a look fails: then that is told, and the sealed run is judged without these."""
-        while not self.told.failure:
+        """Look, for ever, or until a look fails: then that is reported, and the sealed run is judged without these
+        checks."""
+        while not self.record.failure:
             began = time.monotonic()
             await self.look()
-            self.told.behind_s = max(self.told.behind_s, round(time.monotonic() - began, 3))
+            self.record.behind_s = max(self.record.behind_s, round(time.monotonic() - began, 3))
             await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
         await asyncio.Event().wait()
 
@@ -111,12 +112,12 @@ class Online:
         try:
             findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
         except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
-            self.told.failure = in_words(problem)
-            self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.told.failure})")
+            self.record.failure = in_words(problem)
+            self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.record.failure})")
             return
         if findings:
             time_ns = self._now_ns()
-            self.told.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
+            self.record.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
             await self._found(findings, time_ns)
 
     def _judge(
@@ -133,11 +134,11 @@ class Online:
         for copy in copies:
             judged += self._logs.take(self._lives[copy.node].tail(copy))
         findings += [finding for finding in judged if finding.checker in self._checkers]
-        told = self.told
-        told.looks += 1
-        told.completions, told.trace_rows = self._keys.judged, self._traces.rows
-        told.log_entries = self._logs.entries
-        told.cpu_s = round(told.cpu_s + time.thread_time() - began, 6)
+        record = self.record
+        record.looks += 1
+        record.completions, record.trace_rows = self._keys.judged, self._traces.rows
+        record.log_entries = self._logs.entries
+        record.cpu_s = round(record.cpu_s + time.thread_time() - began, 6)
         return findings
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:

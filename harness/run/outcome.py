@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.backends.backend import Exit, HostHealth
-from harness.run.online import Told
+from harness.run.online import OnlineRecord
 from system_under_test.subject import Complaint, Declares
 
 
@@ -30,7 +30,7 @@ class RunOutcome:
     set_up_failure: str = ""
     interrupted: bool = False
     stopped: dict[str, Any] = field(default_factory=dict)
-    online: Told | None = None
+    online: OnlineRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)

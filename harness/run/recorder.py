@@ -27,7 +27,7 @@ class Recorder:
     """Appends to `history.arrows`.  Not thread-safe: one event loop records.
 
     started_monotonic_ns: the zero of `time_ns`, when the test began.  on_flush: handed every batch once it is on disk;
-    nobody changes it any more, so it may go to another thread.
+    it never changes again, so it may go to another thread.
     """
 
     def __init__(self, path: Path, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None) -> None:

@@ -1,4 +1,4 @@
-"""One call of the command line: choose the backend, run, judge, hand back what to tell the user.
+"""One call of the command line: choose the backend, run, judge, return what the user reads.
 
 Spark starts in the background before the first container does, so that its cold start costs the user nothing.
 """
@@ -32,7 +32,7 @@ from harness.spec import CLIENT_NODES, Spec, WrongSpec
 def choose_backend(spec: Spec, progress: Progress) -> str:
     """The backend that `auto` stands for on this machine; says so where it is not the first choice.
 
-    Raises WrongSpec where the backend that was asked for can inject no fault of this run.
+    Raises WrongSpec where the backend that the spec names can inject no fault of this run.
     """
     if not load_subject(spec.subject).declares.nodes:
         return "in-process"
@@ -84,11 +84,11 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
                 found = dict(judge(run.root, spark, progress.detail))
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
-            _tell_interruption(run.root, progress)
+            _report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
-        except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict, whatever went wrong
+        except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _failed(run.root, problem)
-        return _to_tell(run.root, found, spec)
+        return _for_terminal(run.root, found, spec)
     finally:
         progress.stop()
         spark_end.start()
@@ -106,7 +106,7 @@ def judge_again(
             spark.start_in_background()
         progress.phase("judging")
         found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format))
-        return _to_tell(root, found, spec_of(root))
+        return _for_terminal(root, found, spec_of(root))
     finally:
         progress.stop()
         if spark is not None:
@@ -121,7 +121,7 @@ def _failed(root: Path, problem: Exception) -> dict[str, Any]:
     return record_failure(root, reason, problem)
 
 
-def _tell_interruption(root: Path, progress: Progress) -> None:
+def _report_interruption(root: Path, progress: Progress) -> None:
     again = f"python -m harness analyze {_shown(root)}"
     progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
     progress.command(again)
@@ -175,7 +175,7 @@ class _Once:
         self._thread.join()
 
 
-def _to_tell(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:
+def _for_terminal(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:
     """results.json, and what the terminal adds."""
     return {**results, "report": _shown(root / "report.html"), "rerun": spec.rerun()}
 

@@ -12,12 +12,13 @@ from system_under_test.subject import Node, NodeStatus, Subject
 
 STATUS_EVERY_S = 0.25
 STALL_MS = 500.0
-"""A stall of the harness' own loop worth telling: longer, and a latency may be ours rather than the subject's."""
+"""A stall of the harness' own loop that is reported: if it lasts longer, a latency may be ours rather than the
+subject's."""
 
 
 @dataclass
 class Watch:
-    """statuses: what each node last said of itself.  leaders: every leader seen, in order, as in outcome.json.
+    """statuses: the latest status that each node reported.  leaders: every leader seen, in order, as in outcome.json.
     late_ms: how late this event loop woke up, ten times a second."""
 
     subject: Subject
@@ -29,7 +30,7 @@ class Watch:
     late_ms: list[float] = field(default_factory=list)
 
     async def ask(self) -> list[NodeStatus]:
-        """What every node says of itself now; silent nodes are left out."""
+        """The status that every node reports now; silent nodes are left out."""
         answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
         fresh = [s for s in answers if s is not None]
         self.statuses = {s.node: s for s in fresh}
@@ -43,7 +44,7 @@ class Watch:
         try:
             return await self.subject.status(node)
         except OSError:
-            return None  # its agent does not answer now; whoever needs the node itself will hear why
+            return None  # its agent does not answer now; a verb that needs the node reports why
 
     def leader(self) -> NodeStatus | None:
         """The leader of the highest epoch that any node reported last."""

@@ -58,7 +58,7 @@ class DockerBackend(AgentCluster):
 
     async def create(self, progress: Callable[[str], None]) -> None:
         """See Backend.create.  May take minutes where the image must be built first; cancelling it is safe, and
-        whoever calls it calls `destroy` in the end."""
+        its caller calls `destroy` in the end."""
         try:
             await self._create(progress)
         except (*cleanup.ENGINE_FAILURES, NodeGone) as error:

@@ -1,7 +1,7 @@
 """One container: how it is made, and the stream to the agent inside.
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
-whatever reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
+any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
 are to fail they get SYS_ADMIN, which mounting needs.  The helper, which keeps the rules on the host's bridge, gets
 NET_ADMIN.
 """

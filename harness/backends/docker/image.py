@@ -11,7 +11,7 @@ reused wrongly:
 The upper two are one committed container each and no Dockerfile: every step of a build is a layer, and on some storage
 drivers a layer takes five seconds, which an edited file would cost several times over.
 
-One build at a time per user (a file lock).  A node image nobody has used for an hour is removed when a new one is
+One build at a time per user (a file lock).  A node image that was unused for an hour is removed when a new one is
 built; one in use cannot be (the engine refuses).
 """
 
@@ -212,15 +212,15 @@ def _add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
     """Build with the classic builder (BuildKit may be missing).  Raises BuildError with the failing step's words."""
     archive = io.BytesIO(_archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
-    said: list[str] = []
+    printed: list[str] = []
     lines = client.api.build(fileobj=archive, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
     for line in lines:
         if stop.is_set():
             lines.close()  # the engine abandons a build whose client has gone
             raise Interrupted("building the node image was interrupted")
         if "error" in line:
-            raise BuildError(line["error"].strip(), iter(said))
-        said.append(line.get("stream", ""))
+            raise BuildError(line["error"].strip(), iter(printed))
+        printed.append(line.get("stream", ""))
 
 
 def _archive(files: dict[str, bytes]) -> bytes:
@@ -276,7 +276,7 @@ def _mark_used(tag: str) -> None:
 
 
 def _remove_unused(client: Any, keep: str) -> None:
-    """Remove node images of ours that no run of this user has asked for within the last hour."""
+    """Remove node images of ours that no run of this user has used within the last hour."""
     for image in client.api.images(filters={"label": f"{IMAGE_LABEL}=node"}):
         tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith("krucible-node:")]
         if not tags or keep in tags:

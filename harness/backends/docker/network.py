@@ -1,6 +1,6 @@
 """The data network of a run, and the one table of rules that cuts its links.
 
-Nodes sit on a bridge of their own, a free /24 of 198.18.0.0/15 (the benchmarking range: nobody routes it), without
+Nodes sit on a bridge of their own, a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without
 a way out.  A cut is an element (source, destination) of one nft set on the bridge's forward hook; every change replaces
 the whole set in one transaction, 5 ms, all links at once.  Only IP is dropped, never ARP: dropping the answer to an ARP
 request in one direction would in the end cut the other direction too.

@@ -174,10 +174,10 @@ class NamespacesBackend(AgentCluster):
             plan = Plan(tuple(self._planned()))
             socket.send_fds(self._control, [plan.to_json().encode()], ends.theirs())
             ends.close_theirs()
-            said = await asyncio.wait_for(loop.sock_recv(self._control, 1 << 16), _READY_S)
-            self._hear_ready(json.loads(said or b"{}"), "the warden")
+            answer = await asyncio.wait_for(loop.sock_recv(self._control, 1 << 16), _READY_S)
+            self._demand_ready(json.loads(answer or b"{}"), "the warden")
             self._switch = _Stream(*await asyncio.open_connection(sock=ends.switch[0].dup()))
-            self._hear_ready(await self._switch.line(_READY_S), "the switch")
+            self._demand_ready(await self._switch.line(_READY_S), "the switch")
             await asyncio.gather(*(self._greet(node, *ends.pipes[node.name]) for node in plan.nodes))
 
     def _planned(self) -> Iterator[PlannedNode]:
@@ -185,10 +185,12 @@ class NamespacesBackend(AgentCluster):
         for place, (name, address) in enumerate(self._address_of.items()):
             yield PlannedNode(name, address, mac_of(place), f"port{place}", str(self._folder / name))
 
-    def _hear_ready(self, said: dict[str, Any], who: str) -> None:
-        if "ready" not in said:
+    def _demand_ready(self, answer: dict[str, Any], who: str) -> None:
+        if "ready" not in answer:
             assert self._folder is not None
-            words = said.get("error") or _last_line(self._folder / "warden.log") or "it ended without a word"
+            words = (
+                answer.get("error") or _last_line(self._folder / "warden.log") or "it ended without an error message"
+            )
             raise BackendUnavailable(f"The nodes did not come up: {who}: {words}.")
 
     async def _greet(self, node: PlannedNode, to_agent: int, from_agent: int) -> None:

@@ -1,6 +1,6 @@
-"""What the warden is told to make, as plain data, and the `ip` batches that make it.
+"""What the warden makes, as plain data, and the `ip` batches that make it.
 
-Every run has a network of its own that nobody outside can see, so all runs use the same addresses: 198.18.0.0/24 of the
+The network of a run cannot be seen from outside, so all runs use the same addresses: 198.18.0.0/24 of the
 benchmarking range, servers from .11, client nodes from .101.
 """
 

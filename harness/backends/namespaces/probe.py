@@ -37,7 +37,7 @@ def _found() -> tuple[tuple[str, ...] | None, str]:
     missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool, path=search)]
     if missing:
         return None, f"network namespaces need {', '.join(missing)}: install it"
-    said = ""
+    error = ""
     as_root = (("unshare", *_NAMESPACES),) if os.geteuid() == 0 else ()
     for argv in (*as_root, ("unshare", "--user", "--map-root-user", *_NAMESPACES)):
         try:
@@ -51,12 +51,12 @@ def _found() -> tuple[tuple[str, ...] | None, str]:
                 env={**os.environ, "PATH": search},
             )
         except subprocess.TimeoutExpired:
-            said = f"making one took longer than {_SECONDS:g} s"
+            error = f"making one took longer than {_SECONDS:g} s"
             continue
         if done.returncode == 0:
             return argv, ""
-        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        error = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     return None, (
-        f"this kernel or container does not let us make network namespaces ({said}): run as root with CAP_SYS_ADMIN, "
+        f"this kernel or container does not let us make network namespaces ({error}): run as root with CAP_SYS_ADMIN, "
         "or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces>0)"
     )

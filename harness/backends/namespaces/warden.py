@@ -5,13 +5,13 @@
                        └─ agent of c1 ...
 
 Its life is the run's life: when the control stream ends (the harness is done, or was killed), it kills everything in
-the pid namespace, removes the run's folder and exits; and when it exits, for whatever reason, the kernel kills whatever
-is left.  Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
+the pid namespace, removes the run's folder and exits; and when it exits, for any reason, the kernel kills what is
+left.  Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
 
     python -m harness.backends.namespaces.warden <control fd> <the run's folder>
 
 Control is a socket of packets: one in (the plan, with the descriptors of all streams: handed over this way because
-`unshare` would keep open whatever it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
+`unshare` would keep open what it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _say(control: socket.socket, words: dict[str, Any]) -> None:
 
 
 def _wait_for_end(control: socket.socket) -> None:
-    """Until the stream ends; meanwhile collect whoever ended, as PID 1 must."""
+    """Until the stream ends; meanwhile collect the processes that ended, as PID 1 must."""
     ours, kernels = socket.socketpair()
     for end in (ours, kernels):
         end.setblocking(False)

@@ -41,22 +41,22 @@ function words(sel) {
 }
 
 function describe() {
-  const p = $('sel'), told = VIEW.sel && words(VIEW.sel);
-  const text = told ? told.join('|') : '';
-  if (p.dataset.told === text) return;
-  p.dataset.told = text;
-  p.className = told ? 'js on' : 'js';
-  p.textContent = told ? '' : 'Nothing is selected. Point at anything to see what it is; click to keep it.';
-  if (!told) return;
-  p.append(element('b', {}, told[0]), '. ' + told[1] + ' ');
-  if (told[2]) p.append(element('a', { href: '#' + told[2] }, 'More about it'));
+  const p = $('sel'), shown = VIEW.sel && words(VIEW.sel);
+  const text = shown ? shown.join('|') : '';
+  if (p.dataset.shown === text) return;
+  p.dataset.shown = text;
+  p.className = shown ? 'js on' : 'js';
+  p.textContent = shown ? '' : 'Nothing is selected. Point at anything to see what it is; click to keep it.';
+  if (!shown) return;
+  p.append(element('b', {}, shown[0]), '. ' + shown[1] + ' ');
+  if (shown[2]) p.append(element('a', { href: '#' + shown[2] }, 'More about it'));
 }
 
 function showTip(x, y) {
-  const tip = $('tip'), sel = find(x, y), told = sel && words(sel);
-  main.style.cursor = told ? 'pointer' : 'crosshair';
-  if (!told) { tip.hidden = true; return; }
-  tip.replaceChildren(element('b', {}, told[0]), told[1]);
+  const tip = $('tip'), sel = find(x, y), shown = sel && words(sel);
+  main.style.cursor = shown ? 'pointer' : 'crosshair';
+  if (!shown) { tip.hidden = true; return; }
+  tip.replaceChildren(element('b', {}, shown[0]), shown[1]);
   tip.hidden = false;
   const left = clamp(x + 14, 4, W - tip.offsetWidth - 4), top = mini.offsetHeight + y + 18;
   tip.style.left = left + 'px'; tip.style.top = top + 'px';

@@ -2,14 +2,14 @@
 function stepper(drawing) {
   const box = drawing.querySelector('.step.js');
   if (!box) return;
-  const slider = box.querySelector('input'), told = box.querySelector('p'), n = drawing.dataset.finding;
+  const slider = box.querySelector('input'), line = box.querySelector('p'), n = drawing.dataset.finding;
   const steps = DATA.steps[n] || [], last = +drawing.dataset.last, article = drawing.closest('article');
   const show = () => {
     const step = +slider.value;
     for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
     for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
-    told.textContent = step === 0 ? `Before the first operation of this window${drawing.dataset.before ? ': it holds ' + drawing.dataset.before : ''}.` : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
-    told.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
+    line.textContent = step === 0 ? `Before the first operation of this window${drawing.dataset.before ? ': it holds ' + drawing.dataset.before : ''}.` : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
+    line.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
   };
   const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
   slider.addEventListener('input', show);

@@ -74,7 +74,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """transactions: one for each edge, from which it leaves.  left_out: edges of a long cycle that are not told."""
+    """transactions: one for each edge, from which it leaves.  left_out: edges of a long cycle that are not drawn."""
 
     edges: list[Edge]
     transactions: list[Transaction]

@@ -92,7 +92,7 @@ async def test_all_who_wait_learn_that_the_agent_is_gone(far: Played) -> None:
     await far.asked()
     far.hang_up()
     for call in calls:
-        with pytest.raises(NodeGone, match=r"its stream ended; it said: agent 1\.0 the last words"):
+        with pytest.raises(NodeGone, match=r"its stream ended; it wrote: agent 1\.0 the last words"):
             await call
     with pytest.raises(NodeGone):
         await far.link.call("state")

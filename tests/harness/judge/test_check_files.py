@@ -373,12 +373,12 @@ def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file:
             now[0] += seconds_a_file
             yield JudgedFile(name, Verdict(Validity.VALID))
 
-    told = [each.file for each in _Waiting(3).told(judged())]
-    assert told == ["a", "b", "c"]
+    passed = [each.file for each in _Waiting(3).passing(judged())]
+    assert passed == ["a", "b", "c"]
     return re.findall(r"judged \d of 3 files|\x1b\[K$", stderr.getvalue())
 
 
-def test_whoever_waits_at_a_terminal_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_far_a_check_is(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = waited(monkeypatch, Terminal(), seconds_a_file=1.5)
     assert shown == ["judged 2 of 3 files", "judged 3 of 3 files", "\x1b[K"], "and nothing is left standing"
     assert waited(monkeypatch, Terminal(), seconds_a_file=0.1) == []

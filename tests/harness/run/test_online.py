@@ -97,8 +97,8 @@ async def test_a_stale_read_is_told_once_with_the_witness_of_the_sealed_judgemen
         "stale read",
         "k1",
     )
-    assert run.online.told.findings[0]["time_ns"] == 7
-    assert (run.online.told.completions, run.online.told.looks, run.online.told.failure) == (2, 3, "")
+    assert run.online.record.findings[0]["time_ns"] == 7
+    assert (run.online.record.completions, run.online.record.looks, run.online.record.failure) == (2, 3, "")
 
 
 async def test_a_workload_that_linearizability_does_not_judge_is_not_looked_at(tmp_path: Path) -> None:
@@ -119,15 +119,15 @@ async def test_two_votes_in_one_epoch_are_found_though_the_agent_did_not_answer_
     assert run.found == []
     await run.look()
     assert [f.checker for f in run.found] == ["vote-once"]
-    assert run.online.told.trace_rows == 2
+    assert run.online.record.trace_rows == 2
 
 
 async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
     run = Written(tmp_path)
     run.online.follow({"n1": BrokenLive()})
     watching = asyncio.create_task(run.online.watch())
-    await eventually(lambda: run.online.told.failure)
-    assert run.online.told.failure == "UnreadableRow: line 3 is no row"
+    await eventually(lambda: run.online.record.failure)
+    assert run.online.record.failure == "UnreadableRow: line 3 is no row"
     assert not watching.done(), "a duty that ends would end the run"
     assert len(run.said) == 1 and "line 3 is no row" in run.said[0]
     watching.cancel()
