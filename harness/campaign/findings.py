@@ -150,6 +150,23 @@ FINDINGS: Mapping[str, Finding] = {
         },
         clean=Clean("a log that is not compacted while the run lasts", file="pysyncobj.py:NoCompaction"),
     ),
+    "nats": Finding(
+        system="NATS 2.14 JetStream",
+        configuration="three servers, a stream with three replicas, default sync_interval (2 minutes)",
+        file="nats.py",
+        workload="set_read_at_end.py",
+        nemesis="partition,power",
+        schedule="schedules/power_loss_of_one.json",
+        checker="set",
+        kinds=("acknowledged element lost",),
+        summary="acknowledged messages are lost when one server loses its power",
+        words="NATS acknowledged {acknowledged} messages, and {missing_from_last_read} of them are missing from the "
+        "stream: one server lost its power and with it what it had acknowledged but not fsynced, and formed a majority "
+        "with a server that had never had it",
+        published="Jepsen 2025: NATS 2.12.1; nats-server issues 7564 and 7567",
+        options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 50.0, "keys": 1, "op_timeout_s": 5.0},
+        clean=Clean("sync_interval: always", file="nats.py:SyncAlways"),
+    ),
     "zookeeper-boot": Finding(
         system="ZooKeeper 3.8.0",
         configuration="a new ensemble of three",
@@ -163,8 +180,10 @@ FINDINGS: Mapping[str, Finding] = {
         words="the ensemble never came back: all servers lost their power soon after their first start.  ZooKeeper "
         "does not fsync its first snapshot, and a server that finds log entries without a snapshot refuses to start",
         published="not known to be published in this form; related: ZOOKEEPER-2310, ZOOKEEPER-2325, ZOOKEEPER-2872",
-        options={"nodes": 3, "time_limit_s": 15.0, "rate_hz": 100.0, "recovery_limit_s": 30.0},
-        clean=Clean("zookeeper.snapshot.trust.empty=true", file="zookeeper.py:TrustEmpty"),
+        options={"nodes": 3, "time_limit_s": 25.0, "rate_hz": 100.0, "recovery_limit_s": 30.0},
+        clean=Clean(
+            "zookeeper.snapshot.trust.empty=true", file="zookeeper.py:TrustEmpty", options={"time_limit_s": 60.0}
+        ),
     ),
 }
 
