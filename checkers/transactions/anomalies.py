@@ -9,6 +9,9 @@ weaker ones forbid and more:
     snapshot-isolation  PL-SI    no cycle whose rw are never adjacent (G-single, G-nonadjacent)
     serializable        PL-3     both of the above
 
+Incompatible lists rule out read-committed and nothing weaker: one of them shows an aborted version, and PL-1 lets reads
+show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, the second read of a key in one transaction too.
+
 Each has two stronger variants: `strong-session-...` counts the order in which one process ran its transactions as a
 dependency, `strong-...` also real time; strong-serializable is written strict-serializable.  So a cycle that needs
 such an edge has `-process` or `-realtime` behind its name, and rules out only the variants that count it.

@@ -204,9 +204,8 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
                 latest[key] = row
                 own[key] += 1
                 continue
-            if external:
-                _check_last_element(txns, base, versions, t, row, found)
-            else:
+            _check_last_element(txns, base, versions, t, row, found)
+            if not external:
                 contradicted = _contradicted(txns, row, known[key], own[key], latest[key], before)
                 if contradicted >= 0:
                     note(found, INTERNAL, t, row, contradicted)

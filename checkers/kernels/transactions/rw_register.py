@@ -72,10 +72,10 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
             external = touched[key] != t
             touched[key] = t
             if txns.kind[row] == READ:
-                if not external:
-                    if value != txns.value[latest[key]]:
-                        note(found, INTERNAL, t, row, latest[key])
-                elif value >= 0:
+                fresh = external or value != txns.value[latest[key]]
+                if fresh and not external:
+                    note(found, INTERNAL, t, row, latest[key])
+                if fresh and value >= 0:
                     element = base[key] + value
                     if not holds(base, written.writer, key, value):
                         note(found, UNWRITTEN_READ, t, row, 0)
@@ -87,7 +87,7 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
 
 @inner_kernel
 def _check_read(txns: Transactions, written: Written, t: int, row: int, element: int, found: Findings) -> None:
-    """One external read of a value that some transaction wrote."""
+    """One read of a value that some transaction wrote, and that is new to its reader."""
     by = written.writer[element]
     if by == t:
         for later in range(row + 1, txns.first[t + 1]):

@@ -68,12 +68,16 @@ def satisfied(txns: Sequence[Txn], model: Model) -> set[str]:
     sure = [t for t in txns if t.status is Type.OK]
     perhaps = [t for t in txns if t.status is Type.INFO]
     levels: set[str] = set()
+    contradicted = contradicting_lists(txns) if model == "list-append" else frozenset()
     for chosen in chain.from_iterable(combinations(perhaps, n) for n in range(len(perhaps) + 1)):
         happened = [*sure, *chosen]
         for orders in version_orders(happened):
+            left = [level for level in MODELS if level not in levels]
             if model == "list-append" and not lists_show(happened, orders):
-                continue
-            levels |= {level for level in MODELS if level not in levels and fits(happened, orders, txns, level, model)}
+                if not lists_show(happened, orders, contradicted):
+                    continue
+                left = [level for level in left if parts_of(level)[0] == "read-uncommitted"]
+            levels |= {level for level in left if fits(happened, orders, txns, level, model)}
             if len(levels) == len(MODELS):
                 return levels
     return levels
@@ -89,11 +93,31 @@ def version_orders(happened: Sequence[Txn]) -> Iterator[dict[str, list[Txn]]]:
         yield {key: list(order) for key, order in zip(writers, orders, strict=True)}
 
 
-def lists_show(happened: Sequence[Txn], orders: dict[str, list[Txn]]) -> bool:
-    """A list shows all that was appended before, at every level: every append that it lacks comes later."""
+def contradicting_lists(txns: Sequence[Txn]) -> frozenset[str]:
+    """Keys of which two lists were read and neither begins with the other.
+
+    One of them shows an aborted version (Kingsbury & Alvaro 2020: incompatible orders imply G1a).  That is forbidden
+    from read-committed on.  Read-uncommitted (Adya's PL-1) forbids only G0, so there such lists prove no order.
+    """
+    lists: dict[str, list[Any]] = {}
+    for t in txns:
+        for f, key, shown in t.steps if t.status is Type.OK else ():
+            if f == "r" and shown:
+                lists.setdefault(key, []).append(shown)
+    return frozenset(
+        key for key, some in lists.items() if any(a[: len(b)] != b[: len(a)] for a, b in combinations(some, 2))
+    )
+
+
+def lists_show(happened: Sequence[Txn], orders: dict[str, list[Txn]], besides: frozenset[str] = frozenset()) -> bool:
+    """A list shows all that was appended before: every append that it lacks comes later.
+
+    This holds from read-committed on (lists are traceable: Kingsbury & Alvaro 2020, section 4.3): a committed version
+    holds each append of the versions before it.  besides: keys whose lists are left out.
+    """
     for t in happened:
         for f, key, shown in t.steps if t.status is Type.OK else ():
-            if f != "r" or not shown:
+            if f != "r" or not shown or key in besides:
                 continue
             order = orders.get(key, [])
             places = [at for v in shown for at, w in enumerate(order) if v in appended(w, key)]
@@ -171,18 +195,43 @@ def elements(t: Txn, model: Model) -> list[tuple[str, Any]]:
 
 
 def _reads_committed(t: Txn, happened: Sequence[Txn], base: str, model: Model) -> bool:
-    """No read shows what never happened, and the first read of a key shows whole transactions."""
+    """No read shows what never happened (G1a) or parts of another transaction (G1b).  None shows what its own
+    transaction writes only later (a circle of information flow, G1c).
+
+    Adya defines G1a and G1b for every read of a committed transaction, the second read of a key too.  What a read must
+    show of its own transaction is left to `internally_consistent`, but that a list holds what was appended before.
+    """
     written = {(key, v) for w in happened for f, key, v in w.steps if f != "r"}
     if any(element not in written for element in elements(t, model)):
         return False
-    for key, shown in t.external_reads().items():
+    own: set[tuple[str, Any]] = set()
+    to_come = {(key, v) for f, key, v in t.steps if f != "r"}
+    for f, key, value in t.steps:
+        if f != "r":
+            own.add((key, value))
+            to_come.discard((key, value))
+            continue
+        shown = [] if value is None else [value] if model == "rw-register" else value
+        foreign = [v for v in shown if (key, v) not in own]
+        if any((key, v) in to_come for v in foreign):
+            return False
         if model == "rw-register":
             others = [w for w in happened if w is not t]
-            if shown is not None and not any(w.last_writes().get(key) == shown for w in others):
+            if any(not any(w.last_writes().get(key) == v for w in others) for v in foreign):
                 return False
-        elif shown and not _final(shown, key, t, happened):
+        elif not _final(foreign, key, t, happened) or not _begins(shown, [v for k, v in written_by(t) if k == key]):
             return False
     return base not in ("snapshot-isolation", "serializable") or internally_consistent(t, model)
+
+
+def written_by(t: Txn) -> list[tuple[str, Any]]:
+    return [(key, v) for f, key, v in t.steps if f != "r"]
+
+
+def _begins(shown: Sequence[Any], own: Sequence[Any]) -> bool:
+    """Whether a list holds the first of these appends, in their order, and no later one without all before it."""
+    part = [v for v in shown if v in own]
+    return part == list(own)[: len(part)]
 
 
 def _final(shown: Sequence[Any], key: str, t: Txn, happened: Sequence[Txn]) -> bool:
