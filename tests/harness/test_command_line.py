@@ -41,6 +41,18 @@ def test_list_names_everything_one_may_type() -> None:
     assert names["findings"]["mariadb"] == "MariaDB 10.11: lost update, read skew"
 
 
+def test_a_process_ends_with_its_code_its_output_and_its_exit_functions() -> None:
+    script = (
+        "import atexit, concurrent.futures, sys, time\nfrom harness.cli import main\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\npool.submit(lambda: (time.sleep(0.2), print('thread')))\n"
+        "atexit.register(print, 'exit function')\nprint('output')\nsys.argv = ['krucible', 'flounder']\nmain.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout.split("\n")[:3] == ["output", "thread", "exit function"]
+    assert "No such command 'flounder'" in done.stderr
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("bug", "code"), [(None, 0), ("stale", 1), ("lose", 1)])
 def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | None, code: int) -> None:

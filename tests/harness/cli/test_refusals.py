@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from harness.cli.main import COMMANDS, cli, main
+from harness.cli.main import COMMANDS, cli, run_command_line
 from harness.cli.refusals import REFUSED, results_folder
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def krucible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def call(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["krucible", *words])
         with pytest.raises(SystemExit) as end:
-            main()
+            run_command_line()
         out, err = capsys.readouterr()
         assert isinstance(end.value.code, int)
         return end.value.code, out, err
@@ -240,11 +240,11 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
     history = tmp_path / "history.edn"
     history.write_text(WRITE)
     script = (
-        "import io, sys\nfrom harness.cli.main import main\nsaid = []\n"
+        "import io, sys\nfrom harness.cli.main import run_command_line\nsaid = []\n"
         "class Terminal(io.StringIO):\n"
         "    def isatty(self): return True\n"
         f"    def write(self, words): words and said.append((words, [m for m in {HEAVY} if m in sys.modules]))\n"
-        "sys.stderr = Terminal()\ntry:\n    main()\nexcept SystemExit:\n    sys.stdout.write(repr(said[0]))"
+        "sys.stderr = Terminal()\ntry:\n    run_command_line()\nexcept SystemExit:\n    sys.stdout.write(repr(said[0]))"
     )
     command = [sys.executable, "-c", script, "check", "--model", "register", str(history)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
@@ -256,8 +256,9 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
 def imported(words: list[str]) -> set[str]:
     """Which heavy modules a process has after these words of the command line."""
     script = (
-        "import os, sys\nfrom harness.cli.main import main\nsys.stdout = sys.stderr = open(os.devnull, 'w')\n"
-        "try:\n    main()\nexcept SystemExit:\n"
+        "import os, sys\nfrom harness.cli.main import run_command_line\n"
+        "sys.stdout = sys.stderr = open(os.devnull, 'w')\n"
+        "try:\n    run_command_line()\nexcept SystemExit:\n"
         f"    print([m for m in {HEAVY} if m in sys.modules], file=sys.__stdout__)"
     )
     command = [sys.executable, "-c", script, *words, *(["--results", "/dev/null/none"] if words[0] == "run" else [])]

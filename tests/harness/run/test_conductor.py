@@ -62,6 +62,6 @@ def test_whatever_fails_the_exit_code_is_3_and_never_1(
     monkeypatch.setattr(command_line.cli, "main", breaks)
     monkeypatch.setattr(sys, "argv", ["harness"])
     with pytest.raises(SystemExit) as end:
-        command_line.main()
+        command_line.run_command_line()
     assert end.value.code == 3
     assert told in capsys.readouterr().err

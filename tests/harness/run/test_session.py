@@ -19,7 +19,7 @@ from rich.console import Console
 from checkers.judging.tasks import CannotJudge
 from harness.backends.backend import BackendUnavailable
 from harness.backends.in_process import InProcessBackend
-from harness.cli.main import main
+from harness.cli.main import run_command_line
 from harness.run import session
 from harness.run.conductor import Conductor
 from harness.run.progress import Progress
@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         canary = ["run", "--subject", "canary", "--nemesis", "none", "--time-limit", "1", "--rate", "1000"]
         monkeypatch.setattr(sys, "argv", ["krucible", *canary, "--results", str(tmp_path), *words])
         with pytest.raises(SystemExit) as end:
-            main()
+            run_command_line()
         folder = (tmp_path / "latest").resolve()
         assert (folder / "report.html").exists()
         return int(end.value.code or 0), json.loads((folder / "results.json").read_text()), folder
