@@ -23,6 +23,9 @@ OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurren
 	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
+# Live tests wait most of the time: they run one after another, beside all others.
+LIVE := docker or namespaces or spark or browser
+
 SEEDS ?= 2
 TIMES ?= 3
 DEMO_BUG ?= lone-vote
@@ -47,7 +50,12 @@ test-%: $(VENV)/prepared  # any nemesis of `make list`, and several at once: mak
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
 test: $(VENV)/prepared-all $(VENV)/testing lint ## the project's own tests (at most 15 minutes on 2 cores)
-	@$(PY) -m pytest -m "not nightly"
+	@log=$(VENV)/live-tests.log; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" >$$log 2>&1 & live=$$!; trap "kill $$live" INT TERM; \
+	$(PY) -m pytest -m "not nightly and not ($(LIVE))" --numprocesses 2 --dist worksteal; others=$$?; \
+	echo "the live tests, which ran beside the others:"; \
+	wait $$live; live=$$?; cat $$log; \
+	test $$others -eq 0 && test $$live -eq 0
 
 lint: $(VENV)/testing ## formatting, types and the floors of the tree
 	@$(VENV)/bin/ruff check .

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULE = "system_under_test.kraft"
+HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.77"
+"""An address of this process alone, so that no other test takes a port that was found free."""
 
 
 @dataclass
@@ -23,7 +26,7 @@ class LoopbackCluster:
 
     async def start(self) -> None:
         ports = _free_ports(self.count)
-        peers = {f"n{i}": [i, "127.0.0.1", port] for i, port in enumerate(ports, 1)}
+        peers = {f"n{i}": [i, HOST, port] for i, port in enumerate(ports, 1)}
         self.addresses = {name: f"{host}:{port}" for name, (_, host, port) in peers.items()}
         for name, (node_id, host, port) in peers.items():
             config = {
@@ -70,7 +73,7 @@ class LoopbackCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    listeners = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in listeners]
     for listener in listeners:
         listener.close()

@@ -259,7 +259,7 @@ def test_sealing_that_is_interrupted_leaves_every_file_whole_or_not_at_all(tmp_p
         assert sealing.stdout.readline() == b"now\n"
         time.sleep(attempt / 4 * takes_s)
         sealing.send_signal(how)
-        sealing.communicate(timeout=60)
+        sealing.communicate(timeout=240)
         if (folder / "history.parquet").exists():
             assert read_history(folder).equals(events_to_table(events))
         if (folder / "buckets").exists():

@@ -144,9 +144,14 @@ class Driver:
             | {
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), str(Path(__file__).parent)]),
                 "PYSPARK_PYTHON": sys.executable,
+                "KRUCIBLE_SPARK_START_S": str(5 * PATIENCE_S),
             }
             | environment,
         )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> Driver:
         return self

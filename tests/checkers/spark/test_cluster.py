@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_cluster import Cluster, Driver, can_hide_folders, comparable, end, free_port, until
+from spark_cluster import Cluster, Driver, can_hide_folders, comparable, descendants, end, free_port, runs, until
 from wrong_run import NEVER_INVALID, run_that_is_wrong_everywhere
 
 from checkers.base.stored_run import StoredRun
@@ -21,7 +21,7 @@ from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run, results_json
 from checkers.spark.session import SparkJudge
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 DELAY_S = 0.15
 """Added to each part, so that there is a middle to kill something in; the run has some forty parts."""
@@ -114,7 +114,9 @@ def test_an_executor_frozen_in_the_middle_costs_seconds(
     run: StoredRun, in_process: dict[str, Any], cluster: Cluster, driver: Driver
 ) -> None:
     until(lambda: len(cluster.executors()) == 2, "both executors to be there")
+    began = time.monotonic()
     driver.judge(run.root).results()
+    calm_s = time.monotonic() - began
     job = driver.judge(run.root, DELAY_S)
     job.wait_for(6)
     frozen = cluster.executors()[0]
@@ -124,7 +126,7 @@ def test_an_executor_frozen_in_the_middle_costs_seconds(
         assert comparable(job.results()) == in_process
     finally:
         end(frozen)
-    assert time.monotonic() - began < 45, "Spark's own patience is two and a half minutes"
+    assert time.monotonic() - began < 45 + 3 * calm_s, "Spark's own patience is two and a half minutes"
 
 
 @pytest.mark.skipif(not can_hide_folders(), reason="needs the right to make namespaces of mounts")
@@ -140,13 +142,12 @@ def test_a_node_that_cannot_read_the_run_folder_is_sent_the_bytes(
     assert "MB of files were sent, because nodes cannot read the run folder" in results["judged_by"]
 
 
-def test_a_master_that_is_not_there_costs_seconds_and_the_run_is_judged(
+def test_a_master_that_is_not_there_costs_nothing_and_the_run_is_judged(
     run: StoredRun, in_process: dict[str, Any], tmp_path: Path
 ) -> None:
     with Driver(master := f"spark://127.0.0.1:{free_port()}", tmp_path) as driver:
-        began = time.monotonic()
         results = driver.judge(run.root).results()
-    assert time.monotonic() - began < 15
+        assert not any(runs(pid, "java") for pid in descendants(driver.pid)), "no Spark was even started"
     address = master.removeprefix("spark://")
     assert results["judged_by"] == (f"in process (no Spark master answers at {master} ({address}: Connection refused))")
     assert comparable(results) == in_process
@@ -182,7 +183,6 @@ def test_nodes_without_numba_are_named_and_the_run_is_judged(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 def test_nodes_with_another_processor_compile_once_and_say_the_same(
     run: StoredRun, in_process: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ class Visit:
         return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
-def until(page: Any, condition: str, limit_s: float = 10.0) -> None:
+def until(page: Any, condition: str, limit_s: float = 60.0) -> None:
     """Wait for a condition in the page.  (Playwright's own way evaluates strings, which the page's policy forbids.)"""
     ends = time.monotonic() + limit_s
     while not page.evaluate(condition):

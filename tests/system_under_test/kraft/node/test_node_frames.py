@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
+import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -136,7 +137,7 @@ def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[i
         assert answer is not None, f"closed without an answer: {asked[number]}"
         decode_response(type(asked[number]), answer)
 
-    asyncio.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in asked], heard))
+    virtual_time.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in asked], heard))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -146,4 +147,4 @@ def test_no_damaged_frame_harms_a_node(entity: Any, data: st.DataObject) -> None
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
     frame = frame[: data.draw(st.integers(5, len(frame)))]
-    asyncio.run(attack((1, 2, 3), [bytes(frame)], lambda number, answer: None))
+    virtual_time.run(attack((1, 2, 3), [bytes(frame)], lambda number, answer: None))
