@@ -35,7 +35,7 @@ def command(results: Path, backend: str, seed: int, *words: str) -> list[str]:
     return [sys.executable, "-m", "harness", *run]
 
 
-def tested(
+def enough(
     results: Path, backend: str, *words: str, time_limit_s: int = TIME_LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
     """A run that tested enough to be valid or invalid."""
@@ -78,7 +78,7 @@ def containers_of(run_id: str) -> list[str]:
 def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed(
     tmp_path: Path, backend: str, subject: str, mutations: int
 ) -> None:
-    done = tested(tmp_path, backend, "--subject", subject)
+    done = enough(tmp_path, backend, "--subject", subject)
     assert done.returncode == 0, done.stdout + done.stderr
     results = results_of(tmp_path)
     assert results["verdict"] == "valid"
@@ -99,7 +99,7 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     "backend", [pytest.param("docker", marks=on_docker), pytest.param("namespaces", marks=in_namespaces)]
 )
 def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(tmp_path: Path, backend: str) -> None:
-    done = tested(tmp_path, backend, "--bug", "minority-commit")
+    done = enough(tmp_path, backend, "--bug", "minority-commit")
     assert done.returncode == 1, done.stdout + done.stderr
     assert found(load_subject("kraft").bugs["minority-commit"], results_of(tmp_path))
 
@@ -119,7 +119,7 @@ def test_a_run_stops_on_a_violation_before_its_time_and_spark_finds_it_too(
     where = ("--subject", subject, "--nemesis", "none" if subject == "canary" else "partition")
     size = ("--nodes", "5", "--rate", "200", "--keys", "10", "--concurrency", "10")
     run = (*where, "--bug", bug, *size, "--stop-on-violation")
-    done = tested(tmp_path, "auto", *run, time_limit_s=time_limit_s)
+    done = enough(tmp_path, "auto", *run, time_limit_s=time_limit_s)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "violated: " in done.stdout and "stopping" in done.stdout
     outcome, results = outcome_of(tmp_path), results_of(tmp_path)
