@@ -11,6 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,22 +27,26 @@ REVISION_LENGTH = 7
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """clean: of the counterpart.  as_expected: the finding was seen, or its counterpart was valid.  seconds: from the
-    command to the verdict.  revision: of this repository, with a `+` behind it where files were changed."""
+    """clean: of the counterpart.  as_expected: the finding was seen, or its counterpart was valid.
+    verdict: of the run.  An invalid counterpart is a false alarm; an unknown one was no real test.
+    seconds: from the command to the verdict.
+    revision: of this repository, with a `+` behind it where files were changed."""
 
     finding: str
     clean: bool
     as_expected: bool
+    verdict: str
     seconds: float
     revision: str
 
 
 def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
-    """Add a try to TRIES of a results folder.  run_folder: its run, whose test.json names the revision."""
+    """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
     git = read_object(run_folder / "test.json").get("git") or {}
+    verdict = str(read_object(run_folder / "results.json").get("verdict"))
     revision = str(git.get("revision") or "")[:REVISION_LENGTH] + ("+" if git.get("dirty") else "")
     with (results / TRIES).open("a") as file:
-        file.write(json.dumps(asdict(Try(name, clean, as_expected, round(seconds, 1), revision))) + "\n")
+        file.write(json.dumps(asdict(Try(name, clean, as_expected, verdict, round(seconds, 1), revision))) + "\n")
 
 
 def tries_in(results: Path) -> list[Try]:
@@ -123,4 +128,7 @@ def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> li
 def _count(tries: Sequence[Try]) -> str:
     if not tries:
         return "not run yet"
-    return f"{sum(one.as_expected for one in tries)} of {len(tries)} at {tries[-1].revision or 'an unknown revision'}"
+    where = tries[-1].revision or "an unknown revision"
+    others = Counter(one.verdict for one in tries if one.clean and not one.as_expected)
+    rest = "".join(f", {count} {verdict}" for verdict, count in sorted(others.items()))
+    return f"{sum(one.as_expected for one in tries)} of {len(tries)} at {where}{rest}"
