@@ -28,7 +28,7 @@ from checkers.kernels.transactions.columns import Edges, Findings, Transactions,
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
 from checkers.transactions import anomalies
-from checkers.transactions.cycles import CycleSearch, find_cycles
+from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
 from checkers.transactions.read import Model, Transcript, read_transactions
 from checkers.transactions.version_orders import orders_under
@@ -132,7 +132,7 @@ def _search_registers(
     written = rw_register.read_registers(txns, base, found)
     direct, orders = rw_register.link(txns, base, written, found)
     version_count = int(base[-1]) + len(base) - 1
-    shown = _cycles(transcript, direct, orders, version_count, written.happened, steps_max)
+    shown = _of_reads(_cycles(transcript, direct, orders, version_count, written.happened, steps_max))
     names = [name for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]]
     if _counted([*names, *(cycle.name for cycle in shown.cycles)], consistency):
         return shown
@@ -141,6 +141,23 @@ def _search_registers(
         return shown
     assuming = _cycles(transcript, direct, in_time, version_count, written.happened, steps_max)
     return _joined(shown, assuming, consistency)
+
+
+def _of_reads(shown: CycleSearch) -> CycleSearch:
+    """G0 under its own name, G1c: reads showed the order of the versions.
+
+    A transaction that reads one version and writes another writes the later one, if it reads committed data: else the
+    two form a G1c.  Where reads may show anything (PL-1) this order is not known, so read-uncommitted is not ruled out.
+    """
+    cycles: dict[str, NamedCycle] = {}
+    for cycle in shown.cycles:
+        name = cycle.name.replace("G0", "G1c")
+        if name not in cycles:
+            cycles[name] = replace(cycle, name=name)
+        else:
+            cycles[name] = replace(cycles[name], times=cycles[name].times + cycle.times)
+    unfinished = dict.fromkeys(name.replace("G0", "G1c") for name in shown.unfinished)
+    return CycleSearch(tuple(cycles.values()), tuple(unfinished))
 
 
 def _cycles(

@@ -24,6 +24,10 @@ from checkers.kernels.transactions.versions_in_time import (
 )
 from checkers.transactions.anomalies import PLAIN, PROCESS, parts_of
 
+_NOTHING = Groups(
+    np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int32)
+)
+
 _RULES = {"read-uncommitted": WRITES_AFTER_WRITES, "read-committed": WRITES_AFTER_ALL}
 
 
@@ -32,6 +36,8 @@ def orders_under(consistency: str, txns: Transactions, base: Int64, written: Wri
     model, variant = parts_of(consistency)
     if variant == PLAIN:
         return None
+    if model == "read-uncommitted":
+        orders = _NOTHING  # reads may show anything, so what they show of an order is not certain
     meetings = meetings_of(txns, base, written)
     order, first = _grouped(meetings, txns.process[meetings.txn] if variant == PROCESS else None)
     earlier, later = versions_in_time(meetings, order, first, _RULES.get(model, ALL_AFTER_ALL))

@@ -20,7 +20,7 @@ import pytest
 from toy_transactions import ISOLATIONS, simulate
 
 from checkers.base.history import Event, Type
-from checkers.base.verdict import Validity
+from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity
 from checkers.transactions.anomalies import BASE_MODELS, MODELS, PROCESS, REALTIME, model_name, parts_of
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
@@ -354,3 +354,29 @@ def test_no_level_is_ruled_out_wrongly_all_night(model: Model, part: int, night:
 
 def test_all_levels_are_compared() -> None:
     assert len(MODELS) == 15 == len({model_name(b, v) for b in BASE_MODELS for v in ("", PROCESS, REALTIME)})
+
+
+def test_what_a_read_shows_of_an_order_is_not_certain_where_reads_may_show_anything() -> None:
+    """Process 0 reads 2 and writes 1, then writes 2.  Read-uncommitted allows the order 1, 2, and that read of 2."""
+    told = [[["r", "k0", 2], ["w", "k0", 1]], [["w", "k0", 2]]]
+    events = [
+        Event(2 * at + done, at, 0, Type.OK if done else Type.INVOKE, "txn", payload=json.dumps(steps))
+        for at, steps in enumerate(told)
+        for done in (0, 1)
+    ]
+    assert "strong-session-read-uncommitted" in satisfied(transactions(events), "rw-register")
+    uncommitted = judge_transactions(events, "rw-register", consistency="strong-session-read-uncommitted")
+    assert uncommitted.validity is Validity.VALID
+    committed = judge_transactions(events, "rw-register", consistency="strong-session-read-committed")
+    assert list(committed.details["anomalies"]) == ["G1c-process"]
+
+
+def test_a_second_read_of_a_key_may_not_show_intermediate_data() -> None:
+    told = [[["append", "k0", 1], ["append", "k0", 2]], [["r", "k0", []], ["r", "k0", [1]]]]
+    events = [
+        Event(2 * at + done, at, at, Type.OK if done else Type.INVOKE, "txn", payload=json.dumps(steps))
+        for at, steps in enumerate(told)
+        for done in (0, 1)
+    ]
+    verdict = judge_transactions(events, "list-append", consistency="read-committed")
+    assert list(verdict.details[VIOLATIONS_BY_KIND]) == ["G1b"]
