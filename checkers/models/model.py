@@ -1,4 +1,4 @@
-"""What a model is: a small object told in Python, and how operations are read from events.
+"""What a model is: a small object described in Python, and how operations are read from events.
 
     init() -> state                    the state an object begins in
     step(state, operation) -> state    the state after the operation, or REFUSED where it could not have been answered
@@ -7,8 +7,8 @@
                                        history is linearizable iff each object's is).  Without it: the event's key
     describe(operation) -> words       how a witness tells it.  Without it: `f(input) -> output`
     show(state) -> words               how a witness tells a state.  Without it: its `repr`, sets in order
-    canonical(operations)              given all operations of one object, a function that maps states nobody can tell
-                                       apart any more to one of them.  Without it: every state stands for itself
+    canonical(operations)              given all operations of one object, a function that maps states which no later
+                                       answer can tell apart to one of them.  Without it: every state stands for itself
 
 States must be hashable and are never changed in place.  `step` is a function: what an operation that never returned
 does (`operation.returned` is False, `output` None) must follow from its input and the state.
@@ -33,7 +33,7 @@ State = Hashable
 class Operation:
     """One operation.
 
-    input: what was asked (the value of the invoke); output: what was answered (the value of the `ok`), None where it
+    input: the value of the invoke; output: the answer (the value of the `ok`), None where it
     never returned.  Lists are tuples, so that both can be hashed.  call, ret: index of its events, ret None where it
     never returned; index decides order.  time_ns: of its events, for display, the second None where it never returned.
     completed: index of its completion, an `info` too; None where there is none.
@@ -89,7 +89,7 @@ class Model:
     """See the module.
 
     observers: the f that change nothing; without an answer they say nothing.
-    process_matters: whether `step` looks at who asked; if not, operations that ask and answer the same are alike.
+    process_matters: whether `step` looks at the process; if not, operations with equal input and output are alike.
     """
 
     name: str

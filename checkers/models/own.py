@@ -3,7 +3,7 @@
 The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `show`, `canonical` and
 `process_matters`; `checkers/models/model.py` says what each means.  The file is run: it is code, not data.
 
-Whatever goes wrong in it, when it is run or later inside one of its functions, is a `BadModel` that names its file and
+Every failure of it, when it is run or later inside one of its functions, is a `BadModel` that names its file and
 line: the user wrote the code, and needs no traceback of ours to mend it.
 """
 

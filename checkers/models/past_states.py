@@ -46,7 +46,7 @@ def shortest_rest(
 ) -> Rest:
     """What is left from the latest moment from which there is no order; the whole history if none is known.
 
-    last_call: no later moment is asked for.  impossible: whether what is left has no order, None if that takes too
+    last_call: no later moment is tried.  impossible: whether what is left has no order, None if that takes too
     long.
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]

@@ -46,7 +46,7 @@ def witness(
     """smaller: the object seen through the values at stake.  states: in which it may begin; without them, its first.
 
     The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
-    Where patience runs out, the independent search is not asked, and the fact `rejudged` is false.
+    Where patience runs out, the independent search is not run, and the fact `rejudged` is false.
     Raises Disagreement.
     """
     patience.next_one()

@@ -95,7 +95,7 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
 
 
 def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
-    """The class of each operation: what is asked and answered alike is one."""
+    """The class of each operation: operations with equal input and output are one."""
     numbers: dict[object, int] = {}
     classes = []
     for o in operations:
@@ -109,8 +109,8 @@ def _table(
 ) -> Table | None:
     """All states that can occur; None if there are too many, or they do not fit.
 
-    No order has more steps than there are operations, so states further from the first are not asked for: a model whose
-    state only grows would have no end of them.
+    No order has more steps than there are operations, so states further from the first are not looked for.  A model
+    whose state only grows would have no end of them.
     """
     if not operations:
         return Table(np.zeros((0, 1), np.int32), np.zeros(0, np.int8))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from checkers.base.checker import Budget
+from checkers.base.first_that_holds import first_that_holds
 from checkers.base.verdict import Witness
 from checkers.models.failures import ModelFailed, reporting
 from checkers.models.failures import in_words as failures_in_words
@@ -23,7 +24,7 @@ from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, 
 
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
-"""So that what would have been right costs a second at most; an answer that takes longer to prove is not told."""
+"""So that what would have been right costs a second at most; an answer that takes longer to prove is not shown."""
 
 OPERATIONS_TRIED = 20_000
 """How many operations are judged again, answer by answer, where the whole history is needed to prove one right."""
@@ -186,21 +187,7 @@ def _first_impossible(
                 return not again
         return _judged(model, cut, budget, patience, SEARCH_STEPS_MAX) is False
 
-    low, step = 0, 1
-    high = len(returns) - 1
-    while low < high:
-        at = min(high - 1, low + step - 1)
-        if impossible_at(at):
-            high = at
-            break
-        low, step = at + 1, 2 * step
-    while low < high:
-        middle = (low + high) // 2
-        if impossible_at(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return returns[low]
+    return returns[first_that_holds(0, len(returns) - 1, impossible_at, times=2)]
 
 
 def _drop_observers(
@@ -241,7 +228,7 @@ def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) 
 
 
 def _candidates(model: Model, found: _Window) -> list[Hashable]:
-    """Answers to try: states that orders of the others come to, and what was asked and answered before."""
+    """Answers to try: states that orders of the others come to, and earlier inputs and outputs."""
     cut, rest, culprit = found.cut, found.rest, found.culprit
     without = [o for o in rest.operations if o is not culprit]
     if culprit.f not in model.observers:
@@ -255,8 +242,11 @@ def _candidates(model: Model, found: _Window) -> list[Hashable]:
 
 
 def _explained(model: Model, found: _Window, other: Operation, budget: Budget, patience: Patience) -> bool:
-    """Whether an order is known with another answer.  What is left shows it where nothing was under way; elsewhere it
-    asks less than the history, which is judged itself, with what was dropped: a read, too, may forbid an answer."""
+    """Whether an order is known with another answer.
+
+    What is left shows it where nothing was under way.  Elsewhere it demands less than the history.  Then the history
+    itself is judged, with all reads, because a read may forbid an answer.
+    """
     if found.rest.exact:
         operations = [other if o.call == other.call else o for o in found.rest.operations]
         return impossible(model, operations, found.rest.states, CONFIGURATIONS_PER_CANDIDATE) is False

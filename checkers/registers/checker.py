@@ -186,7 +186,7 @@ def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What the search said of a key: see `antichain.judge_key`."""
+    """What the search found of a key: see `antichain.judge_key`."""
 
     code: int
     position: int

@@ -4,7 +4,7 @@ As in `unique_window.py` nothing may be dropped that would *manufacture* a viola
 no blocks; what may go, because the rest would still have to be linearizable if the whole was:
 
   * a read, or a mismatch: it changes nothing;
-  * a value: everything that wrote or saw it, all at once; a cas that took it away stays as a mere write, which asks
+  * a value: everything that wrote or saw it, all at once; a cas that took it away stays as a mere write, which demands
     less.  (An order of the whole, with these taken out, still shows everybody else what they saw: the last mutator
     before them is still there.)  Not while a mismatch stays, which might have been explained by that value;
   * the past: everything that had returned before some moment, if the states it can lead to are put in its place.
@@ -24,6 +24,7 @@ import numpy as np
 
 from checkers.base import independent_search as search
 from checkers.base.arrays import Int64
+from checkers.base.first_that_holds import first_that_holds
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
@@ -36,7 +37,7 @@ VALUES_MAX = 64
 
 PAST_MAX = 2_000
 """How many positions before a moment are looked at to rule out a state there.  One that only an older past rules out
-stays among those the window may begin with, which asks less of the window, not more."""
+stays among those the window may begin with, which demands less of the window, not more."""
 
 POSITIONS_TRIED = 20_000_000
 """How many positions are judged again, answer by answer, to find one that would have been right."""
@@ -110,11 +111,11 @@ def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, ma
         return ask.has_no_order(key, limit, (NIL,), whole=True)
 
     if earlier and shown(near):
-        positions = _smallest(certain, near, shown)
+        positions = first_that_holds(certain, near, shown, times=4)
         if positions == certain or not impossible(positions - 1):
             return _to_the_last_return(key, positions)
         positions -= 1
-    return _to_the_last_return(key, _smallest(certain, positions, impossible))
+    return _to_the_last_return(key, first_that_holds(certain, positions, impossible, times=4))
 
 
 def _to_the_last_return(key: Key, limit: int) -> int:
@@ -123,24 +124,6 @@ def _to_the_last_return(key: Key, limit: int) -> int:
     There are such calls only where a question was not answered within its budget.
     """
     return int(key.ret[key.ret < limit].max()) + 1
-
-
-def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest number from `low` on for which a monotone condition holds; it holds for `high`.  Near ones first."""
-    step = 1
-    while low < high:
-        at = min(high - 1, low + step - 1)
-        if holds(at):
-            high = at
-            break
-        low, step = at + 1, 4 * step
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
 
 
 def _last_before(key: Key, since: int) -> int | None:
@@ -184,7 +167,7 @@ def _first_made(key: Key) -> tuple[Int64, Int64]:
 
 
 def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
-    """nil and whatever may have been produced before a position, ascending."""
+    """nil and all values that may have been produced before a position, ascending."""
     values, first = made
     return [int(value) for value in values[first < position]]
 

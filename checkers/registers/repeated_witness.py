@@ -1,4 +1,4 @@
-"""The witness of a register's key in which values repeat: the story of `unique_witness.py`, told more carefully.
+"""The witness of a register's key in which values repeat: the story of `unique_witness.py`, with weaker claims.
 
 "Nothing wrote 3 again" can rarely be said where 3 is written all the time.  An answer is a *stale read* here only if
 every operation that may have produced its value had certainly been overwritten before the read began; all else that is

@@ -6,23 +6,23 @@ only where the rest would still have to be linearizable if the whole was:
   * a read, for it changes nothing;
   * a whole block (a write, its reads, and every cas that built on it);
   * the end of a chain: a cas with all that observed it;
-  * the beginning of a chain, if the first cas that stays is weakened to a write: it asks less of the history;
+  * the beginning of a chain, if the first cas that stays is weakened to a write: it demands less of the history;
   * everything before a moment at which nothing was under way, if the states then reachable are put in its place.
 
 Dropping a write whose value stays read would *manufacture* a violation.  First the history is cut at the first answer
-that no order explains, which therefore stands in every window; then whatever may go goes, in large pieces first.  The
+that no order explains, which therefore stands in every window.  Then all that may go goes, in large pieces first.  The
 result is put before the independent search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.base import independent_search as search
+from checkers.base.first_that_holds import first_that_holds
 from checkers.kernels.operations import CAS, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
@@ -111,11 +111,11 @@ def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> in
         named = [block[op] if op != register.INITIAL else len(key.kind) for op in (left, right)]
         small, points = _by_themselves(key, np.flatnonzero(np.isin(block, named)))
         if _none_fits(small, len(points)):
-            shown = _smallest(1, len(points), lambda p: _none_fits(small, p))
+            shown = first_that_holds(1, len(points), lambda p: _none_fits(small, p))
             positions = int(points[shown - 1]) + 1
             if not impossible(positions - 1):
                 return positions
-    return _smallest(1, positions, impossible)
+    return first_that_holds(1, positions, impossible)
 
 
 def _by_themselves(key: Key, kept: Ops) -> tuple[Key, Ops]:
@@ -139,17 +139,6 @@ def producer_of(key: Key, value: int, limit: int) -> int:
     return int(found[0]) if len(found) else -1
 
 
-def _smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest number for which a monotone condition holds; it holds for `high`."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bool:
     """Whether the kernel finds no order for some operations alone."""
     part = Key(key.kind[kept], key.a[kept], key.b[kept], key.call[kept], key.ret[kept])
@@ -161,7 +150,7 @@ def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bo
 
 
 def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
-    """The culprit, and the cas that would have had to happen for it, back to the value nobody made."""
+    """The culprit, and the cas that would have had to happen for it, back to the value that no operation made."""
     kept = [culprit]
     while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
         kept.append(made_by)
@@ -226,9 +215,11 @@ def _shorten_chain(
         stays = kept[(place == -1) | (place >= start)]
         return stays, (weakened | {chain[start]} if start else weakened) & frozenset(stays.tolist())
 
-    length = _smallest(1, len(chain), lambda x: _impossible(key, limit, without_end(x), weakened))
+    length = first_that_holds(1, len(chain), lambda x: _impossible(key, limit, without_end(x), weakened))
     kept, place = without_end(length), place[place < length]
-    dropped_most = _smallest(0, length - 1, lambda x: _impossible(key, limit, *without_beginning(length - 1 - x)))
+    dropped_most = first_that_holds(
+        0, length - 1, lambda x: _impossible(key, limit, *without_beginning(length - 1 - x))
+    )
     return without_beginning(length - 1 - dropped_most)
 
 
@@ -259,7 +250,7 @@ def _cut_prefix(
 ) -> Window:
     """Replace what stands before the window by the states it leads to, where nothing was under way in between.
 
-    What overwrote the value stays: without it nobody would see why the answer was wrong.
+    What overwrote the value stays: without it the reader would not see why the answer was wrong.
     """
     if len(kept) > SEARCHED_MAX:
         return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)

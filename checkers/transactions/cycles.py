@@ -1,9 +1,9 @@
 """From a graph that the sweep could not clear to named cycles: of each class the smallest one found.
 
-The sweep goes on to the end by breaking edges, and every cycle contains a broken edge.  For each of them the classes
-are asked for, the worst first: among dependencies alone, then with the order of processes, then with real time.  An
-edge on a cycle of one class is not asked for lesser ones, which would rule out nothing more; with a stronger order it
-is asked for worse classes only, or where its cycle is too long to read.
+The sweep goes on to the end by breaking edges, and every cycle contains a broken edge.  From each broken edge, cycles
+are searched class by class, the worst first: among dependencies alone, then with the order of processes, then with real
+time.  An edge on a cycle of one class is not searched for lesser classes, which would rule out nothing more.  With a
+stronger order it is searched for worse classes only, or where its cycle is too long to read.
 
 *Cost.*  All searches together get a multiple of the size of the graph, each an even share of what is left; a search
 that ends at its share is reported as unfinished.  Where many edges are broken, those that are not in a component of the
@@ -42,7 +42,7 @@ A cycle that is of none of the classes before is of the last one."""
 
 _G0 = 0
 """Of this class are only cycles of transactions that committed.  One of unknown outcome, of which something was read,
-either committed or was read although it aborted (G1a): whatever allows the latter is not ruled out by its writes."""
+either committed or was read although it aborted (G1a).  A model that allows G1a is not ruled out by its writes."""
 
 _BEYOND = {anomalies.PLAIN: 0, anomalies.PROCESS: PROCESS, anomalies.REALTIME: REALTIME}
 
@@ -114,7 +114,7 @@ def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
 
 
 def _from_the_first(steps: list[Step]) -> tuple[Step, ...]:
-    """A cycle has no beginning; it is told from the transaction that was invoked first."""
+    """A cycle has no beginning.  The witness begins with the transaction that was invoked first."""
     at = min(range(len(steps)), key=lambda i: steps[i].source)
     return (*steps[at:], *steps[:at])
 
@@ -148,8 +148,8 @@ class _Search:
                 for chosen in (np.flatnonzero(possible & long), np.flatnonzero(possible & (number < self._worst))):
                     if len(chosen):
                         left -= self._look_for(name + variant, number, chosen, kinds, rule, _BEYOND[variant], left)
-        told = set(anomalies.ruled_out(self._found))
-        unfinished = dict.fromkeys(n for n in self._unfinished if not told >= set(anomalies.ruled_out([n])))
+        ruled_out = set(anomalies.ruled_out(self._found))
+        unfinished = dict.fromkeys(n for n in self._unfinished if not ruled_out >= set(anomalies.ruled_out([n])))
         by_rank = sorted(self._found.values(), key=lambda cycle: anomalies.WORST_FIRST.index(cycle.name))
         return CycleSearch(tuple(by_rank), tuple(unfinished))
 
@@ -226,8 +226,8 @@ class _Search:
         starts = self._starts
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)
-        nobody = np.empty(0, np.int32)
-        of = components(self._graph, self._ranking.next_of_process if variant == anomalies.PROCESS else nobody)
+        no_chain = np.empty(0, np.int32)
+        of = components(self._graph, self._ranking.next_of_process if variant == anomalies.PROCESS else no_chain)
         same: npt.NDArray[np.bool_] = of[starts.source] == of[self._graph.target[starts.edge]]
         return same
 

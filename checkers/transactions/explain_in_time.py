@@ -1,6 +1,6 @@
 """Why one version of a register comes before another, where time says so: which transactions met them, and when.
 
-`version_orders.py` orders versions by time under the model that was asked for.  A reader of the witness has to see
+`version_orders.py` orders versions by time under the model that is required.  A reader of the witness has to see
 the two transactions that met the versions one after another; they need not be on the cycle.
 """
 

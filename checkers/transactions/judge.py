@@ -175,7 +175,7 @@ def _cycles(
 
 
 def _joined(shown: CycleSearch, assuming: CycleSearch, consistency: str) -> CycleSearch:
-    """What reads show, and what follows under the model asked for.  The latter is named by the order that it counts."""
+    """What reads show, and what follows under the required model.  The latter is named by the order that it counts."""
     variant = anomalies.parts_of(consistency)[1]
     cycles = {cycle.name: cycle for cycle in shown.cycles}
     for cycle in assuming.cycles:

@@ -129,7 +129,7 @@ class _Values(Sequence[list[int]]):
 
 
 class EventsOfFile(Sequence[tuple[Event, ...]]):
-    """Per transaction its events, read again from the file when they are asked for: few are ever shown."""
+    """Per transaction its events, read again from the file when a witness shows them: few are."""
 
     def __init__(self, path: str, pairs: payloads.Pairs) -> None:
         self._pairs = pairs

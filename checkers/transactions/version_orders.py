@@ -1,6 +1,6 @@
 """Version orders of registers by time, under the very model that the history has to have.
 
-Reads alone show little of the order of a register's versions.  The model asked for shows more: if it counts the order
+Reads alone show little of the order of a register's versions.  The required model shows more: if it counts the order
 of processes, or real time, then versions met one after another have that order (`versions_in_time.py` says which, and
 why).  What follows is certain *for that model only*: a cycle built on such an order violates it and every stronger
 model, and says nothing about weaker ones.

@@ -1,8 +1,8 @@
 """Sends, polls and assignments of Kafka out of the bytes of JSON payloads (what they hold: `kafka_log/read.py`).
 
-As `kernels/transactions/payloads.py`, and *strange* in the same way is what is not read here: values that are neither
-integers nor plain
-text, keys with escapes, offsets from 2^31 on.  Keys are compared without their quotes, values as they stand.
+Payloads are read as in `kernels/transactions/payloads.py`.  *Strange*, and not read here, are values that are neither
+integers nor plain text, keys with escapes, and offsets from 2^31 on.  Keys are compared without their quotes, values as
+they stand.
 """
 
 from __future__ import annotations

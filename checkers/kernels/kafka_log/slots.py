@@ -28,7 +28,7 @@ class KafkaColumns(NamedTuple):
     """Operations in order of invocation, and their rows of four kinds, those of operation o from first[o] on.
 
     process: int32, from 0.  f, status: int8.
-    sent, polled: message and offset (int64, UNKNOWN_OFFSET where nobody was told) of each send, and of each message
+    sent, polled: message and offset (int64, UNKNOWN_OFFSET where no answer named it) of each send, and of each message
     polled by an operation that committed; in order.  assigned, rebalanced: keys.
     key_of: key of each message.
     """
@@ -183,7 +183,7 @@ def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
 
 @inner_kernel
 def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found: Found) -> None:
-    """lost-write: a later offset was polled and this one by nobody; unseen: nothing was polled beyond."""
+    """lost-write: a later offset was polled and this one never; unseen: nothing was polled beyond."""
     for o in range(columns.status.shape[0]):
         if not logs.happened[o]:
             continue

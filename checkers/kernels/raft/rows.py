@@ -1,8 +1,8 @@
 """Kernels over logs, traces and histories side by side: pure functions over arrays, in process and on Spark alike.
 
 Logs are compared aligned by *offset*, never by row number: `align` lays the entries of one log over a range of offsets
-and marks what it does not have as ABSENT.  Everything else here asks one of three questions of columns: do two rows
-disagree that must not, does a value fall that must not, and does one order respect another.
+and marks what it does not have as ABSENT.  All other kernels here answer one of three questions about columns: do two
+rows disagree that must agree, does a value fall that must rise, does one order respect another?
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ABSENT = -1
 """Stands for the epoch of an entry that a log does not have; real epochs are >= 0."""
 
 NOWHERE = -1
+"""In place of a row or an offset: there is none."""
 
 _EVERYWHERE = np.iinfo(np.int64).max
 
@@ -351,10 +352,9 @@ def reaches(events: Int64, offsets: Int64, epochs: Int64, epoch_count: int) -> t
 
     Returns (held, int64[epoch_count]: the largest durable log end while the node was in an epoch up to this one;
     own, int64[epoch_count]: the largest durable log end while the node was in this epoch and the last batch of its log
-    was of it; the log end with which the trace begins, beyond everything
-    if it does not begin with a start; the epoch with which it begins).  What is not known for certain
-    makes them larger, never smaller: a recovered log counts as durable, and entries that no row told of as of the
-    node's epoch.
+    was of it; the log end with which the trace begins, the largest int64 if it does not begin with a start; the epoch
+    with which it begins).  Uncertainty makes them larger, never smaller.  A recovered log counts as durable.  Entries
+    that no row mentions count as entries of the node's epoch.
     """
     held = np.full(epoch_count, NOWHERE, np.int64)
     own = np.full(epoch_count, NOWHERE, np.int64)

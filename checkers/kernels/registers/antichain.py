@@ -1,4 +1,4 @@
-"""Linearizability of registers and cas-registers whatever values they hold: just-in-time search over an antichain.
+"""Linearizability of registers and cas-registers with any values: just-in-time search over an antichain.
 
 Theory.  Follow the events in order and keep every way in which the operations so far may have been ordered.  Only at a
 *return* something must be decided: the operation has to stand in the order now.  So nothing is put into the order
@@ -15,7 +15,8 @@ it is NP-complete, Gibbons & Korach 1997).  What one way has come to is a config
     never returned   available, never owed.
 
 At a return, configurations that owe the operation are extended by available ones until they no longer do.  Others live
-on without it; a write that is not owed is also tried as visible, at its last chance, if anybody can still observe it.
+on without it.  A write that is not owed is also tried as visible, at its last chance, if some operation can still
+observe it.
 
 What is not tried, and why nothing is lost:
 
@@ -31,15 +32,16 @@ what never returned only in need, then more, then all.  An order found is an ord
 that dropped nothing.
 
 Where there is no order, keeping all would often not end.  But to show that there is none, little is needed as a rule.
-So where a search that dropped something comes to a dead end, it is asked whether that could be shown there:
+So where a search that dropped something comes to a dead end, two shorter proofs are tried there:
 
   * `overwritten.py`: an answer whose value had certainly been overwritten;
-  * a *window* of the events up to the dead end, judged with everything kept.  The object may hold at first whatever may
-    have been produced by then; what was under way then may happen, or have happened; what returns after the dead end
-    need not happen.  Of any order of the history, the part inside the window is an order of the window: the values it
-    begins with, the operations it must contain and those it may contain are all allowed there.  So if the window has no
-    order, the history has none.  Few operations are owed in a short window, and what nobody owes is dominated early.
-    Windows are taken longer until one has no order, or has cost as many steps as the search before it.
+  * a *window* of the events up to the dead end, judged with everything kept.  The object may hold at first any value
+    that may have been produced by then.  Operations under way then may happen, or have happened.  Those that return
+    after the dead end need not happen.  Of any order of the history, the part inside the window is an order of the
+    window: the values it begins with, the operations it must contain and those it may contain are all allowed there.
+    So if the window has no order, the history has none.  Few operations are owed in a short window, and what no
+    configuration owes is dominated early.  Windows are taken longer until one has no order, or has cost as many steps
+    as the search before it.
 
 Cost: a step is one event, or one configuration looked at.  Memory is what the configurations take.
 """

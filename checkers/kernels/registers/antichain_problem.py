@@ -1,8 +1,8 @@
 """A register's key made ready for the search: values numbered, events in a row, and what can be known beforehand.
 
 Operations that cannot matter are left out: observers without an answer, and mutators without an answer whose value no
-observer names.  Such a mutator may always be assumed not to have happened.  There is one exception: any other value may
-explain a *mismatch*, so these mutators stay where a mismatch was observed.
+observer names.  It is always allowed to assume that such a mutator did not happen.  There is one exception: any other
+value may explain a *mismatch*, so these mutators stay where a mismatch was observed.
 
 The whole history is at hand, so two facts are known beforehand: when each value is observed for the last time, and how
 long an order must *stay* at a value that only one operation ever produced and that a later operation observes.

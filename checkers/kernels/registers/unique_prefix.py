@@ -1,13 +1,12 @@
-"""What of a growing history of registers may be forgotten, so that judging it as it grows costs the same every second.
+"""Which operations of a growing history of registers may be forgotten, so that each second of judging costs the same.
 
 Theory.  `unique_values.py` decides by the blocks alone, and of a block by f (its smallest return) and s (its largest
-call).
-Take a prefix it found linearizable, and a block B with f(B) before the *horizon*: the earliest call of an operation
-still under way.  Whatever is answered from now on was called after f(B).  Then, for every block A other than B with
-f(A) < s(B) and s(A) <= s(B), of which nothing is under way:
+call).  Take a prefix that it found linearizable, and a block B with f(B) before the *horizon*: the earliest call of an
+operation still under way.  Every later answer belongs to an operation that was called after f(B).  Then, for every
+block A other than B with f(A) < s(B) and s(A) <= s(B), of which nothing is under way:
 
- - nobody may see its value any more: a new observer x has call(x) > f(B), hence s(A) > f(B) and f(A) < s(B), which
-   rule (2) forbids.  With A forgotten the kernel finds the value coming from nowhere: the same verdict;
+ - no operation may see its value any more.  A new observer x has call(x) > f(B), hence s(A) > f(B) and f(A) < s(B),
+   which rule (2) forbids.  With A forgotten the kernel finds the value coming from nowhere: the same verdict;
  - with no other block C will it come to cross.  s(A) is final by the point before.  If f(C) >= s(B), then
    f(C) >= s(A) for good.  Otherwise s(C) > s(B) > f(A) (or C would be forgotten too), f(C) is final, and so they cross
    already or never.
@@ -18,9 +17,9 @@ values is kept, the read of each value that returned first, and the one that was
 earlier value of the chain, if one is still to come, meets the first returns of the later ones (rule (1)), and of
 the calls so far every answer to come is later.
 
-What never returned and was not observed so far is neither: it may be observed at any time, so the caller sets it
-aside until somebody does (UNSEEN).  This is exact as long as values are unique, which the kernel checks of what it is
-shown.
+An operation that never returned and was not observed so far is neither kept nor forgotten.  It may be observed at any
+time, so the caller sets it aside until an answer shows its value (UNSEEN).  This is exact as long as values are unique,
+which the kernel checks of the operations that it gets.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key, Scratch, judge_key, key_of, new_scratch
 
 FORGET, KEEP, UNSEEN = 0, 1, 2
-"""What becomes of an operation; UNSEEN: it was given up, and nobody has observed it so far."""
+"""What becomes of an operation; UNSEEN: it was given up, and no answer has shown its value so far."""
 
 
 @kernel

@@ -15,8 +15,8 @@ overlaps, and it may be put at one instant of its *backward zone* [s, f].  A his
 
 (Gibbons & Korach 1997 for reads and writes; with chains of cas, contiguity makes a block behave like one cluster.)
 
-An operation that never returned happened iff somebody observed its value, directly or through a cas that itself
-happened; if nobody did, assuming that it never happened is always allowed.  This makes the test exact.
+An operation that never returned happened iff its value was observed, directly or through a cas that itself happened.
+If it was not, assuming that the operation never happened is always allowed.  This makes the test exact.
 
 Values are looked up by their number (`kernels/history/numbering.py`): the columns of a sealed bucket hold numbers
 already, all others are numbered first.  A key of n operations and p positions costs 8n + p steps and as many words of
@@ -40,7 +40,7 @@ UNFIT = 1  # `Operations.unfit` says why
 PRODUCED_TWICE = 2  # condition not met: left and right produce the same value
 PRODUCES_INITIAL = 3  # condition not met: left produces nil
 OUT_OF_STEPS = 4
-FROM_NOWHERE = 5  # left observes a value nobody produced
+FROM_NOWHERE = 5  # left observes a value that no operation produced
 TAKEN_TWICE = 6  # left and right are both a cas that happened, from the same value
 CHAIN_BROKEN = 7  # left returned before right was called, which is earlier in its chain
 BLOCKS_CROSS = 8  # the blocks of left and right violate (2); INITIAL stands for the block of nil

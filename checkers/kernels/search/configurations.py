@@ -6,8 +6,8 @@ a slot is a bit, and both sets are rows of 64-bit words, so that memory follows 
 
     A dominates B  iff  both have the same state,  need(A) is a subset of need(B),  and avail(A) a superset of avail(B).
 
-Whatever B can still do, A can do with less to do and more to do it with; so B is forgotten.  Of one state only
-configurations that nobody dominates are kept: an antichain.  (Lowe 2017 forgets equal configurations only.)
+Each way to complete B completes A as well: A owes less and has more to use.  So B is forgotten.  Of one state only
+configurations that no other one dominates are kept: an antichain.  (Lowe 2017 forgets equal configurations only.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every just-in-time search has in common, whatever the object: its answers, its beams, its room, its slots."""
+"""What the just-in-time searches of all objects have in common: answers, beams, room, slots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUT_OF_BYTES = 3
 TRUNCATED = 4
 """No order among the configurations that were kept; not an answer, but a reason to keep more."""
 NO_ROOM = 5
-"""To be asked again with more room."""
+"""The caller has to go on with more room."""
 
 BEAMS = (16, 128, 1024, 0)
 """How many configurations are kept, one attempt after another; 0 keeps all."""

@@ -8,8 +8,8 @@ entry the state after, or -1 where the operation could not have been answered li
     mutator    owed and available; both end when it is put into the order.  One that never returned is never owed.
 
 What is not tried, and why nothing is lost: of mutators of one class only the one with the earliest deadline goes first
-(they may swap in any order); and a state is given up if somebody still to be invoked will certainly be answered in a
-way no state reachable from there allows (`hopeless_before`).
+(they may swap in any order).  A state is given up if some later operation has an answer that no state reachable from
+there allows (`hopeless_before`).
 """
 
 from __future__ import annotations

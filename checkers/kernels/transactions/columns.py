@@ -1,4 +1,4 @@
-"""Transactions as columns: what the list-append and rw-register kernels read, and how they say what they found.
+"""Transactions as columns: what the list-append and rw-register kernels read, and how they report findings.
 
 A transaction is a list of micro-operations, each a read or a write (an append, for lists) of one key.  Writes are
 *recoverable*: no value is written twice to a key, so that a value seen names the transaction that wrote it.  The pair
@@ -22,7 +22,7 @@ NIL_VALUE = -1
 """`value` of a register's read that saw the initial state; lists say so by being empty."""
 
 NEVER = 2**62
-"""`completed` of a transaction whose outcome nobody knows."""
+"""`completed` of a transaction whose outcome is unknown."""
 
 OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
 
@@ -151,7 +151,7 @@ def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
 
 @inner_kernel
 def note_update(update_of: Int32, version: int, t: int, row: int, found: Findings) -> None:
-    """Transaction t read a version and wrote the key after it: nobody else may do so to the same version.
+    """Transaction t read a version and then wrote the key.  No other one may do so to the same version.
 
     update_of: per version, the transaction that did so first, or -1.  row: of t, where the key's name is found.
     """
@@ -163,6 +163,6 @@ def note_update(update_of: Int32, version: int, t: int, row: int, found: Finding
 
 @inner_kernel
 def holds(base: Int64, writer: Int32, key: int, value: int) -> bool:
-    """Whether anybody wrote this value to this key."""
+    """Whether some transaction wrote this value to this key."""
     element = base[key] + value
     return bool(value >= 0 and element < base[key + 1] and writer[element] >= 0)

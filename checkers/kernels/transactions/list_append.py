@@ -7,7 +7,7 @@ transactions read of a key gives the order of its versions, and every other one 
     rw   a reader, then the writer of the element after what it read
 
 An append that happened and stands in no list comes after all of the longest one: after its last writer (ww) and after
-everybody who read all of it (rw).  Among one another such appends have no known order.
+every transaction that read all of it (rw).  Such appends have no known order among one another.
 
 Happened has every transaction that committed, and one of unknown outcome of which any append was seen by a committed
 one.  Elements of aborted transactions are an anomaly and are passed over in the order.  A read counts as *external* if
@@ -15,8 +15,8 @@ it is the first thing a transaction does with the key; later ones must agree wit
 
 The appends of one transaction to one key stand in its order of doing them; otherwise that is an anomaly of its own.
 
-A key whose lists are no prefixes of one another, repeat an element, or hold one that nobody wrote, has no order of
-versions: that is reported, and nothing is concluded from it.
+A key has no order of versions if its lists are no prefixes of one another, repeat an element, or hold one that no
+transaction wrote.  That is reported, and nothing is concluded from the key.
 """
 
 from __future__ import annotations

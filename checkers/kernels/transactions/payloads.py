@@ -1,8 +1,9 @@
 """Micro-operations out of the bytes of JSON payloads, without making an object of any of them.
 
 Read is what recorded histories hold: `[["append", key, value], ["r", key, [value, ...]], ...]`, keys text or
-integers, values integers from 0 to 2^31 - 1.  Whatever is JSON beyond that (a value that is text, an escape in a key)
-is *strange* and read by the slower reader, which also says what is wrong where it is no transaction at all.
+integers, values integers from 0 to 2^31 - 1.
+Other JSON (a value that is text, an escape in a key) is *strange*.  The slower reader reads it, and reports what is
+wrong where it is no transaction at all.
 
 Payloads are read twice: counted, so that every micro-operation has its place in columns ordered by transaction, and
 then written there.  Texts are compared as they stand in the text and numbered in the order in which they turn up.
@@ -24,8 +25,6 @@ Bytes = npt.NDArray[np.uint8]
 
 OK, INFO, INVOKE = int(Type.OK), int(Type.INFO), int(Type.INVOKE)
 
-STRANGE = -1
-
 _QUOTE, _COMMA, _OPEN, _CLOSE, _BACKSLASH, _MINUS = 34, 44, 91, 93, 92, 45
 _ZERO, _NINE, _R, _N = 48, 57, 114, 110
 
@@ -34,7 +33,7 @@ class Pairs(NamedTuple):
     """Transactions in order of invocation.
 
     process to completed: as in `kernels.transactions.Transactions`.  ended: row of the completion, also of an info, or
-    -1.  told: row of the event that says what the transaction did.
+    -1.  told: row of the event whose payload shows what the transaction did.
     """
 
     process: Int32
@@ -108,7 +107,7 @@ def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bo
 
 @kernel
 def count(data: Bytes, offsets: Int64, first_row: int, owner: Int32, sizes: Int64, elements: Int64) -> int:
-    """Count micro-operations (`sizes`) and list elements, per transaction, of a stretch of rows; a row or STRANGE.
+    """Count micro-operations (`sizes`) and list elements, per transaction, of a stretch of rows.
 
     data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the transaction of which it
     tells, or -1.  Returns -2 - row where that row is strange, else 0.

@@ -5,7 +5,7 @@ concluded, and why it is certain:
 
     the initial state (nil) comes before every write of the key;
     a transaction that read v1 and then wrote v2 put v2 after v1: any other order would be a cycle of one wr and one
-        ww, so that whoever denies it has admitted G1c.
+        ww, which is G1c as well.
 
 Hence wr from writer to reader, and rw from the readers of a version to the writers of versions known to follow it.
 *Not* concluded here: any order between two blind writes, so no ww and no G0, nor lost updates by them; anything from

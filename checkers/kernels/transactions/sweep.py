@@ -1,15 +1,15 @@
 """The sweep: a proof that dependencies and real time together have no cycle, or an order of all but a few edges.
 
-*The sweep.*  Real time holds quadratically many pairs, so it is not put into the graph: follow the history, let an
-invoke unlock its transaction, and take out every unlocked transaction whose predecessors are all out.  If a
-transaction completes and is not out, it waits for one that is not even invoked, or for a cycle; if all are out at the
-end, the order in which they left is a strict serialization.  O(transactions + edges).
+*The sweep.*  Real time holds quadratically many pairs, so it is not put into the graph.  The sweep follows the
+history.  An invoke unlocks its transaction.  Every unlocked transaction whose predecessors are all out is taken out.
+If a transaction completes and is not out, it waits for one that was not yet invoked, or for a cycle.  If all are out at
+the end, the order in which they left is a strict serialization.  O(transactions + edges).
 
-*Breaking.*  Where the sweep is stuck, a walk back along what is waited for proves a cycle: it comes round, or it meets
-a transaction that is not invoked yet, which real time puts after the one that completed.  One edge of this cycle is
-broken, and the sweep goes on.  In the end all nodes have a rank, and every edge leads to a higher one but the broken
-ones; real time does so without exception.  So *every cycle contains a broken edge*, and cycles are searched from there.
-Only transactions that are open at one time wait for one another, so that walks are short.
+*Breaking.*  Where the sweep is stuck, a walk from a waiting transaction to what it waits for proves a cycle.  The walk
+returns to its beginning, or it meets a transaction that is not invoked yet.  Real time puts that one after the one that
+completed.  One edge of this cycle is broken, and the sweep goes on.  In the end all nodes have a rank.  Every edge but
+the broken ones leads to a higher rank, and so does real time.  So *every cycle contains a broken edge*, and searches
+begin there.  Only transactions that are open at one time wait for one another, so that walks are short.
 
 Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
 kind, and where none is broken there is no G0 and no G1c, nor a variant of them.
@@ -32,7 +32,7 @@ class Sweep(NamedTuple):
 
     rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
     incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
-    transaction t invoked there, or -1 - t where it completed, or NOBODY.
+    transaction t invoked there, or -1 - t where it completed, or NO_EVENT.
     """
 
     rank: Int32
@@ -41,7 +41,7 @@ class Sweep(NamedTuple):
     event: Int32
 
 
-NOBODY = -(2**31)
+NO_EVENT = -(2**31)
 
 
 @kernel
@@ -50,7 +50,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
     left, and -1 where none is: then there is no cycle.  Consumes `incoming`."""
     txn_count = txns.status.shape[0]
     node_count = incoming.shape[0]
-    event = np.full(event_count, NOBODY, np.int32)
+    event = np.full(event_count, NO_EVENT, np.int32)
     for t in range(txn_count):
         if happened[t]:
             event[txns.invoked[t]] = t
@@ -72,7 +72,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
             unlocked[t] = True
             if incoming[t] == 0:
                 ranked = _take_out(t, graph, state, nothing, stack, ranked)
-        elif t != NOBODY and rank[-1 - t] < 0:
+        elif t != NO_EVENT and rank[-1 - t] < 0:
             return state, e
     for t in range(txn_count):
         if happened[t] and rank[t] < 0:
@@ -82,7 +82,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
 
 @inner_kernel
 def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
-    """Take out a node, and whatever waited only for it; how many are out then."""
+    """Take out a node, and all that waited only for it.  Returns how many are out then."""
     rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
     stack[0] = node
     size = 1
@@ -142,7 +142,7 @@ def sweep_on(
             if state.incoming[t] == 0:
                 ranked = _take_out(t, graph, state, broken, stack, ranked)
             continue
-        if t == NOBODY:
+        if t == NO_EVENT:
             continue
         t = -1 - t
         while state.rank[t] < 0 and happened[t]:

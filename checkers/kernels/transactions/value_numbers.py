@@ -81,7 +81,7 @@ def _number_writes(columns: Columns, size: int, key_count: int) -> _Table:
 
 @kernel
 def _count_unwritten(columns: Columns, table: _Table) -> int:
-    """How often something was read that nobody wrote."""
+    """How often a value was read that no transaction wrote."""
     unwritten = 0
     for row in range(columns.kind.shape[0]):
         key = columns.key[row]

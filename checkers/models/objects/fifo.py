@@ -3,7 +3,7 @@
 Henzinger, Sezgin and Vafeiadis ("Aspect-oriented linearizability proofs", 2013) prove that a complete history of such a
 queue is linearizable iff it has none of four things.  x < y: x returned before y was called.
 
-    fresh     a value is taken that nobody put there, or before anybody asked to: deq(a) < enq(a)
+    fresh     a value is taken that no enqueue put there, or before it was invoked: deq(a) < enq(a)
     repeated  a value is taken twice
     order     a is put there before b, and b taken before a, or a never: enq(a) < enq(b), deq(b) < deq(a)
     witness   a dequeue finds nothing, though the queue was never empty while it ran: values a, b, ..., z with
@@ -19,7 +19,7 @@ Operations without an answer: an enqueue happened if its value was taken, at any
 never taken, it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.  Every
 combination is tried while there are few.
 
-`not_conserved` (queue.py) has looked for the first two before.
+`not_conserved` (queue.py) has already looked for the first two.
 """
 
 from __future__ import annotations

@@ -1,0 +1,26 @@
+"""The smallest number for which a condition holds that stays true once it is: found by halving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def first_that_holds(low: int, high: int, holds: Callable[[int], bool], times: int = 0) -> int:
+    """The smallest number from `low` on for which a monotone condition holds; it holds for `high`, which is not tried.
+
+    times: where the first numbers are the likely ones, they are tried first, in steps that grow by this factor.
+    """
+    step = 1
+    while times and low < high:
+        at = min(high - 1, low + step - 1)
+        if holds(at):
+            high = at
+            break
+        low, step = at + 1, times * step
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
