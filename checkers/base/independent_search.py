@@ -18,7 +18,7 @@ from checkers.base.history import Event, Type
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RegisterOperation:
     """One operation as it would have to take effect.
 
     call, ret: event indices; ret is None for an operation that never returned: it may take effect at any time after
@@ -34,14 +34,18 @@ class Operation:
 
 State = Hashable
 REFUSED: Final = object()
-Model = Callable[[State, Operation], object]
+Model = Callable[[State, RegisterOperation], object]
+
+
+class Disagreement(AssertionError):
+    """A checker calls a window impossible and this search finds an order: nothing may be claimed."""
 
 
 class SearchExhausted(RuntimeError):
     """More configurations than allowed; nothing is known of the history."""
 
 
-def register(state: State, operation: Operation) -> object:
+def register(state: State, operation: RegisterOperation) -> object:
     """A register with reads, writes and cas; None is nil.  A cas given to it did match."""
     match operation.f:
         case "read":
@@ -54,7 +58,7 @@ def register(state: State, operation: Operation) -> object:
 
 
 def linearizable(
-    operations: Sequence[Operation],
+    operations: Sequence[RegisterOperation],
     states: Iterable[State] = (None,),
     model: Model = register,
     configurations_max: int = 1_000_000,
@@ -64,7 +68,7 @@ def linearizable(
 
 
 def reachable_states(
-    operations: Sequence[Operation],
+    operations: Sequence[RegisterOperation],
     states: Iterable[State] = (None,),
     model: Model = register,
     configurations_max: int = 1_000_000,
@@ -73,7 +77,7 @@ def reachable_states(
     return _explore(operations, states, model, configurations_max, stop_at_first=False)
 
 
-def operations_of(events: Iterable[Event]) -> list[Operation]:
+def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
     """The operations of one key of a register history, in order of call.
 
     Left out is what cannot matter: reads without an answer, and whatever failed (it did not happen).
@@ -93,15 +97,15 @@ def operations_of(events: Iterable[Event]) -> list[Operation]:
             continue
         if invoked.f == "read":
             if answered is not None:
-                operations.append(Operation("read", answered.value, None, invoked.index, answered.index))
+                operations.append(RegisterOperation("read", answered.value, None, invoked.index, answered.index))
         else:
             ret = answered.index if answered is not None else None
-            operations.append(Operation(invoked.f, invoked.value, invoked.value2, invoked.index, ret))
+            operations.append(RegisterOperation(invoked.f, invoked.value, invoked.value2, invoked.index, ret))
     return sorted(operations, key=lambda operation: operation.call)
 
 
 def _explore(
-    operations: Sequence[Operation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
+    operations: Sequence[RegisterOperation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
 ) -> set[State]:
     """States of the configurations in which all that returned is linearized."""
     must = sum(1 << i for i, operation in enumerate(operations) if operation.ret is not None)
@@ -127,7 +131,7 @@ def _explore(
     return ends
 
 
-def _candidates(operations: Sequence[Operation], done: int) -> list[int]:
+def _candidates(operations: Sequence[RegisterOperation], done: int) -> list[int]:
     """What may be linearized next: all that was invoked before the first return still to come."""
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
     first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)

@@ -16,10 +16,10 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.base.history import Event
+from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.models.answers import demand_agreement, with_exact_values
 from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding
-from checkers.models.legal_orders import Disagreement
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.patience import Patience
 from checkers.models.projection import witness

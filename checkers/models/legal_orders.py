@@ -19,10 +19,6 @@ SEARCHED_MAX = 60
 CONFIGURATIONS_MAX = 20_000
 
 
-class Disagreement(AssertionError):
-    """A checker calls a window impossible and the independent search does not: nothing may be claimed."""
-
-
 def impossible(
     model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
 ) -> bool | None:
@@ -85,9 +81,9 @@ def in_words(model: Model, state: State) -> str:
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
 
 
-def _given(operations: Sequence[Operation]) -> list[search.Operation]:
+def _given(operations: Sequence[Operation]) -> list[search.RegisterOperation]:
     """The search reads nothing of an operation but `call` and `ret`; what else is in it is the model's."""
-    return cast(list[search.Operation], list(operations))
+    return cast(list[search.RegisterOperation], list(operations))
 
 
 def _step(model: Model) -> search.Model:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Witness
-from checkers.models.legal_orders import Disagreement, impossible, in_words, longest_order
+from checkers.models.legal_orders import impossible, in_words, longest_order
 from checkers.models.model import Model, Operation, Rows, State, letter
 from checkers.models.past_states import shortest_rest
 from checkers.models.patience import OutOfPatience, Patience

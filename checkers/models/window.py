@@ -13,10 +13,11 @@ from typing import Any
 
 from checkers.base.checker import Budget
 from checkers.base.first_that_holds import first_that_holds
+from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Witness
 from checkers.models.failures import ModelFailed, reporting
 from checkers.models.failures import in_words as failures_in_words
-from checkers.models.legal_orders import SEARCHED_MAX, Disagreement, impossible, in_words, longest_order, reachable
+from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, longest_order, reachable
 from checkers.models.model import Model, Operation, Rows, State, letter, plain
 from checkers.models.past_states import Rest, shortest_rest
 from checkers.models.patience import OutOfPatience, Patience

@@ -26,6 +26,7 @@ import numpy as np
 from checkers.base.arrays import Int8
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import MalformedHistory
+from checkers.base.independent_search import Disagreement
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, Operations
@@ -139,7 +140,7 @@ class _Found:
             if len(witnesses) < MAX_WITNESSES:
                 try:
                     witnesses.append(_explain(self.bucket, k, certain_at))
-                except register_witness.Disagreement as problem:
+                except Disagreement as problem:
                     invalid -= 1
                     self.unknown.append((name, str(problem)))
         unknown = tuple(sorted(self.unknown))

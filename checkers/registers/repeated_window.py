@@ -30,7 +30,7 @@ from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.kernel_questions import Questions
-from checkers.registers.unique_window import SEARCHED_MAX, Disagreement, Window, as_value
+from checkers.registers.unique_window import SEARCHED_MAX, Window, as_value
 
 VALUES_MAX = 64
 """With more values than this, no state is ruled out as the one before the window."""
@@ -65,7 +65,7 @@ def smallest_window(key: Key, positions: int, impossible_at: int, questions: Que
     """The window of a key of which the antichain search reported, at position `impossible_at`, that it has no order.
 
     questions: what the kernel may be asked.  Where that runs out the window is larger, and `Window.unfinished` is true.
-    Raises Disagreement if the independent search does find an order.
+    Raises search.Disagreement if the independent search does find an order.
     """
     ask = Questions(positions) if questions is None else questions
     made = _first_made(key)
@@ -313,7 +313,7 @@ def _rejudged(key: Key, limit: int, part: _Part) -> bool:
     chosen, _ = _as_key(key, limit, part)
     names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
     operations = [
-        search.Operation(
+        search.RegisterOperation(
             names[int(kind)], as_value(int(a)), as_value(int(b)), int(call), int(ret) if ret != OPEN else None
         )
         for kind, a, b, call, ret in zip(*chosen, strict=True)
@@ -321,13 +321,13 @@ def _rejudged(key: Key, limit: int, part: _Part) -> bool:
     ]
     try:
         if search.linearizable(operations, [as_value(value) for value in part.starts], _with_mismatch):
-            raise Disagreement("the antichain kernel and the independent search disagree about a window")
+            raise search.Disagreement("the antichain kernel and the independent search disagree about a window")
     except search.SearchExhausted:
         return False
     return True
 
 
-def _with_mismatch(state: search.State, operation: search.Operation) -> object:
+def _with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
     if operation.f == "mismatch":
         return state if state != operation.value else search.REFUSED
     return search.register(state, operation)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.repeated_window import smallest_window
-from checkers.registers.unique_window import Disagreement, as_value
+from checkers.registers.unique_window import as_value
 from checkers.registers.unique_witness import UNEXPLAINED, Story, told_by
 from checkers.sealing.key_buckets import Bucket
 

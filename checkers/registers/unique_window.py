@@ -39,10 +39,6 @@ CANDIDATE_OPERATIONS_MAX = 20_000_000
 """... make the kernel look at so many operations."""
 
 
-class Disagreement(AssertionError):
-    """The kernel calls a window impossible and the independent search does not: nothing may be claimed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Window:
     """Operations by their number in the key, in order of call.
@@ -71,7 +67,7 @@ class Window:
 def smallest_window(key: Key, positions: int) -> Window:
     """The window of a key that the kernel found not linearizable.
 
-    Raises Disagreement if the independent search does find an order.
+    Raises search.Disagreement if the independent search does find an order.
     """
     scratch = register.new_scratch(len(key.kind), positions)
     limit = _first_impossible(key, positions, scratch)
@@ -330,7 +326,7 @@ def _searched(
     if len(kept) <= SEARCHED_MAX:
         try:
             if search.linearizable(_as_searched(key, limit, kept, weakened), states):
-                raise Disagreement("the register kernel and the independent search disagree about a window")
+                raise search.Disagreement("the register kernel and the independent search disagree about a window")
             rejudged = True
         except search.SearchExhausted:
             rejudged = False
@@ -339,7 +335,7 @@ def _searched(
     return Window(code, limit, culprit, numbers, stays, last_before, states, answers, rejudged)
 
 
-def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.Operation]:
+def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.RegisterOperation]:
     """Operations as the independent search reads them: positions serve as well as indices, the order is the same."""
     operations = []
     for op in map(int, kept):
@@ -347,13 +343,13 @@ def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> l
         value, value2 = as_value(int(key.a[op])), as_value(int(key.b[op]))
         call = int(key.call[op])
         if key.kind[op] == READ:
-            operations.append(search.Operation("read", value, None, call, ret))
+            operations.append(search.RegisterOperation("read", value, None, call, ret))
         elif key.kind[op] == WRITE:
-            operations.append(search.Operation("write", value, None, call, ret))
+            operations.append(search.RegisterOperation("write", value, None, call, ret))
         elif op in weakened:
-            operations.append(search.Operation("write", value2, None, call, ret))
+            operations.append(search.RegisterOperation("write", value2, None, call, ret))
         else:
-            operations.append(search.Operation("cas", value, value2, call, ret))
+            operations.append(search.RegisterOperation("cas", value, value2, call, ret))
     return operations
 
 

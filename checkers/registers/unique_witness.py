@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.unique_window import Disagreement, Window, as_value, producer_of, smallest_window
+from checkers.registers.unique_window import Window, as_value, producer_of, smallest_window
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
-__all__ = ["UNEXPLAINED", "Disagreement", "Story", "explain", "told_by"]
+__all__ = ["UNEXPLAINED", "Story", "explain", "told_by"]
 
 UNEXPLAINED = ", which no order of the operations around it explains"
 

@@ -138,7 +138,7 @@ def judged(operations: Sequence[Op], steps: int = 10**9, size_bytes: int = 10**9
     return int(antichain.judge_key(key, positions, np.array([NIL], np.int64), steps, size_bytes)[0])
 
 
-def with_mismatch(state: search.State, operation: search.Operation) -> object:
+def with_mismatch(state: search.State, operation: search.RegisterOperation) -> object:
     if operation.f == "mismatch":
         return state if state != operation.value else search.REFUSED
     return search.register(state, operation)
@@ -147,7 +147,7 @@ def with_mismatch(state: search.State, operation: search.Operation) -> object:
 def searched(operations: Sequence[Op]) -> bool:
     """What the independent search says."""
     kept = [o for o in operations if o.ret is not None or o.f in ("write", "cas")]
-    given = [search.Operation(o.f, o.value, o.made, o.call, o.ret) for o in kept]
+    given = [search.RegisterOperation(o.f, o.value, o.made, o.call, o.ret) for o in kept]
     return search.linearizable(given, (None,), with_mismatch)
 
 
@@ -167,7 +167,7 @@ def _fits(order: Sequence[Op]) -> bool:
     for place, o in enumerate(order):
         if any(later.ret is not None and later.ret < o.call for later in order[place + 1 :]):
             return False
-        after = with_mismatch(state, search.Operation(o.f, o.value, o.made, o.call, o.ret))
+        after = with_mismatch(state, search.RegisterOperation(o.f, o.value, o.made, o.call, o.ret))
         if after is search.REFUSED:
             return False
         state = after  # type: ignore[assignment]

@@ -10,7 +10,7 @@ from histories import Script, tiny
 
 from checkers.base.independent_search import (
     REFUSED,
-    Operation,
+    RegisterOperation,
     SearchExhausted,
     linearizable,
     operations_of,
@@ -19,7 +19,7 @@ from checkers.base.independent_search import (
 )
 
 
-def by_all_permutations(operations: list[Operation]) -> bool:
+def by_all_permutations(operations: list[RegisterOperation]) -> bool:
     """Herlihy & Wing's definition, word for word: some subset of the open operations, in some order."""
     must = [o for o in operations if o.ret is not None]
     may = [o for o in operations if o.ret is None]
@@ -36,7 +36,7 @@ def by_all_permutations(operations: list[Operation]) -> bool:
     return False
 
 
-def runs(order: tuple[Operation, ...]) -> bool:
+def runs(order: tuple[RegisterOperation, ...]) -> bool:
     state: object = None
     for operation in order:
         state = register(state, operation)

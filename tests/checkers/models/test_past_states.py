@@ -64,7 +64,7 @@ OBJECTS: dict[str, tuple[Model, Simulated]] = {
 
 def has_order(model: Model, rest: Rest) -> bool:
     return search.linearizable(
-        cast(Sequence[search.Operation], rest.operations), rest.states, cast(search.Model, model.step)
+        cast(Sequence[search.RegisterOperation], rest.operations), rest.states, cast(search.Model, model.step)
     )
 
 

@@ -117,7 +117,7 @@ def order_of(window: Window, key: Key) -> bool:
             f, value = "write", as_value(int(key.b[op]))
         returned = key.ret[op] < window.limit and (key.call[op] > since or f in ("read", "mismatch"))
         call, ret = int(key.call[op]), int(key.ret[op])
-        given.append(search.Operation(f, value, as_value(int(key.b[op])), call, ret if returned else None))
+        given.append(search.RegisterOperation(f, value, as_value(int(key.b[op])), call, ret if returned else None))
     return search.linearizable(given, window.states_before, with_mismatch)
 
 
