@@ -13,10 +13,9 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,8 +30,8 @@ from harness.backends.backend import Backend, ClusterSpec
 from harness.judge.demanded import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
+from harness.run.beside import beside
 from harness.run.collect import Copies
-from harness.run.dealt import capabilities_of, schedule_of
 from harness.run.interpreter import Interpreter
 from harness.run.online import Online
 from harness.run.outcome import RunOutcome, deaths
@@ -40,6 +39,7 @@ from harness.run.progress import Progress
 from harness.run.rates import achieved_rate_hz
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, describe_test
+from harness.run.schedules import capabilities_of, schedule_of
 from harness.run.watch import Watch
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.faults import FaultRecord
@@ -108,7 +108,7 @@ class Conductor:
                 await self._create()
                 duties = [watch.poll(), watch.mind_the_loop(), watch.flush(), self._show()]
                 duties += [self.online.watch()] if self.online is not None else []
-                await _beside(self._test(), duties)
+                await beside(self._test(), duties)
                 self.outcome.health = await self.backend.health()
                 self._note_clocks()
         except asyncio.CancelledError:
@@ -399,18 +399,3 @@ class Conductor:
         outcome.longest_copy_stop_s = round(self.copies.longest_stop_s, 3)
         outcome.deaths = deaths(self.backend.exits(), self.subject.complaints(self.run_folder.root), started_ns)
         self.run_folder.write_json("outcome.json", outcome.to_json())
-
-
-async def _beside(work: Coroutine[Any, Any, None], duties: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with `duties`, which never end, beside it.  A duty that fails ends the work with its exception."""
-    main, others = asyncio.create_task(work), [asyncio.create_task(duty) for duty in duties]
-    try:
-        await asyncio.wait([main, *others], return_when=asyncio.FIRST_COMPLETED)
-        for task in others:
-            if task.done():
-                task.result()
-        await main
-    finally:
-        for task in (main, *others):
-            task.cancel()
-        await asyncio.gather(main, *others, return_exceptions=True)

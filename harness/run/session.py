@@ -22,10 +22,10 @@ from harness.judge.failure import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor
-from harness.run.dealt import capabilities_of
 from harness.run.problems import sentences
 from harness.run.progress import Progress
 from harness.run.run_folder import RunFolder
+from harness.run.schedules import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 
 

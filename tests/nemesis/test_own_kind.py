@@ -14,7 +14,7 @@ from virtual_time import run as in_no_time
 from checkers.run_quality.achieved import achieved
 from harness.cli.names import known_names
 from harness.registry import check_names
-from harness.run.dealt import capabilities_of
+from harness.run.schedules import capabilities_of
 from harness.spec import Spec
 from nemesis.catalog import KINDS
 from nemesis.deck import deal

@@ -23,7 +23,7 @@ from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.cycle import Cycle, Transaction, cycle_of, transactions_of
 from harness.report.witness.divergence import Ballots, LogReach, LogTable
 from harness.report.witness.paste import paste
-from harness.report.witness.picture import Picture
+from harness.report.witness.shapes import Picture
 from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
 from harness.verdicts.findings import Group, ReportedViolation, groups

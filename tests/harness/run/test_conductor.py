@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness.cli import main as command_line
-from harness.run.conductor import _beside
+from harness.run.beside import beside
 
 
 async def for_ever(ended: list[str]) -> None:
@@ -18,7 +18,7 @@ async def for_ever(ended: list[str]) -> None:
 
 async def test_duties_end_with_the_work() -> None:
     ended: list[str] = []
-    await _beside(asyncio.sleep(0.01), [for_ever(ended), for_ever(ended)])
+    await beside(asyncio.sleep(0.01), [for_ever(ended), for_ever(ended)])
     assert ended == ["duty", "duty"]
 
 
@@ -30,13 +30,13 @@ async def test_a_duty_that_fails_ends_the_work_with_its_own_words() -> None:
         raise OSError("n3 has gone")
 
     with pytest.raises(OSError, match="n3 has gone"):
-        await _beside(for_ever(ended), [fails()])
+        await beside(for_ever(ended), [fails()])
     assert ended == ["duty"]
 
 
 async def test_cancelled_work_is_awaited_to_its_end() -> None:
     ended: list[str] = []
-    task = asyncio.create_task(_beside(for_ever(ended), [for_ever(ended)]))
+    task = asyncio.create_task(beside(for_ever(ended), [for_ever(ended)]))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
