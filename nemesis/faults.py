@@ -32,7 +32,7 @@ MAY_DIE = "may_die"
 MAY_STAY_DOWN = "may_stay_down"
 """Name of a setting: these nodes may refuse to start again, until the end of the run."""
 DAMAGES_DATA = "damages_data"
-"""Name of a setting: what the disks of these nodes hold from now on says nothing of the system."""
+"""Name of a setting: from now on the disks of these nodes are no evidence of what the system does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,7 +383,7 @@ class _Player:
         self.records[number] = replace(record, measured=(*record.measured, measurement))
 
     def _change(self, number: int, **changes: Any) -> None:
-        """Change a record.  What became of the fault is computed anew, unless the change says it."""
+        """Change a record.  What became of the fault is computed anew, unless the change names it."""
         record = replace(self.records[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
             found = achieved(record.to_json())

@@ -124,7 +124,7 @@ async def read_states(cluster: Cluster, nodes: Iterable[str]) -> dict[str, Proce
 
 
 def words_of(problem: BaseException) -> str:
-    """What went wrong; its class if it says nothing itself."""
+    """What went wrong; its class if it has no message."""
     return str(problem) or type(problem).__name__
 
 
