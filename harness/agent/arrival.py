@@ -1,11 +1,12 @@
 """The first program of a run on a machine of one's own: lets one run at a time in, and unpacks what the harness sends.
 
-    python3 -c "<this file>" '{"folder": ..., "size_bytes": ..., "silence_s": ..., "stay": true}'
+    python3 -c "<this file>" '{"folder": ..., "size_bytes": ..., "silence_s": ..., "patience_s": ..., "stay": true}'
 
 Standard library only, and nothing of this project, which is not there yet.  It reads a tar of `size_bytes` from stdin
 into `folder`, which is `<base>/<run>`, and then becomes the guard (`harness.agent.guard`) over the same streams.
 
-Where another run has the machine, it writes {"refused": "..."} as a line of JSON to stdout, and ends.  The lock is the
+Where another run has the machine for longer than `patience_s` (one that has just ended may still be removing what it
+had), it writes {"refused": "..."} as a line of JSON to stdout, and ends.  The lock is the
 name of a socket in the abstract namespace: the kernel forgets it when its last process ends, however that ends.  Such a
 name belongs to one network namespace, as do rules and ports, which two runs could not share.
 """
@@ -22,15 +23,13 @@ from pathlib import Path
 from typing import Any
 
 LOCK = "\0krucible-node"
-LOCK_S = 15.0
-"""How long a run that has just ended may go on removing what it had here."""
 
 
 def main(given: dict[str, Any]) -> None:
     folder = Path(given["folder"])
-    lock = take_lock()
+    lock = take_lock(given["patience_s"])
     if lock is None:
-        runs = sorted(path.name for path in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        runs = sorted(path.parent.parent.name for path in folder.parent.glob("*/code/harness"))
         words = "another run is using this host" + (f" ({', '.join(runs)})" if runs else "")
         os.write(1, json.dumps({"refused": words}).encode() + b"\n")
         sys.exit(3)
@@ -46,10 +45,10 @@ def main(given: dict[str, Any]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "harness.agent.guard", guarded])
 
 
-def take_lock() -> socket.socket | None:
+def take_lock(patience_s: float) -> socket.socket | None:
     """The socket that keeps other runs out; None if another run keeps this one out."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    deadline = time.monotonic() + LOCK_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             held.bind(LOCK)

@@ -51,17 +51,18 @@ def main(given: Mapping[str, Any]) -> int:
     os.chdir("/")
     os.set_inheritable(int(given["lock"]), False)
     left: list[str] = []
-    removed = [run.name for run in _runs(folder.parent) if run != folder and _removed(run, left)]
-    left += _delete_tables()
-    os.write(1, json.dumps({"ready": True, "removed": removed}).encode() + b"\n")
     try:
+        removed = [run.name for run in _runs(folder.parent) if run != folder and _removed(run, left)]
+        left += _delete_tables()
+        with contextlib.suppress(BrokenPipeError):  # the harness is gone: the agent will see it, too
+            os.write(1, json.dumps({"ready": True, "removed": removed}).encode() + b"\n")
         if given["stay"]:
             _host_agent(folder, float(given["silence_s"]))
     finally:
         _remove(folder, left)
         left += _delete_tables()
-    for words in left:
-        print(f"left: {words}", file=sys.stderr, flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(2, "".join(f"left: {words}\n" for words in left).encode())
     return 1 if left else 0
 
 
@@ -172,8 +173,8 @@ def _delete(table: Table) -> str:
 
 
 def _runs(base: Path) -> Iterator[Path]:
-    """The folders of runs; nothing else stands in the base."""
-    yield from sorted(path for path in base.iterdir() if path.is_dir() and (path / "code" / "harness").is_dir())
+    """The folders of runs; whatever else stands in the base is somebody else's."""
+    yield from sorted(path.parent.parent for path in base.glob("*/code/harness"))
 
 
 if __name__ == "__main__":

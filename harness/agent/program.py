@@ -11,6 +11,7 @@ promises to send something more often than that, and a longer silence is the end
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import gc
@@ -174,7 +175,8 @@ class Agent:
         """Kill the server, delete our rules, exit.  Does not return; the first caller does it, others wait."""
         with self._ending:
             try:
-                log(f"ending: {why}")
+                with contextlib.suppress(OSError):  # stderr may be as dead as the harness
+                    log(f"ending: {why}")
                 self._children.kill_all()
                 self._rules.delete_owned()
             finally:

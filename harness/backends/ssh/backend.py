@@ -28,7 +28,7 @@ from harness.backends.node_code import fetch_wheels, wheel_requirements
 from harness.backends.ssh import rules
 from harness.backends.ssh.clocks import NodeClock, Reading
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
-from harness.backends.ssh.visit import SILENCE_S, Visit, in_thread, packed_code, reach
+from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
 from nemesis.cluster import Link
 from system_under_test.subject import NodeGone
 
@@ -46,6 +46,7 @@ class SshBackend(AgentCluster):
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)
         self.silence_s = SILENCE_S
+        self.patience_s = PATIENCE_S
         self._visits: dict[str, Visit] = {}
         self._address_of: dict[str, str] = {}
         self._clocks: dict[str, NodeClock] = {}
@@ -159,7 +160,7 @@ class SshBackend(AgentCluster):
 
     async def _start(self, name: str, packed: bytes, progress: Callable[[str], None]) -> None:
         visit = self._visits[name]
-        for run in await visit.enter(self.spec.run_id, packed, self.silence_s):
+        for run in await visit.enter(self.spec.run_id, packed, self.silence_s, self.patience_s):
             progress(f"removed from {visit.host} what the dead run {run} had left")
         assert visit.attached is not None
         reader, writer, words = visit.attached.reader, visit.attached.writer, visit.attached.words

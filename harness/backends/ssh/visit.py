@@ -33,6 +33,8 @@ from system_under_test.subject import Needs
 
 SILENCE_S = 60.0
 """An agent that hears nothing for so long ends, and its guard removes everything."""
+PATIENCE_S = 15.0
+"""How long a run that has just ended may go on removing what it had on a host, before another one is refused."""
 _READY_S = 60.0
 """Code has arrived and is unpacked, and another run has left the host, within so long."""
 _REMOVED_S = 30.0
@@ -56,13 +58,16 @@ class Visit:
     channel: paramiko.Channel | None = None
     attached: Attached | None = None
 
-    async def enter(self, run: str, packed: bytes, silence_s: float, *, stay: bool = True) -> Sequence[str]:
+    async def enter(
+        self, run: str, packed: bytes, silence_s: float, patience_s: float = PATIENCE_S, *, stay: bool = True
+    ) -> Sequence[str]:
         """Returns the dead runs that were removed.  stay: start an agent, which `attached` then speaks to.
 
         Raises BackendUnavailable if another run has the host, or if nothing can be started there.
         """
         folder = f"{self.host.folder}/{run}"
-        given = {"folder": folder, "size_bytes": len(packed), "silence_s": silence_s, "stay": stay}
+        given = {"folder": folder, "size_bytes": len(packed), "silence_s": silence_s}
+        given |= {"patience_s": patience_s, "stay": stay}
         program = resources.files("harness.agent").joinpath("arrival.py").read_text()
         words = [*self.facts.prefix, self.facts.python, "-c", program, json.dumps(given)]
         self.channel = await in_thread(self.connection.open, f"exec {shlex.join(words)}")

@@ -26,7 +26,8 @@ from harness.backends.owner import current_owner
 from system_under_test.subject import Needs
 
 PACKAGES = ("openssh-server", "sudo")
-FOLDER = "/var/lib/krucible"
+FOLDER = "/srv/runs"
+"""On a file system in memory: that of a container may take seconds to remove a thousand files."""
 _START = """
 rm -rf /opt/krucible /etc/ssh/ssh_host_*
 mkdir -p /run/sshd
@@ -38,6 +39,17 @@ cp /etc/authorized_key /root/.ssh/authorized_keys
 cp /etc/authorized_key /home/someone/.ssh/authorized_keys
 exec $BEFORE /usr/sbin/sshd -D -e
 """
+
+_LEFT = """
+find "$1" -mindepth 1 -maxdepth 2 2> /dev/null | sed 's/^/file /'
+nft list tables | grep krucible_ssh_
+grep "$1" /proc/mounts
+grep krucible /proc/net/unix
+for place in /proc/[0-9]*; do
+  tr '\\0' '\\n' < $place/environ | grep -q ^KRUCIBLE_NODE= && echo "process $(tr '\\0' ' ' < $place/cmdline)"
+done 2> /dev/null
+"""
+"""Prints one line for each thing that a run has on a host."""
 
 
 @dataclass
@@ -72,7 +84,12 @@ class SshHosts:
 
     def inventory(self, servers: Sequence[str], clients: Sequence[str], **changed: str) -> str:
         """The path of an inventory.  changed: fields of [defaults]."""
-        defaults = {"user": "root", "key": str(self.key), "known_hosts": str(self.known_hosts)} | changed
+        defaults = {
+            "folder": FOLDER,
+            "user": "root",
+            "key": str(self.key),
+            "known_hosts": str(self.known_hosts),
+        } | changed
         lines = ["[defaults]", *(f'{name} = "{value}"' for name, value in defaults.items())]
         for role, names in (("server", servers), ("client", clients)):
             for name in names:
@@ -89,19 +106,7 @@ class SshHosts:
 
     def left_on(self, host: str) -> list[str]:
         """What is there of any run, in words."""
-        found = [
-            f"files {line}"
-            for line in self.run(host, "find", FOLDER, "-maxdepth", "2").splitlines()
-            if "No such" not in line
-        ]
-        found += [
-            f"rules {line}" for line in self.run(host, "nft", "list", "tables").splitlines() if "krucible" in line
-        ]
-        found += [f"mount {line}" for line in self.run(host, "cat", "/proc/mounts").splitlines() if FOLDER in line]
-        found += [f"lock {line}" for line in self.run(host, "cat", "/proc/net/unix").splitlines() if "krucible" in line]
-        script = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/environ | grep -q KRUCIBLE_NODE= && cat $p/cmdline; done"
-        words = self.run(host, "sh", "-c", f"({script}) 2>/dev/null | tr '\\0' ' '").strip()
-        return found + ([f"processes {words}"] if words else [])
+        return self.run(host, "sh", "-c", _LEFT, "sh", FOLDER).splitlines()
 
     def seconds_until_clean(self, limit_s: float = 40.0) -> float:
         return seconds_until(lambda: not any(self.left_on(host) for host in self.address_of), limit_s)
@@ -167,7 +172,7 @@ def _make_host(
             network_mode=of_network,
             cap_add=capabilities,
             devices=["/dev/fuse:/dev/fuse:rwm"] if disk else [],
-            mounts=[],
+            tmpfs={"/srv": "exec"},
         ),
     )
     api.start(made["Id"])
