@@ -30,15 +30,17 @@ class LocalAgent:
 
 
 @contextlib.asynccontextmanager
-async def local_agent(folder: Path, name: str = "n1") -> AsyncIterator[LocalAgent]:
+async def local_agent(
+    folder: Path, name: str = "n1", *, environment: Mapping[str, str] | None = None, stderr: int | None = None
+) -> AsyncIterator[LocalAgent]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "harness.agent",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=None,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parents[2]), str(HERE)))},
+        stderr=stderr,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parents[2]), str(HERE))), **(environment or {})},
     )
     assert process.stdin is not None
     assert process.stdout is not None

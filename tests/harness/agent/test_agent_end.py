@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
 import pytest
-from local_agents import LocalAgent
+from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
+from harness.agent.program import SILENCE
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 
@@ -36,6 +38,28 @@ async def test_a_stopped_server_dies_too(agent: LocalAgent, tmp_path: Path) -> N
     await agent.link.close()
     await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
     await eventually(lambda: not any(is_alive(pid) for pid in family))
+
+
+async def test_when_stderr_is_as_dead_as_the_harness_the_server_dies_all_the_same(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    async with local_agent(tmp_path, stderr=write_end) as agent:
+        os.close(write_end)
+        os.close(read_end)
+        family = await _with_family(agent, tmp_path)
+        await agent.link.close()
+        await eventually(lambda: not any(is_alive(pid) for pid in family))
+
+
+async def test_a_silence_is_the_end_where_it_was_announced(tmp_path: Path) -> None:
+    """The stream stays open, and nothing comes."""
+    async with local_agent(tmp_path, environment={SILENCE: "5"}) as agent:
+        family = await _with_family(agent, tmp_path)
+        for _ in range(60):  # it lives for longer than the silence, as long as it hears something
+            await agent.link.call("hello")
+            await asyncio.sleep(0.1)
+        assert agent.process.returncode is None
+        await asyncio.wait_for(agent.process.wait(), PATIENCE_S)
+        await eventually(lambda: not any(is_alive(pid) for pid in family))
 
 
 async def test_sigterm_ends_it_in_order(agent: LocalAgent, tmp_path: Path) -> None:

@@ -24,4 +24,4 @@ def hosts(shared_hosts: SshHosts) -> Iterator[SshHosts]:
     """Nothing of a run is there when a test begins, and nothing when it has ended."""
     yield shared_hosts
     for name in shared_hosts.address_of:
-        seconds_until(lambda name=name: not shared_hosts.left_on(name), 60.0)
+        seconds_until(lambda name=name: not shared_hosts.left_on(name))

@@ -108,7 +108,7 @@ class SshHosts:
         """What is there of any run, in words."""
         return self.run(host, "sh", "-c", _LEFT, "sh", FOLDER).splitlines()
 
-    def seconds_until_clean(self, limit_s: float = 40.0) -> float:
+    def seconds_until_clean(self, limit_s: float = 120.0) -> float:
         return seconds_until(lambda: not any(self.left_on(host) for host in self.address_of), limit_s)
 
     def _container(self, host: str) -> Any:

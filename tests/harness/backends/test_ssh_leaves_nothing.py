@@ -139,7 +139,7 @@ async def test_a_run_that_ends_leaves_nothing_not_even_what_hid_from_it(hosts: S
 async def test_the_connection_is_cut_in_mid_run(hosts: SshHosts) -> None:
     async with a_cluster(hosts, "cutoff") as backend:
         await asyncio.to_thread(kill, hosts, "alpha", "sshd: root@")
-        await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("alpha"), 40.0)
+        await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("alpha"))
         with pytest.raises(NodeGone, match="n1: its agent is gone"):
             await backend.node("n1").state()
         assert await backend.state("n2") == "dead"
@@ -157,7 +157,7 @@ async def test_a_network_that_dies_in_silence_is_the_end_as_well(hosts: SshHosts
     async with a_cluster(hosts, "silent", silence_s=8.0):
         hosts.run("beta", "nft", f"table ip silent {{ chain arriving {{ {chain} }} }}")
         try:
-            await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("beta"), 60.0)
+            await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("beta"))
         finally:
             hosts.run("beta", "nft", "delete table ip silent")
         assert everything(hosts, "alpha") == {"file", "rules", "mount", "process", "lock"}, "others live on"
@@ -166,7 +166,7 @@ async def test_a_network_that_dies_in_silence_is_the_end_as_well(hosts: SshHosts
 async def test_the_agent_is_killed(hosts: SshHosts) -> None:
     async with a_cluster(hosts, "headless"):
         await asyncio.to_thread(kill, hosts, "alpha", r"-m harness\.agent$")
-        await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("alpha"), 40.0)
+        await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("alpha"))
 
 
 async def test_the_guard_is_killed(hosts: SshHosts) -> None:
@@ -174,7 +174,7 @@ async def test_the_guard_is_killed(hosts: SshHosts) -> None:
     async with a_cluster(hosts, "guardless"):
         await asyncio.to_thread(kill, hosts, "alpha", r"-m harness\.agent\.guard")
         done = {"file"}
-        await asyncio.to_thread(seconds_until, lambda: everything(hosts, "alpha") <= done, 40.0)
+        await asyncio.to_thread(seconds_until, lambda: everything(hosts, "alpha") <= done)
     said: list[str] = []
     backend = SshBackend(ClusterSpec("next", ("n1",), (), seed=1, inventory=hosts.inventory(("alpha",), ())))
     try:
