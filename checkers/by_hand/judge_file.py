@@ -1,4 +1,4 @@
-"""One history file by hand, whatever its format, judged by the name of a model: in process or in a Spark worker.
+"""One history file of any format, judged by the name of a model: in process or in a Spark worker.
 
 A file is a task: the worker gets a path and what was asked, opens the file itself, and returns a small `FileVerdict`.
 The same function runs wherever it is, so that a file has one verdict everywhere.

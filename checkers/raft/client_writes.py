@@ -1,6 +1,6 @@
 """What clients wrote, and which entries of a log are those writes.
 
-A workload writes every value at most once per key (soundness: a stale answer can then be told from a repeated one), so
+A workload writes every value at most once per key (a stale answer then differs from a repeated one), so
 (key, value) names a write, in the history and in a log alike.
 
 Whoever looks for some names reads the whole history for them, a chunk of a million rows at a time.  So memory is that

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 WITNESSES_PER_PART = 100
-"""Violations of one kind in one part beyond these are not told: nobody reads them, and each costs memory."""
+"""Violations of one kind in one part beyond these are only counted: each costs memory."""
 
 
 @dataclass(frozen=True, slots=True)

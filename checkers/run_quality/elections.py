@@ -21,7 +21,7 @@ _NONE = -1
 
 
 def leaders(run: StoredRun) -> list[Leader]:
-    """Every leader that the harness saw or that said so itself, in order of time.
+    """Every leader that the harness saw or that reported so itself, in order of time.
 
     Where nodes have clocks of their own, only what the harness saw: faults are timed by its clock."""
     seen = {(e["node"], e["epoch"]): e["time_ns"] for e in run.outcome.get("leaders") or ()}

@@ -1,4 +1,4 @@
-"""How much is enough: least numbers that grow with what was asked of a run.
+"""How much is enough: least numbers that grow with what a run was set to do.
 
 A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, however valid every answer is.  So
 what counts as enough follows from the demands (rate, time limit, keys, client nodes) and from the faults that were
@@ -46,7 +46,7 @@ AFTERMATH_NS = 3_000_000_000
 
 
 def operations_scheduled(demands: Demands) -> float:
-    """Those of the main phase that can be ok at all; 0 where no rate was asked for."""
+    """Those of the main phase that can be ok at all; 0 where the spec sets no rate."""
     return demands.rate_hz * demands.time_limit_s * demands.ok_share
 
 

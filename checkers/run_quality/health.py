@@ -38,7 +38,7 @@ def _split_traces(run: StoredRun) -> list[Part]:
 
 
 def _judge_fatal(part: Part, budget: Budget) -> list[Row]:
-    """The rows in which the node said that it refuses to go on."""
+    """The rows in which the node reported that it refuses to go on."""
     return rows_of(read_trace(part.paths[0], ("fatal",)))
 
 
@@ -196,7 +196,7 @@ def _not_recovered(run: StoredRun, recovery: Mapping[str, Any]) -> Witness:
 NODES_STAY_UP = Checker(
     name="nodes-stay-up",
     title="Nodes stay up",
-    question="Did every process run until it was told to stop?",
+    question="Did every process run until the harness stopped it?",
     split=_split_traces,
     judge=_judge_fatal,
     combine=_combine_deaths,

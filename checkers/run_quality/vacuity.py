@@ -31,7 +31,7 @@ from checkers.run_quality.history_figures import HistoryFigures, figures_of, joi
 from checkers.sealing.history_rows import parts_of_history
 
 NO_NEMESIS = "none"
-"""The nemesis of a run that was asked to break nothing: no fault is demanded of it."""
+"""The nemesis of a run that breaks nothing: no fault is demanded of it."""
 SHARE_IN_FAULTS = 0.10
 SHARE_OF_KEYS = 0.5
 STEAL_LIMIT_S = 0.5
@@ -221,7 +221,7 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
 
 
 def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """What was asked for, and was the run able to do it where nothing was broken?"""
+    """Did the run do what its spec demands where nothing was broken?"""
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
         least = enough.key_writes_least(demands)

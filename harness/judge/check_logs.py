@@ -147,7 +147,7 @@ def _bound(folder: Path) -> tuple[list[str], str]:
 
 def _together(verdicts: dict[str, Verdict], broken: Sequence[str], note: str) -> Verdict:
     """One verdict of all.  broken: what the manifest does not find as it was, which makes a valid verdict unknown.
-    note: for the reader, whatever the verdict is."""
+    note: for the reader, shown with every verdict."""
     overall = combine(v.validity for v in verdicts.values())
     if broken and overall is Validity.VALID:
         overall = Validity.UNKNOWN

@@ -20,7 +20,7 @@ from checkers.kernels.raft.rows import Log, Marks, holds
 def caught_up(log: Log, top: Marks) -> bool:
     """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
 
-    One that begins above 0 has not: what stands below that is in a snapshot, and cannot be asked for.
+    One that begins above 0 has not: what stands below that is in a snapshot, and cannot be compared.
     """
     if len(top.offset) == 0 or log.end < top.offset[0] or log.start > 0:
         return False

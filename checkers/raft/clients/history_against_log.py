@@ -1,7 +1,7 @@
 """The history against the log: what was answered to clients must agree with the log.
 
 In every log that has caught up at the end, each acknowledged write stands exactly once.  In no log, of any copy, stands
-a write that certainly failed, or any write twice, or a change of a client's object that no client asked for: each entry
+a write that certainly failed, or any write twice, or a change of an object that no client invoked: each entry
 has exactly one cause.  (The last is a violation only if the history shows its own end; else the write may be missing
 from the history, and the verdict is unknown.)  And the order of the log respects real time over all keys: if one
 write had completed before another was invoked, it stands before it.
@@ -136,7 +136,7 @@ def _combine(run: StoredRun, findings: Sequence[Finding]) -> Verdict:
         unknown.append("no node's final log had caught up with the largest committed mark")
     if repeated := sum(f.repeated for f in ranges):
         unknown.append(
-            f"{repeated} writes share their key and value with another, so no log entry can be told as theirs"
+            f"{repeated} writes share their key and value with another, so no log entry shows which of them made it"
         )
     joined = _Joined(ranges, len(offset_ranges(node_files(run.log).values())))
     if joined.orphans and not whole:

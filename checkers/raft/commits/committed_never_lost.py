@@ -19,7 +19,7 @@ What a node had not yet flushed may rightly be gone after a crash, so a restart 
 Two marks at one offset with different hashes, or a log that holds a mark but not a smaller one, mean that two different
 things were committed; a truncation below a node's own mark removes what it knew to be committed.
 
-A part is one node with all that was said of marks.  Cost: linear in the rows of all traces and in the entries of that
+A part is one node, with the marks of all nodes.  Cost: linear in the rows of all traces and in the entries of that
 node's copies; memory: the distinct marks, the rows of one trace and one copy at a time.
 """
 
@@ -261,7 +261,7 @@ def follow(rows: pa.Table, marks: Marks) -> tuple[Int64, Int64, Int64]:
 
 
 def refused(fatal: pa.Table) -> list[Witness]:
-    """A node that would rather die than truncate below its mark had been told to by its leader."""
+    """A node dies instead of truncating below its mark.  The order came from its leader."""
     rows = fatal.to_pylist()
     return [evidence_of.refused({"table": "trace", **r}) for r in rows if _TRUNCATION.search(r["detail"] or "")]
 

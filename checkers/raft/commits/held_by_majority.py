@@ -1,15 +1,15 @@
 """A high watermark is held by a majority: what is called committed lies durably on more than half of the voters.
 
 Ongaro & Ousterhout 2014, section 5.3; KIP-595: the leader of an epoch raises its mark to an offset once a majority of
-voters, itself included, has said *in that epoch* that its log durably reaches it.  A node writes its `flush` row before
-it tells anybody, so its trace holds everything that it ever claimed, and no clock is needed: a mark of epoch e is
+voters, itself included, has reported *in that epoch* that its log durably reaches it.  A node writes its `flush` row
+before it sends anything, so its trace holds everything that it ever claimed.  No clock is needed: a mark of epoch e is
 violated iff fewer than a majority of voters ever durably held it while they were in an epoch up to e.
 
 Held how far?  The leader's own entries are of its epoch: if the mark lies beyond the epoch's start, the log below it
 ends with a batch of epoch e.  A log whose last batch is of epoch e is a prefix of that leader's log (log matching), so
 a node can have held that mark only if its log durably reached it while its last batch was of epoch e.  An older tail,
 however long, does not count.  For a mark that is not beyond the start of its epoch (a follower that lags says such), or
-whose leader is not known, the length alone is asked for.
+whose leader is not known, only the length is compared.
 
 Whatever is not known counts as held: a node without a trace, what a trace begins with, a recovered log.  Only marks
 said before their node's last copy was taken are judged, for all traces were collected after that.

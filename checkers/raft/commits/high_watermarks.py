@@ -107,7 +107,7 @@ def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def snapshot_ends(trace: str | None) -> tuple[Int64, Int64]:
-    """(seq, end) of every snapshot that a node said it had."""
+    """(seq, end) of every snapshot that a node reported."""
     if trace is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     rows = read_trace(trace, ("snapshot",), ("offset",))

@@ -1,4 +1,4 @@
-"""Leader completeness: whoever leads an epoch holds, from the first moment, all that was committed in epochs before.
+"""Leader completeness: a leader holds, from its first moment, all that was committed in earlier epochs.
 
 Ongaro & Ousterhout 2014, figure 3 and section 5.4.  A leader says where its log ended when it took office (`role`,
 offset = epoch start offset), and every node says what was committed in which epoch (`high-watermark`, with the hash of
@@ -12,7 +12,7 @@ epoch below e:
 
 Of what no copy shows, only the length can be judged; committed-never-lost and log-matching look at the rest.
 
-A part is one node with all that was said of marks.  Cost: linear in marks and in the entries of that node's copies;
+A part is one node, with the marks of all nodes.  Cost: linear in marks and in the entries of that node's copies;
 memory: the distinct marks and one copy.
 """
 

@@ -64,7 +64,7 @@ def claims(said: pa.Table) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What one node said of leaders, first rows only.
+    """What one node reported of leaders, first rows only.
 
     epoch, kind, who, life, seq: int64, one entry per claim.  kind: LEADS, this node is the leader (one claim for each
     life of its process); FOLLOWS, another is.  who: number of the leader in `names`.
@@ -124,7 +124,7 @@ def _combine_leaders(run: StoredRun, findings: Sequence[Claims]) -> Verdict:
 
 
 def _suspicious(findings: Sequence[Claims]) -> tuple[Int64, int]:
-    """(epochs in which two are said to lead, or one led in two lives; in how many epochs anybody said to lead)."""
+    """(epochs with two reported leaders, or with one that led in two lives; how many epochs had a leader)."""
     number = {name: i for i, name in enumerate(dict.fromkeys(name for f in findings for name in f.names))}
     if not number:
         return np.empty(0, np.int64), 0

@@ -69,7 +69,7 @@ def end_of_process(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
 
 
 def in_order(voter: Voter, row: TraceRow) -> Answer:
-    """What must come first, whatever the row is."""
+    """What must come first, before rows of any kind."""
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(
             f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"

@@ -42,5 +42,5 @@ class NotModelled(Exception):
 
 
 def malformed(why: str) -> Unexplained:
-    """The row cannot stand behind the rows before it, whatever the protocol is."""
+    """The row contradicts the rows before it, under any protocol."""
     return Unexplained("row contradicts the rows before it", why, "a row that follows from the rows before it")
