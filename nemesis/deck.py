@@ -10,7 +10,7 @@ next card lie GAP_S; one in four gaps is HOT_GAP_S, so that the next fault meets
 Near the time limit gap and hold shrink to their least before a card is given up.
 
 Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap: the second one begins in the first
-SOON of the other one's hold, so that a leader whose clock is wrong is cut off too.  After that about every second card
+SOON of the other one's hold, so that a leader whose clock is slow is cut off too.  After that about every second card
 of another kind than the one before begins while that one still holds.  Never do three overlap: too little would be left
 of the system to tell right from wrong.
 """

@@ -32,8 +32,11 @@ TARGETS: Mapping[str, Target] = {
     **SERVER_TARGETS,
     "leader-ahead": replace(SERVER_TARGETS["leader"], summary=f"the leader's clock is {_AHEAD_S:g} s ahead"),
     "leader-behind": replace(SERVER_TARGETS["leader"], summary=f"the leader's clock is {_AHEAD_S:g} s behind"),
+    "leader-slow": replace(
+        SERVER_TARGETS["leader"], summary="the leader's clock is behind and runs at a tenth of its speed"
+    ),
 }
-_FIXED = {"ahead": (_AHEAD_S, 1.0), "behind": (-_AHEAD_S, 1.0)}
+_FIXED = {"slow": (-10.0, 0.1), "ahead": (_AHEAD_S, 1.0), "behind": (-_AHEAD_S, 1.0)}
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
@@ -82,8 +85,8 @@ KIND = Kind(
     summary="wall clocks are set forward or back, and run too fast or too slowly",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader-behind", 10.0), ("leader-ahead", 6.0), ("leader-behind", 8.0)),
-        rest=("one", "minority", "majority", "all", "leader", "leader-ahead", "leader-behind", "strobe"),
+        opening=(("leader-slow", 10.0), ("leader-ahead", 6.0), ("leader-slow", 8.0)),
+        rest=("one", "minority", "majority", "all", "leader", "leader-ahead", "leader-behind", "leader-slow", "strobe"),
         figures={"strobe": Figure("the clock of one server jumps to and fro, eight times in 10 s", _strobe)},
     ),
     needs=frozenset({CLOCK, PROCESSES}),

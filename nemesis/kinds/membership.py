@@ -38,6 +38,9 @@ TARGETS: Mapping[str, Target] = {
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
+    """None while another change is under way: two at once can leave too few members that have been started."""
+    if scene.avoid:
+        return None
     whom, _, how = target.partition("-")
     words = "killed and removed" if how else "removed while it runs"
     fault = process_fault(NAME, whom, servers_hit(whom, scene), f"{words}, back with an empty disk at the heal")

@@ -55,6 +55,14 @@ def test_a_removed_server_comes_back_as_a_new_member(target: str, quits: bool) -
     assert cluster.whole and cluster.now == set(cluster.servers)
 
 
+def test_no_change_begins_while_another_one_is_under_way() -> None:
+    cluster = Changing()
+    cards = card("membership", "one", 1, 2.0, 6.0), card("membership", "one-dead", 2, 5.0, 6.0)
+    records, _ = in_no_time(played(cluster, *cards))
+    assert [r.achieved for r in records] == [Achieved.INSTALLED, Achieved.SKIPPED]
+    assert cluster.whole and cluster.now == set(cluster.servers)
+
+
 def test_a_server_that_stays_a_member_is_not_achieved() -> None:
     cluster = Changing()
     cluster.deaf = True
