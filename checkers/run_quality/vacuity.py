@@ -25,7 +25,7 @@ from checkers.base.demands import Demands
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Verdict
-from checkers.run_quality import elections, enough
+from checkers.run_quality import elections, minimums
 from checkers.run_quality.achieved import INSTALLED, SKIPPED, achieved
 from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
 from checkers.sealing.history_rows import parts_of_history
@@ -75,7 +75,7 @@ def _split(run: StoredRun) -> list[Part]:
 
 def _calm(run: StoredRun) -> list[tuple[int, int]]:
     main = [p for p in run.outcome.get("phases") or () if p["name"] == "main" and p["end_ns"] >= 0]
-    return enough.calm((main[0]["start_ns"], main[0]["end_ns"]), run.faults) if main else []
+    return minimums.calm((main[0]["start_ns"], main[0]["end_ns"]), run.faults) if main else []
 
 
 def windows(faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
@@ -164,7 +164,7 @@ def _about_writes_in_faults(
     """Of faults that let the system work for long enough; where none does, of all."""
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
-    struck_until = [END_OF_TIME if enough.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
+    struck_until = [END_OF_TIME if minimums.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
     at_once = [
         [
             fault
@@ -173,15 +173,15 @@ def _about_writes_in_faults(
         ]
         for i in range(len(spans))
     ]
-    works = [i for i, (begin, _) in enumerate(spans) if enough.lets_write(at_once[i], run.demands, ends[i] - begin)]
+    works = [i for i, (begin, _) in enumerate(spans) if minimums.lets_write(at_once[i], run.demands, ends[i] - begin)]
     seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
     written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
-    least = enough.fault_writes_least(run.demands, seconds, len(works))
+    least = minimums.fault_writes_least(run.demands, seconds, len(works))
     words = f"acknowledged under a fault; {len(works)} faults let a majority work, for {seconds:.0f} s in all"
     criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
     if run.demands.elections:
-        share = ceil(enough.SHARE_OF_FAULTS * len(works))
-        words = f"of {len(works)} faults that let a majority work for {enough.LONG_NS / 1e9:g} s or longer"
+        share = ceil(minimums.SHARE_OF_FAULTS * len(works))
+        words = f"of {len(works)} faults that let a majority work for {minimums.LONG_NS / 1e9:g} s or longer"
         criteria.append(Criterion("faults with an ok write", written, share, words))
     return criteria
 
@@ -200,8 +200,8 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
         Criterion(
             "ok operations",
             figures.ok,
-            enough.ok_operations_least(run.demands),
-            f"of {enough.operations_scheduled(run.demands):g} scheduled"
+            minimums.ok_operations_least(run.demands),
+            f"of {minimums.operations_scheduled(run.demands):g} scheduled"
             if run.demands.rate_hz
             else "without an answer there is nothing to judge",
         ),
@@ -224,17 +224,17 @@ def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     """Did the run do what its spec demands where nothing was broken?"""
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
-        least = enough.key_writes_least(demands)
+        least = minimums.key_writes_least(demands)
         written = figures.keys_with_writes(demands.keys, least)
         words = f"of {len(demands.keys)} keys: at least {least} writes were acknowledged"
-        criteria.append(Criterion("keys with enough ok writes", written, enough.keys_least(demands), words))
+        criteria.append(Criterion("keys with enough ok writes", written, minimums.keys_least(demands), words))
     calm_s = sum(end - begin for begin, end in _calm(run)) / 1e9
     if demands.rate_hz and calm_s > 0:
         achieved_hz = figures.calm_operations / calm_s
         words = f"{achieved_hz:.0f} operations per second in {calm_s:.0f} s outside faults, of {demands.rate_hz:g}"
         share = round(achieved_hz / demands.rate_hz, 3)
-        long_enough = calm_s >= enough.CALM_S_LEAST
-        criteria.append(Criterion("share of the scheduled rate", share, enough.SHARE_OF_RATE, words, long_enough))
+        long_enough = calm_s >= minimums.CALM_S_LEAST
+        criteria.append(Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough))
     if demands.servers:
         answering = len(set(figures.answering) & set(demands.servers))
         words = f"of {len(demands.servers)}; a server that never leads may answer nothing"

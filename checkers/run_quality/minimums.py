@@ -1,4 +1,4 @@
-"""How much is enough: least numbers that grow with what a run was set to do.
+"""The least numbers that make a run a real test.  They grow with what the run was set to do.
 
 A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, however valid every answer is.  So
 what counts as enough follows from the demands (rate, time limit, keys, client nodes) and from the faults that were
