@@ -9,6 +9,7 @@ import pytest
 from checkers.base.demands import Demands
 from checkers.catalog import BY_MODEL, CATALOG
 from harness.judge import judge_run as judging
+from harness.spec import Spec
 
 
 @pytest.mark.parametrize("name", BY_MODEL)
@@ -16,7 +17,7 @@ def test_a_checker_of_transactions_judges_where_a_workload_names_it(name: str, m
     for named, expected in (((name,), [name]), (("linearizability",), [])):
         workload = SimpleNamespace(checkers=named, unique_values=True)
         monkeypatch.setattr(judging, "load_workload", lambda spec, workload=workload: workload)
-        chosen = [c.name for c in judging.checkers_for(SimpleNamespace(), Demands())]  # type: ignore[arg-type]
+        chosen = [c.name for c in judging.checkers_for(Spec(), Demands())]
         assert [n for n in chosen if n in BY_MODEL] == expected
     assert name not in CATALOG
 
@@ -27,5 +28,5 @@ def test_a_log_is_held_against_the_history_only_where_no_value_is_written_twice(
 ) -> None:
     workload = SimpleNamespace(checkers=("linearizability",), unique_values=unique)
     monkeypatch.setattr(judging, "load_workload", lambda spec: workload)
-    chosen = judging.checkers_for(SimpleNamespace(), Demands(logs=True, traces=True, nodes=True))  # type: ignore[arg-type]
+    chosen = judging.checkers_for(Spec(), Demands(logs=True, traces=True, nodes=True))
     assert ("history-against-log" in {checker.name for checker in chosen}) is unique
