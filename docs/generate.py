@@ -98,13 +98,14 @@ def kinds() -> str:
 
 
 def capabilities() -> str:
-    """Kind of fault x backend: what is missing where, in the backend's own words."""
+    """Kind of fault x backend: what is missing where, in the backend's words; the members of the system can change."""
     from harness.backends.backend import ClusterSpec
     from harness.registry import BACKENDS
     from nemesis.catalog import KINDS
+    from system_under_test.etcd.members import EtcdMembers
 
     wanted = frozenset(need for kind in KINDS.values() for need in kind.needs)
-    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted)
+    spec = ClusterSpec("docs", ("n1",), ("c1",), 0, wanted, members=EtcdMembers())
     backends = {name: entry.load()(spec) for name, entry in BACKENDS.items()}  # type: ignore[operator]
 
     rows = []
