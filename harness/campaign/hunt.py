@@ -135,9 +135,9 @@ def seconds_to_find(checker: str, test: Mapping[str, Any], outcome: Mapping[str,
     """
     began_ns = number(test.get("main_began_ns"), 0)
     online = mapping(outcome.get("online"))
-    told = [f["time_ns"] for f in map(mapping, sequence(online.get("findings"))) if f.get("checker") == checker]
+    found_ns = [f["time_ns"] for f in map(mapping, sequence(online.get("findings"))) if f.get("checker") == checker]
     ends = [number(phase.get("end_ns"), -1) for phase in map(mapping, sequence(outcome.get("phases")))]
-    return round((min(told) if told else max(ends, default=began_ns)) / 1e9 - began_ns / 1e9, 1)
+    return round((min(found_ns) if found_ns else max(ends, default=began_ns)) / 1e9 - began_ns / 1e9, 1)
 
 
 def _write(folder: Path, caught: Sequence[Caught]) -> None:

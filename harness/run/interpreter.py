@@ -69,7 +69,7 @@ class Interpreter:
         self._pausing: set[asyncio.Future[None]] = set()
 
     def end(self) -> None:
-        """No thread of `run` invokes anything more; operations under way go on to their outcome."""
+        """End `run`: no thread invokes anything more, and operations under way go on to their outcome."""
         self._ended = True
         for pause in self._pausing:
             _wake(pause)

@@ -25,7 +25,7 @@ class Progress:
         self._console = console
         self._status: Status | None = console.status("starting") if console.is_terminal else None
         self._phase = ""
-        self._began = self._told = time.monotonic()
+        self._began = self._printed_s = time.monotonic()
         self._in_force: dict[int, str] = {}
         self._healed: set[int] = set()
         self._violated: set[tuple[str, str]] = set()
@@ -92,6 +92,6 @@ class Progress:
         now = time.monotonic()
         if self._status:
             self._status.update(words.replace("[", "\\["))
-        elif words and (now - self._told >= QUIET_S or (always and self._console.is_terminal)):
-            self._told = now
+        elif words and (now - self._printed_s >= QUIET_S or (always and self._console.is_terminal)):
+            self._printed_s = now
             self._console.print(wrapped(words, width_of(self._console), "  ", "    "), highlight=False, markup=False)

@@ -52,7 +52,7 @@ class Watch:
         return max(leading, key=lambda s: s.epoch, default=None)
 
     async def poll(self) -> None:
-        """Ask for ever."""
+        """Fetch the status of every node again and again, for ever."""
         while True:
             await self.ask()
             await asyncio.sleep(STATUS_EVERY_S)

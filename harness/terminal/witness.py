@@ -27,14 +27,14 @@ from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.window import (
-    TOLD_APART,
+    DRAWN_APART,
     culprit_of,
     letters_of,
     message_logs,
     operations_of,
     order_of,
     say,
-    told_by_bars,
+    sentences_of_bars,
     value,
 )
 
@@ -75,7 +75,7 @@ def draw_witness(
     if cycle:
         why = []  # the edges say it
     elif "model" in facts and drawn_operations:  # the bars say what each operation did
-        why = [w for w in why if not w.startswith(told_by_bars(letters_of(ops, facts), facts))]
+        why = [w for w in why if not w.startswith(sentences_of_bars(letters_of(ops, facts), facts))]
     if not compact:
         parts += [_bullet(text, width) for text in why]
         if not drawn_operations and not cycle and not transactions:
@@ -109,7 +109,7 @@ def _window(ops: Sequence[WindowOp], facts: Mapping[str, Any], width: int) -> li
         parts += lanes.lines
         parts.append(Text(f"{_INDENT}{legend(shown, bad)}", style="dim"))
     if lanes is None or not lanes.labelled:
-        parts += [_told(op, letters.get(str(op.invoke), ""), i == bad, width) for i, op in enumerate(shown)]
+        parts += [_in_a_line(op, letters.get(str(op.invoke), ""), i == bad, width) for i, op in enumerate(shown)]
     if len(shown) < len(ops):
         parts.append(Text(f"{_INDENT}and {len(ops) - len(shown)} operations more", style="dim"))
     if order is not None:
@@ -117,7 +117,7 @@ def _window(ops: Sequence[WindowOp], facts: Mapping[str, Any], width: int) -> li
     return parts
 
 
-def _told(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
+def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
     """One operation in a line: letter, process, rows, what it was."""
     rows = f"{op.invoke}–{op.complete}" if op.complete < FOREVER else f"{op.invoke}–"
     how = {Type.OK: "", Type.FAIL: ", failed", Type.INFO: ", outcome unknown"}[op.type]
@@ -217,7 +217,7 @@ def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The facts that no other part of the drawing shows."""
     out = []
     for name, given in facts.items():
-        if name in TOLD_APART or given is None or isinstance(given, Mapping):
+        if name in DRAWN_APART or given is None or isinstance(given, Mapping):
             continue
         words = listed([amount(v) for v in given][:12]) if isinstance(given, list | tuple) else amount(given, name)
         out.append((label(name), shorten(words)))

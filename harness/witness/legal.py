@@ -22,7 +22,7 @@ State = Hashable
 class WindowOp:
     """One operation of a witness.  invoke, complete: history indices; complete is FOREVER while it is open.
 
-    asked, got: for a write `asked` is the value, for a cas (expected, new) are (asked, new); for a read `got`.
+    given, got: for a write `given` is the value, for a cas (expected, new) are (given, new); for a read `got`.
     Lists are tuples.
     """
 
@@ -33,7 +33,7 @@ class WindowOp:
     f: str
     key: str | None
     type: Type
-    asked: State
+    given: State
     new: State
     got: State
     start_ns: int
@@ -106,5 +106,5 @@ def _apply(op: WindowOp, state: State) -> State:
     if op.f == "read":
         return state if op.got == state else _ILLEGAL
     if op.f == "write":
-        return op.asked
-    return op.new if op.asked == state else _ILLEGAL
+        return op.given
+    return op.new if op.given == state else _ILLEGAL

@@ -29,7 +29,7 @@ TRANSACTIONS = ("txn", "send", "poll")
 MICRO_OPERATIONS = {"append": "append", "r": "read", "w": "write", "send": "send", "poll": "poll"}
 
 
-TOLD_APART = {
+DRAWN_APART = {
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
     "under_way", "guilty", "as_stale_read",
@@ -106,23 +106,23 @@ def culprit_of(
     return order.stuck if order else None
 
 
-def told_by_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """How sentences begin that say of one operation what its bar says already.  Of an operation that was under way
-    before the window the bar does not say that it may have been done by then."""
+def sentences_of_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The beginnings of sentences that repeat what the bar of one operation shows.  An operation that was under way
+    before the window is left out: its bar does not show that it may have been done by then."""
     apart = {str(name) for name in sequence(facts.get("under_way"))}
     return tuple(f"{name}: " for name in letters.values() if name not in apart)
 
 
 def say(op: WindowOp) -> str:
     """An operation with its answer, as short as a label must be."""
-    if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.asked, tuple):
-        return shorten(micro_operations(op.got if op.got is not None else op.asked), _TXN_LABEL_MAX)
+    if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.given, tuple):
+        return shorten(micro_operations(op.got if op.got is not None else op.given), _TXN_LABEL_MAX)
     if op.f == "read":
         return shorten(f"read {value(op.got)}", _LABEL_MAX) if op.happened else "read"
     if op.f == "cas":
-        return f"cas {value(op.asked)} → {value(op.new)}"
-    words = f"{op.f} {value(op.asked)}" if op.asked is not None else op.f
-    if op.happened and op.got != op.asked and (op.got is not None or op.f in _ANSWERS_NIL):
+        return f"cas {value(op.given)} → {value(op.new)}"
+    words = f"{op.f} {value(op.given)}" if op.given is not None else op.f
+    if op.happened and op.got != op.given and (op.got is not None or op.f in _ANSWERS_NIL):
         words += f" → {value(op.got)}"
     elif op.happened and op.got is None and op.f in _ANSWERS_NIL:
         words += " → nil"
@@ -157,7 +157,7 @@ def message_logs(ops: Sequence[WindowOp], letters: Mapping[str, str]) -> dict[st
     logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
     for op in ops:
         name = letters.get(str(op.invoke), f"process {op.process}")
-        parts = op.got if isinstance(op.got, tuple) else op.asked
+        parts = op.got if isinstance(op.got, tuple) else op.given
         for part in sequence(parts) if op.f in TRANSACTIONS else ():
             for key, offset, sent, polled in _messages_of(part):
                 by = logs.setdefault(key, {}).setdefault((offset, value(polled if sent is None else sent)), ([], []))
@@ -227,7 +227,7 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
         f=shorten(str(invoke.get("f") or "?"), 40),
         key=None if key is None else str(key),
         type=kind,
-        asked=_value(invoke),
+        given=_value(invoke),
         new=_int(invoke.get("value2")),
         got=got,
         start_ns=start,

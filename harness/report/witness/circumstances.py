@@ -1,7 +1,7 @@
 """What was going on at the moment of a violation: the faults in force, who led, and what one node believed.
 
-These are circumstances and never causes.  That a fault held and that another leader had been elected is measured; that
-the one follows from the other is for the reader to conclude.
+These are circumstances and never causes.  It is measured that a fault held and that another leader had been elected.
+Whether one follows from the other is for the reader to conclude.
 """
 
 from __future__ import annotations

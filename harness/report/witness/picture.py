@@ -300,11 +300,11 @@ def _bracket(
     late = ops[bad]
     over = [ops[i] for i in order.steps if ops[i].complete < late.invoke and ops[i].f != "read"]
     if isinstance(late.got, list | tuple):  # of a set or a log an answer shows many changes
-        over = [op for op in over if op.asked not in late.got]
+        over = [op for op in over if op.given not in late.got]
     if not over or late.f != "read":
         return None
     seen = over[-1]
-    after = seen.new if seen.f == "cas" else seen.asked
+    after = seen.new if seen.f == "cas" else seen.given
     if after == late.got:
         return None
     x1, x2 = x_of[seen.complete], x_of[late.invoke]

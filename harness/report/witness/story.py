@@ -57,10 +57,10 @@ def story(
     return begin + [line for _, _, line in sorted(lines, key=lambda x: x[:2])]
 
 
-def _asked(op: WindowOp) -> str:
-    if op.f in TRANSACTIONS and isinstance(op.asked, tuple):
-        return micro_operations(op.asked)
-    return op.f if op.asked is None else f"{op.f} {value(op.asked)}"
+def _request(op: WindowOp) -> str:
+    if op.f in TRANSACTIONS and isinstance(op.given, tuple):
+        return micro_operations(op.given)
+    return op.f if op.given is None else f"{op.f} {value(op.given)}"
 
 
 def _answered(op: WindowOp) -> str:
@@ -69,19 +69,19 @@ def _answered(op: WindowOp) -> str:
 
 def _tell(op: WindowOp, bad: bool, letter: str, step: int | None, digits: int, timed: bool) -> StoryLine:
     where = f" at {op.node}" if op.node else ""
-    asked = {
+    words = {
         "read": "read",
-        "write": f"wrote {value(op.asked)}",
-        "cas": f"changed {value(op.asked)} to {value(op.new)}",
-    }.get(op.f, f"invoked {_asked(op)}")
+        "write": f"wrote {value(op.given)}",
+        "cas": f"changed {value(op.given)} to {value(op.new)}",
+    }.get(op.f, f"invoked {_request(op)}")
     start, end = (f" at {seconds(ns, digits)}" if timed else "" for ns in (op.start_ns, op.end_ns))
-    who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {asked}{where}"
+    who = f"{f'{letter}: process' if letter else 'Process'} {op.process} {words}{where}"
     rows = f"{op.invoke:,}" + (f", {op.complete:,}" if op.complete < FOREVER else ", no answer")
     if op.f == "read" and op.happened:
         words = f"{who}{start}: answered{end} with {value(op.got)}."
     elif op.f == "read":
         words = f"{who}{start}: no answer."
-    elif op.happened and op.f not in ("write", "cas") and op.got != op.asked:
+    elif op.happened and op.f not in ("write", "cas") and op.got != op.given:
         words = f"{who}{start}: answered{end} with {_answered(op)}."
     elif op.happened:
         words = f"{who}{start}: acknowledged{end}."

@@ -29,7 +29,15 @@ from harness.report.witness.tables import RowTable, as_trace_row, fact_words, me
 from harness.verdicts.findings import Group, ReportedViolation, groups
 from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.legal import Order, WindowOp
-from harness.witness.window import TOLD_APART, culprit_of, letters_of, operations_of, order_of, told_by_bars, value
+from harness.witness.window import (
+    DRAWN_APART,
+    culprit_of,
+    letters_of,
+    operations_of,
+    order_of,
+    sentences_of_bars,
+    value,
+)
 
 MOST_OPEN = 2
 """Mechanisms whose first violation is shown with its evidence open; one witness takes up to two thousand pixels."""
@@ -165,7 +173,7 @@ def view(
         + other_tables([r for r in rows if r.get("table") not in ("log", "trace", "copies")]),
         cycle=cycle,
         transactions=transactions if not cycle else [],
-        facts=[(label(str(k)), fact_words(k, v)) for k, v in facts.items() if k not in TOLD_APART],
+        facts=[(label(str(k)), fact_words(k, v)) for k, v in facts.items() if k not in DRAWN_APART],
         events=events[: 2 * MOST_DRAWN],
         plain=paste(data, finding, around),
         background=background(*guilty, faults, roles) if guilty[0] else "",
@@ -236,8 +244,8 @@ def _window(finding: ReportedViolation) -> _Window:
     shown = ops[:MOST_DRAWN]
     order = order_of(ops, facts) if len(ops) == len(shown) else None
     letters = letters_of(ops, facts)
-    said_by_bars = told_by_bars(letters, facts)
-    why = [shorten(sentence(w), 600) for w in _texts(facts.get("why")) if not w.startswith(said_by_bars)]
+    of_bars = sentences_of_bars(letters, facts)
+    why = [shorten(sentence(w), 600) for w in _texts(facts.get("why")) if not w.startswith(of_bars)]
     one_key = len({op.key for op in ops}) == 1
     key = facts.get("key") if isinstance(facts.get("key"), str) else (ops[0].key if ops and one_key else None)
     return _Window(

@@ -78,7 +78,7 @@ def must_happen_in_the_best_of_all_orders(ops: list[WindowOp]) -> int:
                 left = set(range(len(ops))) - set(order[: order.index(i)])
                 late = any(ops[j].complete < ops[i].invoke for j in left if ops[j].happened)
                 legal &= not late and (ops[i].f != "read" or ops[i].got == state)
-                state = ops[i].asked if ops[i].f == "write" else state
+                state = ops[i].given if ops[i].f == "write" else state
             if legal:
                 best = max(best, sum(ops[i].happened for i in order))
     return best

@@ -52,7 +52,7 @@ def test_a_running_phase_shows_its_time_within_the_limit() -> None:
     out = console()
     progress = Progress(out)
     progress.phase("main")
-    progress._told -= 60.0
+    progress._printed_s -= 60.0
     progress._began -= 26.0
     progress.running(200.0, 3, "n1 leads epoch 2", limit_s=60.0)
     assert "main · 26/60 s, 200 operations/s, 3 of unknown outcome · n1 leads epoch 2" in printed(out)
