@@ -1,9 +1,10 @@
 """A whole run folder of any size, written in parts: correct by construction, or with two violations near its end.
 
 Clients read and write registers, eleven reads for each write.  A write gets its place in the log when it is invoked.
-It is committed, with all before it, when the first of them is answered; reads see what is committed.  One operation in
-two thousand has no known outcome, and one write in two thousand is refused.  Five servers hold equal logs, copied
-before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a follower.
+It is committed, with all writes before it, when the first of them is answered.  Reads see what is committed.  One
+operation in two thousand has no known outcome, and one write in two thousand is refused.  Five servers hold equal logs,
+copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
+follower.
 
 The ledger, the end mark, the manifest and the copies are as the harness writes them, but logs and traces are written as
 tables (`tables/`), not as a node's own files.
@@ -41,10 +42,10 @@ PROCESSES_MAX = 1_000
 EVENTS_PER_PROCESS = 1_000
 EVENTS_PER_KEY = 5_000
 WRITES_OF = 12
-"""One operation in so many is a write."""
+"""One operation in this many is a write."""
 UNKNOWN_OF = 2_000
 SECONDS = 100
-"""The run lasts so long, whatever its size."""
+"""How long the run lasts, at every size."""
 
 ROWS_PER_BATCH = 1 << 18
 
@@ -52,7 +53,7 @@ _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 
 
 class State(NamedTuple):
-    """Of the system and its clients between two parts.
+    """What the system and its clients hold between two parts.
 
     doing, key, value, offset, called: of every client's open operation; number: of its process.
     now, before, changed: of every key what is committed, what was before, and the row in which that changed; -1: none.
@@ -89,7 +90,7 @@ class Part(NamedTuple):
 
 
 def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
-    """Write an unsealed run of about so many events into a new folder; what is demanded of it."""
+    """Write an unsealed run of about this many events into a new folder.  Returns what is demanded of it."""
     (folder / "tables").mkdir(parents=True)
     keys = [f"k{k}" for k in range(max(1, events // EVENTS_PER_KEY))]
     demands = _demands(keys)

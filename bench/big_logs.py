@@ -55,13 +55,13 @@ class Logs:
         return self
 
     def append(self, key: Int32, value: Int64) -> None:
-        """Entries in log order; key -1 for one that touches no object of clients."""
+        """Append entries in log order; key -1: the entry touches no object of clients."""
         entries = np.empty(len(key), _ENTRY)
         entries["key"], entries["value"] = key, value
         entries.tofile(self._waiting)
 
     def commit(self, ends: Int64, times_ns: Int64) -> None:
-        """Batches: where each ends, and when the leader called it committed.  The others report it a moment later."""
+        """Note where each batch ends, and when the leader called it committed.  The others report it a moment later."""
         if len(ends) == 0:
             return
         before = int(self._hashes[-1][-1]) if self._hashes else 0
@@ -96,7 +96,7 @@ class Logs:
             self._seq[node] += count * each
 
     def copy(self, when: str, time_ns: int) -> dict[str, Any]:
-        """Copy all logs; the ledger's entry.  The final copy has what is not committed as well."""
+        """Copy all logs.  Returns the ledger's entry.  The final copy also holds what is not committed."""
         number = len(self._copies) // len(SERVERS)
         self._waiting.flush()
         entries = self._waiting.tell() // _ENTRY.itemsize

@@ -21,7 +21,7 @@ _SIZE = 400_000
 
 @cache
 def factor() -> float:
-    """How many times as long the kernel takes here as where the goals were set; measured once in a process."""
+    """The kernel's time here, divided by its time where the goals were set; measured once in a process."""
     return min(_seconds() for _ in range(_REPEATS)) / REFERENCE_S
 
 

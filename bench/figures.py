@@ -1,4 +1,4 @@
-"""Figures as data: every bench script tells them on the terminal, and keeps them as JSON lines for tables and plots.
+"""Figures as data: every bench script prints them on the terminal, and keeps them as JSON lines for tables and plots.
 
     {"figure": "linearizability, 100000 keys, on Spark", "size": 10000000, "of": "events", "value": 0.58, "unit": "s",
      "goal": 0.6}
@@ -33,7 +33,7 @@ class Figure:
 
     @property
     def reached(self) -> bool:
-        """Whether the goal is; True where there is none."""
+        """Whether the figure reaches its goal; True where there is none."""
         if self.goal is None:
             return True
         return self.value >= self.goal if self.unit.endswith("/s") else self.value <= self.goal
@@ -50,11 +50,11 @@ class Sheet:
         self._path = path
 
     def add(
-        self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, told: str = ""
+        self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, shown: str = ""
     ) -> None:
-        """told: what the terminal shows in place of the figure's own words.  goal: on the machine it was set on."""
+        """shown: what the terminal shows in place of the figure's own words.  goal: on the machine it was set on."""
         one = Figure(figure, size, of, value, unit, goal_here(goal, unit))
-        print(told or one.in_words(), flush=True)
+        print(shown or one.in_words(), flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(one)) + "\n")

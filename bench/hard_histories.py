@@ -15,7 +15,7 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers.unique_values import Key
 
 NEW, OTHER = 777, 778
-"""Values that are written once each, where a violation needs such."""
+"""Values that are written once each, for the violations that need them."""
 
 
 def correct_key(
@@ -90,12 +90,12 @@ def _simulated(
 
 
 def never_written(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers what nobody wrote."""
+    """A late read answers a value that no client wrote."""
     return _answered(key, rng, 999), positions
 
 
 def long_gone(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers nil, which nobody writes and which the first write that returned had overwritten."""
+    """A late read answers nil.  No client writes nil, and the first write that returned had overwritten it."""
     return _answered(key, rng, NIL), positions
 
 
@@ -107,7 +107,8 @@ def taken_twice(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key
 
 
 def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """Two values are written once each, at the same time; reads one after another saw one, the other, and the one."""
+    """Two values are written once each, at the same time; reads one after another saw the first, the second, and the
+    first again."""
     at = _late(positions, rng)
     more = [(WRITE, NEW, NIL, at, at + 40), (WRITE, OTHER, NIL, at + 1, at + 41)]
     more += [(READ, NEW, NIL, at + 5, at + 9), (READ, OTHER, NIL, at + 12, at + 20), (READ, NEW, NIL, at + 25, at + 30)]

@@ -4,9 +4,9 @@
 
 A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
 key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
-then, and twice in process; the better of the two counts.  So it is, on Spark, with one stale read near the end and its
-witness.  Memory is what a process held at its peak while it judged.
-Figures are told as `figures.py` says; say how busy the machine was.
+then, and twice in process; the better of the two counts.  The same is measured on Spark with one stale read near the
+end, its witness included.  Memory is what a process held at its peak while it judged.  Figures are kept as `figures.py`
+describes; state how busy the machine was.
 """
 
 from __future__ import annotations
@@ -251,17 +251,17 @@ def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> t
     for row in range(rows):
         p = np.random.randint(processes)
         process[row] = p
-        asked = open_row[p]
-        if asked < 0:
+        invoked = open_row[p]
+        if invoked < 0:
             type_[row], f[row], key[row] = 0, np.random.randint(2), np.random.randint(keys)
             if f[row] == 1:
                 value[row] = np.random.randint(domain) if domain else fresh[key[row]]
                 fresh[key[row]] += 1
             open_row[p] = row
             continue
-        type_[row], f[row], key[row] = 1, f[asked], key[asked]
+        type_[row], f[row], key[row] = 1, f[invoked], key[invoked]
         if f[row] == 1:
-            state[key[row]] = value[asked]
+            state[key[row]] = value[invoked]
         value[row] = state[key[row]]
         open_row[p] = -1
     return process, type_, f, key, value
@@ -276,10 +276,10 @@ def _stale_read(process: Int32, type_: Int8, f: Int32, key: Int32, value: Int64,
     for row in range(start, type_.shape[0]):
         if type_[row] != 1 or f[row] != 0:
             continue
-        asked = row - 1
-        while process[asked] != process[row]:
-            asked -= 1
-        for old in range(asked - 1, max(0, start - 200_000), -1):
+        invoked = row - 1
+        while process[invoked] != process[row]:
+            invoked -= 1
+        for old in range(invoked - 1, max(0, start - 200_000), -1):
             if type_[old] != 1 or f[old] != 1 or key[old] != key[row]:
                 continue
             overwritten, again = False, False
@@ -289,12 +289,12 @@ def _stale_read(process: Int32, type_: Int8, f: Int32, key: Int32, value: Int64,
                 again = again or value[later] == value[old]
                 if type_[later] == 0:
                     answer = later + 1
-                    while answer < asked and process[answer] != process[later]:
+                    while answer < invoked and process[answer] != process[later]:
                         answer += 1
-                    overwritten = overwritten or (answer < asked and value[later] != value[old])
+                    overwritten = overwritten or (answer < invoked and value[later] != value[old])
             if overwritten and not again:
                 return row, value[old]
-            if old < asked - 2000:
+            if old < invoked - 2000:
                 break
     return -1, -1
 

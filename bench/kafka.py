@@ -63,15 +63,15 @@ def measure(size: int, sheet: Sheet) -> None:
 
 
 def simulate(size: int, lost: int) -> list[Event]:
-    """One operation after another; nobody ever polls the first message that is sent from operation `lost` on."""
+    """One operation after another; no client ever polls the first message that is sent from operation `lost` on."""
     rng = Random(1)
     logs: list[list[int]] = [[] for _ in range(PARTITIONS)]
     position = [[0] * PARTITIONS for _ in range(PROCESSES)]
     hidden: set[int] = set()
     events: list[Event] = []
 
-    def record(process: int, f: str, asked: object, told: object) -> None:
-        for type_, payload in ((Type.INVOKE, asked), (Type.OK, told)):
+    def record(process: int, f: str, invoked: object, answered: object) -> None:
+        for type_, payload in ((Type.INVOKE, invoked), (Type.OK, answered)):
             events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(payload)))
 
     for o in range(size - 1):

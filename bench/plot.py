@@ -1,7 +1,7 @@
 """Draw what judging costs against how much is judged: `python -m bench.plot FIGURES.jsonl cost.png`.
 
 One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost is in
-proportion.  A cross is a goal.  What no panel asks for is in the file and not in the picture.
+proportion.  A cross is a goal.  A figure that belongs to no panel is in the file and not in the picture.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def measure(what: str, folder: Path) -> dict[str, float]:
 
 
 def peak_gb() -> float:
-    """Of this process since it began (getrusage would tell of the one it was forked from as well)."""
+    """The peak of this process since it began (getrusage would include the process it was forked from)."""
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM:"))
     return int(line.split()[1]) / 1e6
 
@@ -233,13 +233,13 @@ def _write_trace(path: Path, node: str, batches: tuple[np.ndarray, ...]) -> int:
             leader = NODES[now % len(NODES)]
             head = [1, 2] if start else [0, 1, 2]
             event = np.concatenate([head, np.tile([3, 4, 5, 6], count)]).astype(np.int32)
-            size, said = len(event), len(head)
-            offset = np.concatenate([np.full(said, start * BATCH), np.repeat(ends[part], 4)])
+            size, heads = len(event), len(head)
+            offset = np.concatenate([np.full(heads, start * BATCH), np.repeat(ends[part], 4)])
             hashed = np.zeros(size, np.int64)
-            hashed[said + 2 :: 4], hashed[said + 3 :: 4] = hashes[part], states[part]
+            hashed[heads + 2 :: 4], hashed[heads + 3 :: 4] = hashes[part], states[part]
             role = pa.array(["leader" if leader == node else "follower" if e == 2 else None for e in head])
             peers = pa.array([leader if e else None for e in head])
-            rest = pa.nulls(size - said, pa.string())
+            rest = pa.nulls(size - heads, pa.string())
             columns = {
                 "node": pa.repeat(pa.scalar(node), size),
                 "incarnation": pa.repeat(pa.scalar(0, pa.int32()), size),

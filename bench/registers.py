@@ -2,8 +2,9 @@
 
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
-Kernels are compiled before anything is measured.  CPU time of this process; of what takes little the smallest and the
-median of some runs.  Figures are told as `figures.py` says; say how busy the machine was: the load is printed last.
+Kernels are compiled before anything is measured.  CPU time of this process; for short measurements the smallest and the
+median of some runs.  Figures are kept as `figures.py` describes; state how busy the machine was: the load is printed
+last.
 """
 
 from __future__ import annotations
@@ -124,10 +125,10 @@ def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> N
             undecided += late
             if name != "another answer":
                 assert verdicts <= {"valid" if name == "valid" else "invalid", "no verdict"}, (operations, clients)
-            told = f"{operations:>6} {clients:>7} {open_:>4}  {name:<18} {worst:9.4f} {steps:>11} {size / 1e6:7.1f}"
-            told += "  <- not decided in time: " + ", ".join(sorted(verdicts)) if late else ""
+            line = f"{operations:>6} {clients:>7} {open_:>4}  {name:<18} {worst:9.4f} {steps:>11} {size / 1e6:7.1f}"
+            line += "  <- not decided in time: " + ", ".join(sorted(verdicts)) if late else ""
             figure = f"grid, failed cas {reading}, {clients} clients, {open_} open, {name}"
-            sheet.add(figure, operations, "operations", worst, goal=limit_s, told=told)
+            sheet.add(figure, operations, "operations", worst, goal=limit_s, shown=line)
     sheet.add(f"grid, failed cas {reading}, cells not decided", operations_max, "operations", undecided, "", 0)
 
 

@@ -92,12 +92,12 @@ class Tape:
 
     events: list[Event] = field(default_factory=list)
 
-    def record(self, process: int, type_: Type, told: MicroOperations) -> None:
+    def record(self, process: int, type_: Type, operations: MicroOperations) -> None:
         index = len(self.events)
-        self.events.append(Event(index, index, process, type_, "txn", payload=json.dumps(told)))
+        self.events.append(Event(index, index, process, type_, "txn", payload=json.dumps(operations)))
 
-    def invoke(self, process: int, told: MicroOperations) -> None:
-        self.record(process, Type.INVOKE, [[f, k, None if f == "r" else v] for f, k, v in told])
+    def invoke(self, process: int, operations: MicroOperations) -> None:
+        self.record(process, Type.INVOKE, [[f, k, None if f == "r" else v] for f, k, v in operations])
 
     def run(self, process: int, text: str, type_: Type = Type.OK) -> Tape:
         """One transaction from invoke to completion, with nothing between."""
@@ -108,10 +108,10 @@ class Tape:
     def at_once(self, *texts: str, first_process: int = 0) -> Tape:
         """Transactions of as many processes, all at the same time.  `!` in front of a text: it fails, `?`: unknown."""
         types = {"!": Type.FAIL, "?": Type.INFO}
-        told = [micro_operations(text.lstrip("!?")) for text in texts]
-        for process, each in enumerate(told, first_process):
+        operations = [micro_operations(text.lstrip("!?")) for text in texts]
+        for process, each in enumerate(operations, first_process):
             self.invoke(process, each)
-        for process, (text, each) in enumerate(zip(texts, told, strict=True), first_process):
+        for process, (text, each) in enumerate(zip(texts, operations, strict=True), first_process):
             self.record(process, types.get(text[0], Type.OK), each)
         return self
 

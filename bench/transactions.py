@@ -84,10 +84,10 @@ def judge(size: int, model: Model, only: list[str] | None, sheet: Sheet) -> None
         memory = _peak_gb()
         one = "stale" not in name
         worst, peak = max(worst, seconds) if one else worst, max(peak, memory)
-        told = ", ".join(f"{n} {c}" for n, c in verdict.details.get("anomalies", {}).items()) or verdict.reason
-        words = f"{model} {size:>10,} {name:<34} {verdict.validity:<8} {seconds:6.2f} s {memory:5.2f} GB   {told}"
+        became = ", ".join(f"{n} {c}" for n, c in verdict.details.get("anomalies", {}).items()) or verdict.reason
+        words = f"{model} {size:>10,} {name:<34} {verdict.validity:<8} {seconds:6.2f} s {memory:5.2f} GB   {became}"
         goal = GOALS.get(size) if one else None
-        sheet.add(f"{model}, {name}", size, "transactions", seconds, "s", goal, told=words)
+        sheet.add(f"{model}, {name}", size, "transactions", seconds, "s", goal, shown=words)
     sheet.add(f"{model}, worst anomaly", size, "transactions", worst, "s", GOALS.get(size))
     sheet.add(f"{model}, peak memory with columns", size, "transactions", peak, "GB")
 
@@ -113,10 +113,10 @@ def write_history(txns: Transactions, events: int, model: Model, path: Path) -> 
     lists, list_first = txns.lists.tolist(), txns.list_first.tolist()
     for t, (invoked, completed) in enumerate(zip(txns.invoked.tolist(), txns.completed.tolist(), strict=True)):
         rows = range(first[t], first[t + 1])
-        asked = [["r", key[r], None] if kind[r] == READ else [write, key[r], value[r]] for r in rows]
+        called = [["r", key[r], None] if kind[r] == READ else [write, key[r], value[r]] for r in rows]
         seen = [lists[list_first[r] : list_first[r + 1]] if model == "list-append" else value[r] for r in rows]
-        done = [["r", a[1], None if s == -1 else s] if a[0] == "r" else a for a, s in zip(asked, seen, strict=True)]
-        payload[invoked], payload[completed] = json.dumps(asked), json.dumps(done)
+        done = [["r", a[1], None if s == -1 else s] if a[0] == "r" else a for a, s in zip(called, seen, strict=True)]
+        payload[invoked], payload[completed] = json.dumps(called), json.dumps(done)
     process, type_ = np.empty(events, np.int32), np.ones(events, np.int8)
     process[txns.invoked] = process[txns.completed] = txns.process
     type_[txns.invoked] = 0

@@ -35,7 +35,7 @@ class ZooKeeper(System):
 
 
 class TrustEmpty(ZooKeeper):
-    """ZooKeeper 3.8.0 that takes its log for the truth where a snapshot is missing."""
+    """ZooKeeper 3.8.0 that believes its log where a snapshot is missing."""
 
     options = "-Dzookeeper.snapshot.trust.empty=true"
 

@@ -11,8 +11,8 @@ Near the time limit gap and hold shrink to their least before a card is given up
 
 Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap: the second one begins in the first
 SOON of the other one's hold, so that a leader whose clock is slow is cut off too.  After that about every second card
-of another kind than the one before begins while that one still holds.  Never do three overlap: too little would be left
-of the system to tell right from wrong.
+of another kind than the one before begins while that one still holds.  Three never overlap: too little of the system
+would be left to distinguish right from wrong.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ POLL_S = 0.2
 
 
 async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured: bool = True) -> Proof:
-    """Make every link whole, resume every stopped server, restart the dead ones in `restart`; measured, all of it.
+    """Make every link whole, resume every stopped server, restart the dead ones in `restart`, and measure all of it.
 
     Dead servers that are not in `restart` died unexpectedly: they stay dead, for the checkers to see.  Never raises for
     what nodes and agents do: what could not be healed stands in `Proof.wrong`, and the verdict is not "as ordered".

@@ -244,7 +244,7 @@ class _Player:
         return bool(cost) and 2 * len(self._spent() | cost) >= len(self.field.cluster.servers)
 
     def _spent(self) -> frozenset[str]:
-        """The servers that faults of this run have cost what they had fsynced."""
+        """The servers that lost what they had fsynced to faults of this run."""
         return frozenset(n for number, f in self.faults.items() for n in kind_named(self.records[number].kind).costs(f))
 
     async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
@@ -411,7 +411,7 @@ class _Player:
 def _out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
     """The nodes of a fault in force that a card of `kind` must not hit, or the one would undo or hide the other.
 
-    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads nobody."""
+    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads no server."""
     if PROCESSES in kind.needs:
         return frozenset(fault.nodes if PROCESSES in other.needs else ())
     return frozenset(fault.nodes if fault.settings.get(MAY_DIE) else other.orders(fault).held.states)

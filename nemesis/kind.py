@@ -37,7 +37,7 @@ class Scene:
     servers: all of them, which is what majorities are counted of.  running: those whose process runs and that no other
     fault keeps out of reach.  leader: who leads now; None where the card names no leader.
     avoid: nodes that overlapping faults of the same kind already hit.
-    spent: nodes that faults of this run have already cost what they had fsynced.
+    spent: nodes that have already lost what they had fsynced to faults of this run.
     """
 
     servers: tuple[str, ...]

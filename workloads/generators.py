@@ -55,7 +55,7 @@ Step = Request | Wait | None
 
 
 class Generator:
-    """The base of all generators: exhausted at once, and deaf."""
+    """The base of all generators: exhausted at once, and it ignores outcomes."""
 
     def next(self, turn: Turn) -> tuple[Step, Generator]:
         return None, self

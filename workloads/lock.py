@@ -28,7 +28,8 @@ LONG_SHARE = 0.05
 WRITES = 2
 """How often a holder of a fenced lock writes to what the lock protects."""
 RELEASES_MAX = 20
-"""How often a release is tried that certainly did not happen; then the thread believes that it lost the lock."""
+"""How often a thread tries to release a lock whose release certainly did not happen; then it believes the lock is
+lost."""
 
 
 @dataclass(frozen=True, slots=True)

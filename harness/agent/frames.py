@@ -7,7 +7,7 @@
     from the agent  {"id": 7, "result": {...}} + body                 the last (mostly only) answer
                     {"id": 7, "more": true} + body                    a piece of a long answer
                     {"id": 7, "errno": 2, "words": "..."}             the agent's refusal, in its own words
-                    {"event": "exit", ...}                            unasked
+                    {"event": "exit", ...}                            answers no request
 
 The magic is there because a stray print into the stream would otherwise be read as a length of a gigabyte.
 """

@@ -3,7 +3,7 @@
     python3 -m harness.agent.guard '{"folder": ..., "silence_s": ..., "stay": true, "lock": ...}'
 
 A container takes everything along when it ends; a machine does not.  So the agent's parent is this process.  It starts
-the agent over its own stdin and stdout, waits for its end, whatever that is, and then removes the processes, rules,
+the agent over its own stdin and stdout, waits for its end, for any reason, and then removes the processes, rules,
 mounts and files of the run.  Before it starts the agent, it removes what dead runs left here.  No other run can be
 alive: this process holds the lock that `arrival` took.  With "stay" false it only removes what dead runs left.
 
@@ -173,7 +173,7 @@ def _delete(table: Table) -> str:
 
 
 def _runs(base: Path) -> Iterator[Path]:
-    """The folders of runs; whatever else stands in the base is somebody else's."""
+    """The folders of runs.  Everything else in the base belongs to others."""
     yield from sorted(path.parent.parent for path in base.glob("*/code/harness"))
 
 

@@ -1,4 +1,4 @@
-"""The one server process of a node: started, stopped, continued, killed, and its end reported unasked."""
+"""The one server process of a node: started, stopped, continued, killed, and its end reported without a request."""
 
 from __future__ import annotations
 

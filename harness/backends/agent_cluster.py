@@ -145,7 +145,7 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
             return ""
         if capability == CLIENT_PROCESSES:
             wanted = CLIENT_PROCESSES in self.spec.wanted
-            return "" if wanted else "the run was not asked for clients in processes of their own"
+            return "" if wanted else "the run was made without clients in processes of their own"
         if capability == DISK:
             return self.why_no_disk()
         if capability == CLOCK:

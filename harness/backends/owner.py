@@ -19,7 +19,7 @@ def current_owner() -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process certainly lives no more; False wherever that cannot be seen from here."""
+    """Whether the process has certainly ended; False where that cannot be seen from here."""
     parts = owner.split(":", 4)
     if len(parts) != 5 or not parts[0].isdigit() or parts[4] != socket.gethostname():
         return False

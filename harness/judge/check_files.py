@@ -133,7 +133,7 @@ def check(
     \b
     A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
     file, verdict, witness (a list: kind, summary, events, facts), looked_at, reason, details, model, and error
-    where the file could not be read.  docs/check.md tells what each model expects and shows an example.
+    where the file could not be read.  docs/check.md describes what each model expects and shows an example.
 
     \b
     Exit codes: 0 all valid, 1 any invalid, else 2 any unknown; 3 if a file could not be read or a model of

@@ -46,7 +46,7 @@ _LINKED = ("trace", "test.json", "outcome.json", "faults.json")
 
 
 def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedFile]:
-    """One verdict for a folder, over all that its checkers say (`details` has each); say: hears how far it is."""
+    """One verdict for a folder, over all that its checkers say (`details` has each); say: called with how far it is."""
     folder = folder.resolve()
     is_run = (folder / "copies.json").exists()
     try:
@@ -77,7 +77,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
 
 
 class ReadingProgress:
-    """Tells how far a judgement is on stderr, where it takes longer than PATIENCE_S: one line that changes on a
+    """Reports on stderr how far a judgement is, if it takes longer than PATIENCE_S: one line that changes on a
     terminal, else a line now and then."""
 
     def __init__(self, stream: TextIO) -> None:

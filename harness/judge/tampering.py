@@ -4,12 +4,12 @@ A verdict rests on the primary files of a run.  So each of them is deleted, empt
 exchanged for that of another run; and each class of row of a history is dropped, doubled, exchanged and altered.
 What comes out must be *invalid*, *unknown* or a refusal in words.  *Valid* means that the judge is asleep.
 
-There are two kinds of forger.  A *plain* one leaves the manifest as it was.  A *careful* one writes a fresh
-manifest and numbers the rows anew, so that the ledger and other evidence must give him away.  A forger who rewrites the
-whole ledger too is met by histories, logs and traces alone: `judging/mutation.py` falsifies what they must notice.
+There are two kinds of forger.  A *plain* one leaves the manifest as it was.  A *careful* one writes a fresh manifest
+and numbers the rows anew, so that the ledger and other evidence must give him away.  If a forger rewrites the whole
+ledger too, only histories, logs and traces can show it: `judging/mutation.py` falsifies what they must notice.
 
-No verdict rests on: results and reports of an earlier judging; buckets and tables, which are made again; the spaces in
-the manifest's JSON; bytes of history.parquet that change no row (under a fresh manifest).
+No verdict rests on these: results and reports of an earlier judging; buckets and tables, which are made again; the
+spaces in the manifest's JSON; bytes of history.parquet that change no row (under a fresh manifest).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The members of an etcd cluster, and how they change while it runs: through etcd's own API, asked on the nodes.
+"""The members of an etcd cluster, and how they change while it runs: through etcd's own API, called on the nodes.
 
 Every request goes to the member that leads, because another one may answer with an old list.  A request without an
 answer may have been carried out.  So each change is repeated until the leader's list shows it, or the time is over.

@@ -1,7 +1,7 @@
 """The bundled KRaft as a subject: installed, started, watched, collected.
 
-What a node says of itself comes from its trace alone, read through the agent: the data network may be cut, and a node
-that is asked over it would be disturbed.
+What a node says of itself comes from its trace alone, read through the agent: the data network may be cut, and a
+request over it would disturb the node.
 """
 
 from __future__ import annotations

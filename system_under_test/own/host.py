@@ -6,7 +6,7 @@ First line in: how to make the client.  First line out: {"ready": true}, or {"fa
 {"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
 these (`processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
 
-A blocking call is interrupted by SIGALRM, whose handler raises `OutOfTime` in the midst of it.
+A blocking call is interrupted by SIGALRM, whose handler raises `OutOfTime` in the middle of the call.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class Damage:
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
     """Damage one file below `data` that matches a pattern, at a byte drawn with the seed; durable on return.
 
-    how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything, whatever the pattern.  Zeros
-    at the end of a file are space that was only reserved: they are not drawn.  Raises OSError if no file with content
-    matches.
+    how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything (the pattern does not count).
+    Zeros at the end of a file are space that was only reserved: they are not drawn.  Raises OSError if no file with
+    content matches.
     """
     rng = Random(seed)
     if how == WIPE:

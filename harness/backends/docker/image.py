@@ -64,7 +64,7 @@ LABEL {IMAGE_LABEL}=base
 def ensure_image(
     progress: Progress, stop: threading.Event | None = None, client: Any = None, needs: Needs | None = None
 ) -> str:
-    """The tag of the node image for the code as it stands now, building whatever of it is missing.
+    """The tag of the node image for the code as it stands now.  Parts that are missing are built.
 
     needs: packages, wheels and a user come as layers of their own, between the base and the code.
 

@@ -3,13 +3,13 @@
     node n1 [eth0]====[port 0]  switch  [port 1]====[eth0] node n2          ==== is a veth pair
 
 Theory.  Each port is a packet socket on the switch's end of a veth pair.  A frame that comes in at a port is looked up
-in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  To cut the directed link
-a -> b is to have no path to b in a's table.  New tables are built aside and put in place between two frames, so all
-links change at once.  No path, no frame: unknown addresses and broadcasts go nowhere (nodes have each other as
-permanent neighbours, so nothing needs them), and if this process dies, everything is cut.
+in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  A cut of the directed link a
+-> b removes the path to b from a's table.  New tables are built aside and put in place between two frames, so all links
+change at once.  A frame without a path goes nowhere.  That holds for unknown addresses and broadcasts as well; no node
+needs them, because all have each other as permanent neighbours.  If this process dies, everything is cut.
 
-Frames travel with their virtio header, so that checksums and segments the kernel has not computed yet stay its own
-business at the far end: a TCP segment of 64 KiB passes here as one frame.
+Frames travel with their virtio header.  So checksums and segments that the kernel has not computed yet are left to it
+at the far end, and a TCP segment of 64 KiB passes here as one frame.
 
     python -m harness.backends.namespaces.switch <control fd> '{"ports": [["n1", "port0", "02:..."], ...]}'
 

@@ -59,19 +59,19 @@ class SshBackend(AgentCluster):
 
     @property
     def notes(self) -> Sequence[str]:
-        told = ["hosts reached by ssh; links are cut by one nft set on every host, where packets arrive"]
+        words = ["hosts reached by ssh; links are cut by one nft set on every host, where packets arrive"]
         if self._visits:
-            told.append("nodes: " + ", ".join(f"{name} is {visit.host}" for name, visit in self._visits.items()))
+            words.append("nodes: " + ", ".join(f"{name} is {visit.host}" for name, visit in self._visits.items()))
         if offsets := self.clocks():
             worst_ms = max(offset.error_ns for offset in offsets.values()) / 1e6
-            told.append(
+            words.append(
                 "every host has a monotonic clock of its own; rows of nodes are shown at the harness' time, give or "
                 f"take {worst_ms:.1f} ms, and no verdict compares two clocks"
             )
-        return told
+        return words
 
     async def create(self, progress: Callable[[str], None]) -> None:
-        """See Backend.create.  Cancelling it is safe, and whoever calls it calls `destroy` in the end."""
+        """See Backend.create.  Cancelling it is safe, and its caller calls `destroy` in the end."""
         began = time.monotonic()
         try:
             await self._log_in(self._assigned(), progress)
@@ -225,8 +225,8 @@ async def _all(jobs: Iterable[Any]) -> None:
 
 async def _read_clock(link: AgentLink) -> Reading:
     sent_ns = time.monotonic_ns()
-    said, _ = await link.call("hello")
-    return Reading(sent_ns, int(said["monotonic_ns"]), time.monotonic_ns())
+    hello, _ = await link.call("hello")
+    return Reading(sent_ns, int(hello["monotonic_ns"]), time.monotonic_ns())
 
 
 def _kind(visit: Visit) -> tuple[str, str]:

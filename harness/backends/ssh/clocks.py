@@ -1,9 +1,9 @@
 """How far the monotonic clock of a host is ahead of the harness' own, with a bound of the error.
 
 Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent read its
-clock between the two, so one reading bounds the difference within its round trip, whatever the network did.  Clocks
-drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated while the run lasts.  The estimate
-is the middle of the best readings; the error covers all of them, their own bounds, and a drift between two.
+clock between the two, so one reading bounds the difference within its round trip, however long the network took.
+Clocks drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated while the run lasts.  The
+estimate is the middle of the best readings; the error covers all of them, their own bounds, and a drift between two.
 
 No verdict rests on it.  It puts rows of nodes on the axis of the history, and it widens excuses (`health.py`).
 """

@@ -25,7 +25,7 @@ UNACKNOWLEDGED_S = 20.0
 """What was sent and is not acknowledged for so long ends the connection: the host, or the way to it, is gone."""
 _OUTPUT_BYTES_MAX = 1 << 20
 
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what goes wrong is raised, and told in our own words
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # failures are raised, in our own words
 
 
 class Connection:

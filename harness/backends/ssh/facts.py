@@ -52,44 +52,44 @@ def look(connection: Connection, needs: Needs) -> Facts:
         _, output, words = connection.run(f"exec sh -c {shlex.quote(script)}")
     except OSError as problem:
         raise BackendUnavailable(f"{problem.strerror}.") from problem
-    said = dict(re.findall(r"^([\w.+-]+)=(.*)$", output.decode(errors="replace"), flags=re.MULTILINE))
-    if missing := _missing(said, connection.host.user, needs):
+    facts = dict(re.findall(r"^([\w.+-]+)=(.*)$", output.decode(errors="replace"), flags=re.MULTILINE))
+    if missing := _missing(facts, connection.host.user, needs):
         raise BackendUnavailable(f"{connection.host}: {missing}.")
-    if "machine" not in said:
-        told = (output + words).decode(errors="replace").strip()[:200]
-        raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {told!r}.")
-    control = tuple(said.get("connection", "").split())
+    if "machine" not in facts:
+        text = (output + words).decode(errors="replace").strip()[:200]
+        raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {text!r}.")
+    control = tuple(facts.get("connection", "").split())
     return Facts(
-        said["python"],
-        said["version"],
-        said["machine"],
-        () if said["uid"] == "0" else ("sudo", "-n"),
+        facts["python"],
+        facts["version"],
+        facts["machine"],
+        () if facts["uid"] == "0" else ("sudo", "-n"),
         (control[0], control[1], control[2], control[3]) if len(control) == 4 else None,
     )
 
 
-def _missing(said: Mapping[str, str], user: str, needs: Needs) -> str:
+def _missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
     """The first thing that the host lacks, in words; "" if it has all."""
-    if said.get("kernel", "Linux") != "Linux":
-        return f"its kernel is {said['kernel']}, and nodes need Linux"
-    if said.get("uid", "0") != "0" and said.get("sudo") != "allowed":
+    if facts.get("kernel", "Linux") != "Linux":
+        return f"its kernel is {facts['kernel']}, and nodes need Linux"
+    if facts.get("uid", "0") != "0" and facts.get("sudo") != "allowed":
         return (
-            f"{user} is not root there, and sudo refuses ({said.get('sudo') or 'there is no sudo'}): log in as root, "
+            f"{user} is not root there, and sudo refuses ({facts.get('sudo') or 'there is no sudo'}): log in as root, "
             f"or let {user} use sudo without a password (`{user} ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d/krucible)"
         )
-    if not said.get("python", "there"):
+    if not facts.get("python", "there"):
         return "there is no python3: `apt-get install python3` there"
-    found = re.fullmatch(r"(\d+)\.(\d+)", said.get("version", "3.11"))
+    found = re.fullmatch(r"(\d+)\.(\d+)", facts.get("version", "3.11"))
     if found is None:
-        return f"its python3 does not run: {said['version']}"
+        return f"its python3 does not run: {facts['version']}"
     if (int(found[1]), int(found[2])) < PYTHON_LEAST:
         return f"its python3 is {found[0]}, and nodes need {'.'.join(map(str, PYTHON_LEAST))} or later"
-    if not said.get("nft", "there"):
+    if not facts.get("nft", "there"):
         return "there is no nft, which cuts links: `apt-get install nftables` there"
-    lacking = [p for p in needs.debian if said.get(f"package.{p}") != "install ok installed"]
-    if "machine" in said and lacking:
+    lacking = [p for p in needs.debian if facts.get(f"package.{p}") != "install ok installed"]
+    if "machine" in facts and lacking:
         return f"the system under test needs packages: `apt-get install {' '.join(lacking)}` there"
-    if "machine" in said and needs.user and not said.get(f"user.{needs.user}", "").isdigit():
+    if "machine" in facts and needs.user and not facts.get(f"user.{needs.user}", "").isdigit():
         return (
             f"there is no user {needs.user}, as whom the system under test runs: `useradd --system {needs.user}` there"
         )

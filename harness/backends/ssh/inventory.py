@@ -225,4 +225,4 @@ _RULES: Mapping[str, Callable[[object], str]] = {
     "data_address": _data_address,
     "folder": _folder,
 }
-"""Field -> what it must be, in words, where a value is not that."""
+"""Field -> what it must be, in words that a refusal quotes."""

@@ -1,4 +1,4 @@
-"""A channel of an ssh connection as asyncio streams: what an agent is spoken to over.
+"""A channel of an ssh connection as asyncio streams, over which the harness speaks to an agent.
 
 paramiko fills a channel's buffers in a thread of its own and then makes a descriptor readable, which the loop watches.
 So an answer needs no thread but paramiko's.  Sending may block (a full window, a dead network), so it has a thread.

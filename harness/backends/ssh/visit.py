@@ -1,4 +1,4 @@
-"""A visit to one host: logged in, looked around, let in by nobody else's run, and left as it was.
+"""A visit to one host: log in, enter while no other run is there, and leave the host as it was.
 
 reach    log in and look what is there                                     (blocks; call it with `in_thread`)
 enter    send the code; the guard lets the run in, and removes what dead runs left
@@ -75,17 +75,17 @@ class Visit:
         attached.writer.write(packed)
         line = await asyncio.wait_for(attached.reader.readline(), _READY_S)
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except ValueError:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(attached.ended.wait(), _LAST_WORDS_S)
-            told = (line.decode(errors="replace") + attached.words()).strip().splitlines()
+            words = (line.decode(errors="replace") + attached.words()).strip().splitlines()
             raise BackendUnavailable(
-                f"{self.host}: the agent did not start: {told[-1] if told else 'it ended without a word'}."
+                f"{self.host}: the agent did not start: {words[-1] if words else 'it ended without a word'}."
             ) from None
-        if "refused" in said:
-            raise BackendUnavailable(f"{self.host}: {said['refused']}: wait for its end, or use other hosts.")
-        removed: Sequence[str] = said["removed"]
+        if "refused" in reply:
+            raise BackendUnavailable(f"{self.host}: {reply['refused']}: wait for its end, or use other hosts.")
+        removed: Sequence[str] = reply["removed"]
         return removed
 
     async def leave(self) -> str:
@@ -106,8 +106,8 @@ class Visit:
                 return ""
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.attached.ended.wait(), _LAST_WORDS_S)
-            told = self.attached.words().splitlines()
-            left = [line.removeprefix("left: ") for line in told if line.startswith("left: ")]
+            words = self.attached.words().splitlines()
+            left = [line.removeprefix("left: ") for line in words if line.startswith("left: ")]
             return f"{self.host}: {'; '.join(left)}" if left else ""
         finally:
             self.connection.close()

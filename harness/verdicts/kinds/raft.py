@@ -20,12 +20,12 @@ RAFT: Mapping[str, ViolationKind] = {
     "entry without a cause": ViolationKind(
         Stage.LOG,
         "Besides the writes of clients a log holds the opening entry of each epoch, and one batch for each object that "
-        "was created. This log holds more, so something changed the data that no operation asked for.",
+        "was created. This log holds more, so data has changed without an operation.",
     ),
     "epoch without its opening entry": ViolationKind(
         Stage.LOG,
         "A leader opens its epoch in the log with an entry of its own, before it takes the writes of clients. This "
-        "epoch begins with a client's write, so nobody can tell who led it.",
+        "epoch begins with a client's write, so it is unknown who led it.",
     ),
     "voted twice in one epoch": ViolationKind(
         Stage.VOTE,
@@ -144,7 +144,7 @@ RAFT: Mapping[str, ViolationKind] = {
     "answer against the order of the log": ViolationKind(
         Stage.ANSWER,
         "The log holds the writes in the order in which they took effect, and every answer must fit that order. This "
-        "answer is older than one that a client had before it asked.",
+        "answer is older than one that a client had before this operation began.",
     ),
     "applied states differ": ViolationKind(
         Stage.STATE,

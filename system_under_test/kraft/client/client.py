@@ -13,11 +13,11 @@ Outcomes.  One attempt per request, over one connection per process.
     41 without the mark, 7, any other error                   INFO, reads FAIL
     no answer: timed out, reset, closed, malformed            INFO, reads FAIL; the connection is closed
 
-The target.  A process that follows goes to the controller of the highest epoch its client node has seen; when a later
-one turns up while it still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and moves at
-once, or it would sit out in silence the very moments in which two leaders answer.  One that stays keeps the controller
-it knows until that one refuses it, with 41 or at the door; a timeout does not make it move.  Without the second kind
-no process would ever ask a deposed leader, and stale reads would stay unseen.
+The target.  A process that follows goes to the controller of the highest epoch its client node has seen.  If a later
+one turns up while the process still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and
+moves at once.  Otherwise it would wait through the very moments in which two leaders answer.  A process that stays
+keeps the controller it knows until that one answers 41 or refuses the connection; a timeout does not make it move.
+Without the second kind no process would ever ask a deposed leader, and stale reads would stay unseen.
 
 Runs on client nodes; needs the standard library and kio.
 """

@@ -33,7 +33,7 @@ BUGS: dict[str, str] = {
     MINORITY_COMMIT: "the leader's own flushed log end is the high watermark",
     DIVERGENCE_BY_OFFSET: "the leader compares offsets alone, not epochs, when a follower fetches",
     LONE_VOTE: "a candidate's own vote, and own pre-vote, counts as a majority",
-    DOUBLE_VOTE: "a vote already cast in this epoch is ignored when the next one is asked for",
+    DOUBLE_VOTE: "a vote already cast in this epoch is ignored when the next candidate requests one",
     NO_OP_UNCONFIRMED: "a leader acknowledges a write that changes nothing without confirming that it still leads",
     ACCEPTS_CORRUPT_BATCH: "the CRC of a batch is believed, not computed: when it is read, fetched or recovered",
     NO_FSYNC: "what is appended is acknowledged without an fsync of the log",
