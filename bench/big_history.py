@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bench.big_logs import SERVERS, Logs
+from bench.big_logs import SERVERS, SimulatedLogs
 from checkers.base import ledger
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
@@ -75,7 +75,7 @@ class State(NamedTuple):
     counts: Int64
 
 
-class Part(NamedTuple):
+class HistoryPart(NamedTuple):
     """Rows of clients; entries of the log; and the end offset and the row of each commit."""
 
     process: Int32
@@ -96,7 +96,7 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
     demands = _demands(keys)
     spec = {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
     test = {"format": ledger.FORMAT, "run_id": "big", "spec": spec, "started_monotonic_ns": 0}
-    with _Stream(folder, events, keys) as stream, Logs(folder, keys) as logs:
+    with _Stream(folder, events, keys) as stream, SimulatedLogs(folder, keys) as logs:
         stream.enter(Type.OK, ledger.BEGIN, {"format": ledger.FORMAT, "run_id": "big", "spec": spec})
         with stream.phase("set-up"):
             pass
@@ -144,13 +144,13 @@ def new_state(keys: int, processes: int) -> State:
 
 
 @kernel
-def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> Part:
+def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> HistoryPart:
     """The next `rows` events, or fewer if `drain` lets open operations end and none begin.
 
     wrong_from: the row from which the violations are planted as soon as they can be; -1 for none.
     """
     np.random.seed(seed)
-    part = Part(
+    part = HistoryPart(
         np.empty(rows, np.int32),
         np.empty(rows, np.int8),
         np.empty(rows, np.int8),
@@ -213,7 +213,7 @@ def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int
             state.number[client] = state.counts[3]
             state.counts[3] += 1
         at += 1
-    return Part(
+    return HistoryPart(
         part.process[:at],
         part.type[:at],
         part.f[:at],
@@ -226,7 +226,7 @@ def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int
     )
 
 
-def _main(stream: _Stream, logs: Logs, state: State, events: int, wrong_from: int, wrong: bool) -> None:
+def _main(stream: _Stream, logs: SimulatedLogs, state: State, events: int, wrong_from: int, wrong: bool) -> None:
     """So many events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
@@ -237,18 +237,18 @@ def _main(stream: _Stream, logs: Logs, state: State, events: int, wrong_from: in
         stream.write(part, logs)
 
 
-def _drained(state: State, first_row: int) -> Part:
+def _drained(state: State, first_row: int) -> HistoryPart:
     """The ends of all open operations."""
     return simulate(state, len(state.doing), first_row, 1, -1, True)
 
 
-def _final_reads(state: State) -> Part:
+def _final_reads(state: State) -> HistoryPart:
     """One process reads every key."""
     keys = len(state.now)
     none = np.empty(0, np.int64)
     value = np.full(2 * keys, -1, np.int64)
     value[1::2] = state.now
-    return Part(
+    return HistoryPart(
         np.full(2 * keys, state.counts[3], np.int32),
         np.tile(np.array([0, 1], np.int8), keys),
         np.zeros(2 * keys, np.int8),
@@ -261,7 +261,7 @@ def _final_reads(state: State) -> Part:
     )
 
 
-def _copy(stream: _Stream, logs: Logs, when: str) -> None:
+def _copy(stream: _Stream, logs: SimulatedLogs, when: str) -> None:
     stream.enter(Type.INVOKE, ledger.COPY, {"when": when})
     stream.enter(Type.OK, ledger.COPY, logs.copy(when, stream.time_ns))
 
@@ -283,7 +283,7 @@ class _Stream:
     def time_ns(self) -> int:
         return self.rows * self._step_ns
 
-    def write(self, part: Part, logs: Logs) -> None:
+    def write(self, part: HistoryPart, logs: SimulatedLogs) -> None:
         """Rows of clients, and what their servers did."""
         logs.append(part.entry_key, part.entry_value)
         logs.commit(part.ends, part.rows * self._step_ns)

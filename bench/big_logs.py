@@ -25,7 +25,7 @@ _BY_BATCH = ("append", "flush", "high-watermark", "applied")
 """What a node traces of each batch, in this order."""
 
 
-class Logs:
+class SimulatedLogs:
     """Entries wait in one file for all servers; a copy turns them into rows of each.  keys: names, by number."""
 
     def __init__(self, folder: Path, keys: list[str]) -> None:
@@ -44,7 +44,7 @@ class Logs:
     def _writer(self, name: str, node: str, schema: pa.Schema) -> pq.ParquetWriter:
         return pq.ParquetWriter(self._folder / "tables" / name / f"{node}.parquet", schema, compression="zstd")
 
-    def __enter__(self) -> Logs:
+    def __enter__(self) -> SimulatedLogs:
         for node in SERVERS:
             rows = [{"seq": seq, "time_ns": seq, **row} for seq, row in enumerate(_elected(node))]
             named = [{"node": node, "incarnation": 0, **row} for row in rows]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.big_history import write_run
 from bench.figures import Sheet
-from bench.memory import Watch
+from bench.memory import ProcessWatch
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
@@ -86,11 +86,11 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet) -> None:
         print(f"    {name}: {results['checkers'][name]['witness'][0]['summary']}", flush=True)
 
 
-def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, Watch]:
+def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, ProcessWatch]:
     """One step in a process of its own: seconds, and the memory that it and its children held."""
     command = [sys.executable, "-m", "bench.big_run", "--step", step, "--folder", str(folder), "--events", str(events)]
     began = time.perf_counter()
-    with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, Watch(process.pid) as watch:
+    with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, ProcessWatch(process.pid) as watch:
         status = process.wait()
     assert status == 0, f"{step} ended with status {status}"
     return time.perf_counter() - began, watch

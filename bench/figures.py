@@ -21,7 +21,7 @@ from bench.calibration import factor
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class BenchFigure:
     """One measurement; see above."""
 
     figure: str
@@ -53,7 +53,7 @@ class Sheet:
         self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None, shown: str = ""
     ) -> None:
         """shown: what the terminal shows in place of the figure's own words.  goal: on the machine it was set on."""
-        one = Figure(figure, size, of, value, unit, goal_here(goal, unit))
+        one = BenchFigure(figure, size, of, value, unit, goal_here(goal, unit))
         print(shown or one.in_words(), flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
@@ -67,11 +67,11 @@ def goal_here(goal: float | None, unit: str) -> float | None:
     return goal / factor() if unit == "1/s" else goal * factor()
 
 
-def read(path: Path) -> list[Figure]:
+def read(path: Path) -> list[BenchFigure]:
     """The figures in a file, in the order measured; of those measured twice at one size the last."""
     latest = {}
     for line in path.read_text().splitlines():
-        one = Figure(**json.loads(line))
+        one = BenchFigure(**json.loads(line))
         latest[one.figure, one.size, one.unit] = one
     return list(latest.values())
 

@@ -1,6 +1,6 @@
 """How much memory a process and all that descend from it hold, and how much they work, looked at again and again.
 
-    with Watch(pid) as watch: ...
+    with ProcessWatch(pid) as watch: ...
     watch.peak_mb, watch.peak_by_role_mb, watch.cpu_s
 
 Memory is resident memory (VmRSS), added up over the processes of one look.  Pages that forked workers share are counted
@@ -17,7 +17,7 @@ from types import TracebackType
 EVERY_S = 0.05
 
 
-class Watch:
+class ProcessWatch:
     """peak_mb: the largest sum.  peak_by_role_mb: the largest of each role alone, summed over its processes.
     cpu_s: processor time of all of them, up to the last look at each."""
 
@@ -44,7 +44,7 @@ class Watch:
             for role, held in now.items():
                 self.peak_by_role_mb[role] = max(held, self.peak_by_role_mb.get(role, 0.0))
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ProcessWatch:
         self._thread.start()
         return self
 

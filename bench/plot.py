@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from bench.figures import Figure, read
+from bench.figures import BenchFigure, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def draw(axes: Axes, panel: Panel, figures: Sequence[Figure]) -> None:
+def draw(axes: Axes, panel: Panel, figures: Sequence[BenchFigure]) -> None:
     """All figures of one panel, by name."""
-    by_name: dict[str, list[Figure]] = defaultdict(list)
+    by_name: dict[str, list[BenchFigure]] = defaultdict(list)
     for figure in figures:
         by_name[figure.figure].append(figure)
     for name, points in sorted(by_name.items()):

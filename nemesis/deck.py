@@ -24,7 +24,7 @@ from random import Random
 from nemesis.catalog import kinds_of
 from nemesis.cluster import LINKS, PACKETS
 from nemesis.faults import Card
-from nemesis.kind import Kind, Step
+from nemesis.kind import FigureStep, Kind
 
 LEAD_IN_S = 2.0
 """Quiet before the first card, so that there is something to compare with."""
@@ -47,7 +47,7 @@ class _Play:
     """What is placed on the time line at once: one card, or the cards of a figure.  may_shrink: for a single card."""
 
     kind: Kind
-    steps: tuple[Step, ...]
+    steps: tuple[FigureStep, ...]
     opening: bool = False
 
     @property
@@ -65,7 +65,7 @@ class _Table:
     def fits(self, kind: Kind, name: str) -> bool:
         """Whether this target or figure means something here."""
         figure = kind.deck.figures.get(name)
-        steps = figure.steps(Random(0), self.servers) if figure else (Step(name, 0.0, 1.0),)
+        steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
         targets = [kind.targets[step.target] for step in steps]
         least = max(figure.servers_min if figure else 1, *(target.servers_min for target in targets))
         return least <= self.servers and (self.leaders or not any(target.against_leader for target in targets))
@@ -114,7 +114,7 @@ def _may_overlap(before: Kind | None, kind: Kind) -> bool:
     return not any(PACKETS in one.needs and LINKS in other.needs for one, other in ((before, kind), (kind, before)))
 
 
-def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[Step]] | None:
+def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[FigureStep]] | None:
     """When the play begins and the steps that end in time; None if not even one does."""
     if at_s + play.length_s <= last_s:
         return at_s, list(play.steps)
@@ -123,7 +123,7 @@ def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple
         (step,) = play.steps
         hold_s = min(step.hold_s, last_s - at_s)
         least_s = FIRST_HOLD_S_MIN if play.opening else min(HOLD_S_MIN, step.hold_s)
-        return (at_s, [Step(step.target, 0.0, hold_s)]) if hold_s >= least_s - 1e-9 else None
+        return (at_s, [FigureStep(step.target, 0.0, hold_s)]) if hold_s >= least_s - 1e-9 else None
     steps = [step for step in play.steps if at_s + step.after_s + step.hold_s <= last_s + 1e-9]
     return (at_s, steps) if steps and not steps[0].again else None
 
@@ -157,8 +157,8 @@ def _endless(kind: Kind, table: _Table, rng: Random) -> Iterator[_Play]:
             if figure is not None:
                 yield _Play(kind, tuple(figure.steps(rng, table.servers)))
             else:
-                yield _Play(kind, (Step(name, 0.0, rng.uniform(*kind.targets[name].hold_s)),))
+                yield _Play(kind, (FigureStep(name, 0.0, rng.uniform(*kind.targets[name].hold_s)),))
 
 
 def _single(kind: Kind, name: str, hold_s: float) -> _Play:
-    return _Play(kind, (Step(name, 0.0, hold_s),), opening=True)
+    return _Play(kind, (FigureStep(name, 0.0, hold_s),), opening=True)

@@ -70,7 +70,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FigureStep:
     """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit."""
 
     target: str
@@ -84,7 +84,7 @@ class Figure:
     """Several cards that belong together, such as a server killed again and again.  steps: drawn with the seed."""
 
     summary: str
-    steps: Callable[[Random, int], Sequence[Step]]
+    steps: Callable[[Random, int], Sequence[FigureStep]]
     """Called with the random stream and the number of servers."""
     servers_min: int = 1
 

@@ -36,7 +36,7 @@ from harness.agent.clock.verbs import ClockVerbs
 from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
 from harness.agent.hosted_clients import HostedClients
-from harness.agent.rules import Rules
+from harness.agent.rules import FirewallTables
 from harness.agent.server import ServerProcess
 from harness.agent.trials import Trials
 from harness.agent.writes import await_write
@@ -91,7 +91,7 @@ class Agent:
         self._server = ServerProcess(self._children, self._send)
         self._clients = HostedClients(log)
         self._apart = ClientsApart(self._children, self._send, without=(SILENCE,))
-        self._rules = Rules(self._children)
+        self._rules = FirewallTables(self._children)
         self._disk = DiskVerbs(self._kill_server)
         self._clock = ClockVerbs()
         self._trials = Trials()

@@ -14,7 +14,7 @@ Table = tuple[str, str]
 """Family and name, e.g. ("bridge", "krucible_x")."""
 
 
-class Rules:
+class FirewallTables:
     def __init__(self, children: Children) -> None:
         self._children = children
         self._owned: set[Table] = set()

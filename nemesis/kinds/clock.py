@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nemesis.cluster import CLOCK, PROCESSES, Cluster
 from nemesis.faults import Condition, Fault, Ordered
-from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     return values
 
 
-def _strobe(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("one", 1.2 * i, 0.6, again=i > 0) for i in range(8)]
+def _strobe(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("one", 1.2 * i, 0.6, again=i > 0) for i in range(8)]
 
 
 KIND = Kind(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nemesis.cluster import PROCESSES, CannotInject
 from nemesis.faults import Fault
-from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ async def restart_the_dead(field: Field, fault: Fault) -> None:
     await field.each(fault.nodes, restart)
 
 
-def _leader_again(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("leader", 4.5 * i, 1.5) for i in range(4)]
+def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("leader", 4.5 * i, 1.5) for i in range(4)]
 
 
-def _restart_storm(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("one", 2.0 * i, rng.uniform(0.2, 1.0), again=i > 0) for i in range(6)]
+def _restart_storm(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("one", 2.0 * i, rng.uniform(0.2, 1.0), again=i > 0) for i in range(6)]
 
 
 KIND = Kind(

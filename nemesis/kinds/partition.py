@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import LINKS, REJECT
 from nemesis.faults import Fault
 from nemesis.grudges import GRUDGES, GrudgeEntry, make_grudge
-from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.processes import LEADER_HOLD_S
 
 if TYPE_CHECKING:
@@ -52,24 +52,24 @@ async def _heal(field: Field, fault: Fault) -> None:
     await field.uncut(fault)
 
 
-def _leader_again(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("leader-with-c1", 5.5 * i, 4.0) for i in range(4)]
+def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("leader-with-c1", 5.5 * i, 4.0) for i in range(4)]
 
 
-def _minority_again(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("leader-in-minority", 6.0 * i, 4.5) for i in range(5)]
+def _minority_again(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("leader-in-minority", 6.0 * i, 4.5) for i in range(5)]
 
 
-def _flapping(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("halves", 2.0 * i, 1.0, again=i > 0) for i in range(5)]
+def _flapping(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("halves", 2.0 * i, 1.0, again=i > 0) for i in range(5)]
 
 
-def _swizzle(rng: Random, servers: int) -> Sequence[Step]:
+def _swizzle(rng: Random, servers: int) -> Sequence[FigureStep]:
     """A random half of the servers is cut one by one, and healed in another order (FoundationDB's swizzle-clogging)."""
     count = max(2, servers // 2)
     ends = [4.0 + 0.7 * i for i in range(count)]
     rng.shuffle(ends)
-    return [Step("one-node", 0.7 * i, ends[i] - 0.7 * i) for i in range(count)]
+    return [FigureStep("one-node", 0.7 * i, ends[i] - 0.7 * i) for i in range(count)]
 
 
 KIND = Kind(

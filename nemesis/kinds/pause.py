@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nemesis.cluster import CLIENT_PROCESSES, PROCESSES
 from nemesis.faults import Fault
-from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 def _stutter(target: str, *, again: bool) -> Figure:
-    def steps(rng: Random, servers: int) -> Sequence[Step]:
-        return [Step(target, 1.5 * i, rng.uniform(0.1, 1.0), again=again and i > 0) for i in range(8)]
+    def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
+        return [FigureStep(target, 1.5 * i, rng.uniform(0.1, 1.0), again=again and i > 0) for i in range(8)]
 
     which = "the same server" if again else f"the {target}"
     return Figure(f"{which} pauses for 0.1-1 s, eight times in 12 s", steps)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nemesis.cluster import PROCESSES
 from nemesis.faults import Fault
-from nemesis.kind import Deck, Figure, Kind, Scene, Step, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
 
@@ -47,14 +47,14 @@ async def _inject(field: Field, fault: Fault) -> None:
     await field.each(fault.nodes, field.cluster.stop)
 
 
-def _leader_again(rng: Random, servers: int) -> Sequence[Step]:
-    return [Step("leader", 4.5 * i, 1.5) for i in range(4)]
+def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
+    return [FigureStep("leader", 4.5 * i, 1.5) for i in range(4)]
 
 
-def _rolling_restart(rng: Random, servers: int) -> Sequence[Step]:
+def _rolling_restart(rng: Random, servers: int) -> Sequence[FigureStep]:
     order = list(range(1, servers + 1))
     rng.shuffle(order)
-    return [Step(f"{_NTH}{number}", 3.0 * place, 1.0) for place, number in enumerate(order)]
+    return [FigureStep(f"{_NTH}{number}", 3.0 * place, 1.0) for place, number in enumerate(order)]
 
 
 KIND = Kind(

@@ -6,7 +6,7 @@ First line in: how to make the client.  First line out: {"ready": true}, or {"fa
 {"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
 these (`processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
 
-A blocking call is interrupted by SIGALRM, whose handler raises `OutOfTime` in the middle of the call.
+A blocking call is interrupted by SIGALRM, whose handler raises `CallTimedOut` in the middle of the call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOSE_S = 0.3
 _PR_SET_PDEATHSIG = 1
 
 
-class OutOfTime(TimeoutError):
+class CallTimedOut(TimeoutError):
     """The limit of the operation is over."""
 
 
@@ -127,15 +127,15 @@ class Runner:
         self._client = self._make()
 
     def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
-        """What the method returns, blocking or async.  Raises OutOfTime, and what the method raises."""
+        """What the method returns, blocking or async.  Raises CallTimedOut, and what the method raises."""
         left_s = until - time.monotonic()
         if left_s <= 0:
-            raise OutOfTime("out of time")
+            raise CallTimedOut("out of time")
         if inspect.iscoroutinefunction(method):
             try:
                 return self._loop.run_until_complete(asyncio.wait_for(method(*given), left_s))
             except TimeoutError:
-                raise OutOfTime("out of time") from None
+                raise CallTimedOut("out of time") from None
         signal.setitimer(signal.ITIMER_REAL, left_s)
         try:
             return method(*given)
@@ -184,11 +184,11 @@ def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runne
 
 
 def _out_of_time(*_: Any) -> None:
-    raise OutOfTime("out of time")
+    raise CallTimedOut("out of time")
 
 
 def _words(problem: BaseException) -> str:
-    if isinstance(problem, OutOfTime):
+    if isinstance(problem, CallTimedOut):
         return "timeout"
     return f"{type(problem).__name__}: {problem}".replace("\n", " ")[:200]
 

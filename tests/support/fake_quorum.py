@@ -13,7 +13,7 @@ from typing import TypeVar
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, QuorumInfo, VoterState
-from system_under_test.kraft.wire.server import Call, Server, serve
+from system_under_test.kraft.wire.server import Server, WireCall, serve
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class FakeNode:
 
     def __init__(self, quorum: FakeQuorum) -> None:
         self.quorum = quorum
-        self.calls: list[Call] = []
+        self.calls: list[WireCall] = []
         self.swallow = 0
         self._api = Api(quorum)
         self._server: Server | None = None
@@ -93,7 +93,7 @@ class FakeNode:
         if self._server is not None:
             await self._server.close()
 
-    async def _handle(self, call: Call) -> object:
+    async def _handle(self, call: WireCall) -> object:
         self.calls.append(call)
         if self.swallow > 0 and "finder" not in (call.client_id or ""):
             self.swallow -= 1

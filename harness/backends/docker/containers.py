@@ -46,7 +46,7 @@ class ContainerPlan:
 
 
 @dataclass(slots=True)
-class Attached:
+class AttachedContainer:
     """The agent's stdin and stdout as asyncio streams, and the last of what it wrote to stderr."""
 
     reader: asyncio.StreamReader
@@ -106,14 +106,14 @@ def open_socket(client: Any, container: str) -> Any:
     return attached
 
 
-async def stream(attached: Any) -> Attached:
+async def stream(attached: Any) -> AttachedContainer:
     """Wrap what `open_socket` returned."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 20)
     stderr: deque[bytes] = deque(maxlen=50)
     protocol = _Demultiplexer(reader, stderr.append)
     transport, _ = await loop.create_connection(lambda: protocol, sock=attached._sock)
-    return Attached(reader, asyncio.StreamWriter(transport, protocol, reader, loop), stderr, attached)
+    return AttachedContainer(reader, asyncio.StreamWriter(transport, protocol, reader, loop), stderr, attached)
 
 
 class _Demultiplexer(asyncio.StreamReaderProtocol):

@@ -26,7 +26,7 @@ from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec
 from harness.backends.node_code import fetch_wheels, wheel_requirements
 from harness.backends.ssh import rules
-from harness.backends.ssh.clocks import NodeClock, Reading
+from harness.backends.ssh.clocks import ClockReading, NodeClock
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
 from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
 from nemesis.cluster import Link
@@ -223,10 +223,10 @@ async def _all(jobs: Iterable[Any]) -> None:
         raise failed.exceptions[0] from failed
 
 
-async def _read_clock(link: AgentLink) -> Reading:
+async def _read_clock(link: AgentLink) -> ClockReading:
     sent_ns = time.monotonic_ns()
     hello, _ = await link.call("hello")
-    return Reading(sent_ns, int(hello["monotonic_ns"]), time.monotonic_ns())
+    return ClockReading(sent_ns, int(hello["monotonic_ns"]), time.monotonic_ns())
 
 
 def _kind(visit: Visit) -> tuple[str, str]:

@@ -20,7 +20,7 @@ DRIFT_SHARE_MAX = 500e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """One answer.  sent_ns, received_ns: of the harness' clock; node_ns: of the node's."""
 
     sent_ns: int
@@ -44,9 +44,9 @@ class NodeClock:
     """The readings of one node, which must come more often than every KEPT_EVERY_NS."""
 
     def __init__(self) -> None:
-        self._kept: list[Reading] = []
+        self._kept: list[ClockReading] = []
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: ClockReading) -> None:
         last = self._kept[-1] if self._kept else None
         if last is None or reading.sent_ns // KEPT_EVERY_NS != last.sent_ns // KEPT_EVERY_NS:
             self._kept.append(reading)

@@ -28,7 +28,7 @@ _OUTPUT_BYTES_MAX = 1 << 20
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # failures are raised, in our own words
 
 
-class Connection:
+class SshConnection:
     """Open until `close`.  Raises BackendUnavailable in one sentence where the host cannot be used.
 
     address: of the host as it was reached, an IPv4 or IPv6 address.

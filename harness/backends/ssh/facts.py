@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.backends.backend import BackendUnavailable
-from harness.backends.ssh.connection import Connection
+from harness.backends.ssh.connection import SshConnection
 from system_under_test.subject import Needs
 
 PYTHON_LEAST = (3, 11)
@@ -44,7 +44,7 @@ class Facts:
     control: tuple[str, str, str, str] | None
 
 
-def look(connection: Connection, needs: Needs) -> Facts:
+def look(connection: SshConnection, needs: Needs) -> Facts:
     """Blocks.  Raises BackendUnavailable, in one sentence, where the host lacks what every node needs."""
     packages, users = " ".join(map(shlex.quote, needs.debian)), shlex.quote(needs.user) if needs.user else ""
     script = _SCRIPT.replace("DEBIAN", packages).replace("USER", users)

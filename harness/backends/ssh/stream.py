@@ -19,7 +19,7 @@ _STDERR_PIECES = 50
 
 
 @dataclass(slots=True)
-class Attached:
+class AttachedChannel:
     """The agent's stdin and stdout as asyncio streams, and the last of what it wrote to stderr.
 
     ended: set once the host has closed all of its side, and everything it wrote has been read."""
@@ -33,14 +33,16 @@ class Attached:
         return b"".join(self.stderr).decode(errors="replace")
 
 
-def attach(channel: paramiko.Channel) -> Attached:
+def attach(channel: paramiko.Channel) -> AttachedChannel:
     """Wrap a channel.  Call it on the loop's thread."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 20)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport = _ChannelTransport(channel, protocol, loop)
     protocol.connection_made(transport)
-    return Attached(reader, asyncio.StreamWriter(transport, protocol, reader, loop), transport.stderr, transport.ended)
+    return AttachedChannel(
+        reader, asyncio.StreamWriter(transport, protocol, reader, loop), transport.stderr, transport.ended
+    )
 
 
 class _ChannelTransport(asyncio.Transport):

@@ -24,10 +24,10 @@ import paramiko
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.node_code import node_code
-from harness.backends.ssh.connection import Connection
+from harness.backends.ssh.connection import SshConnection
 from harness.backends.ssh.facts import Facts, look
 from harness.backends.ssh.inventory import Host
-from harness.backends.ssh.stream import Attached, attach
+from harness.backends.ssh.stream import AttachedChannel, attach
 from harness.backends.sweep import Swept
 from system_under_test.subject import Needs
 
@@ -53,10 +53,10 @@ class Visit:
     """channel, attached: to the agent, once `enter` has begun."""
 
     host: Host
-    connection: Connection
+    connection: SshConnection
     facts: Facts
     channel: paramiko.Channel | None = None
-    attached: Attached | None = None
+    attached: AttachedChannel | None = None
 
     async def enter(
         self, run: str, packed: bytes, silence_s: float, patience_s: float = PATIENCE_S, *, stay: bool = True
@@ -115,7 +115,7 @@ class Visit:
 
 def reach(host: Host, needs: Needs) -> Visit:
     """Blocks.  Raises BackendUnavailable where the host cannot be used."""
-    connection = Connection(host)
+    connection = SshConnection(host)
     try:
         return Visit(host, connection, look(connection, needs))
     except BaseException:

@@ -62,7 +62,7 @@ class LogTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Ballot:
+class DrawnBallot:
     """What one node did in one epoch.  votes: (candidate, seq) in order; led: seq at which it became leader."""
 
     node: str
@@ -76,7 +76,7 @@ class Ballots:
     epoch: int
     candidates: list[str]
     leaders: list[str]
-    rows: list[Ballot]
+    rows: list[DrawnBallot]
     need: int
 
 
@@ -222,7 +222,7 @@ def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots
                 epoch=epoch,
                 candidates=candidates,
                 leaders=sorted(led, key=natural),
-                rows=[Ballot(n, votes[n], led.get(n), len({c for c, _ in votes[n]}) > 1) for n in names],
+                rows=[DrawnBallot(n, votes[n], led.get(n), len({c for c, _ in votes[n]}) > 1) for n in names],
                 need=len(data.servers) // 2 + 1,
             )
         )

@@ -32,7 +32,7 @@ from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.channel import Channel
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.server import Call, Handler, serve
+from system_under_test.kraft.wire.server import Handler, WireCall, serve
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class ChannelTransport:
 def answering(node: QuorumNode, api: Api) -> Handler:
     """Answers what arrives on the listening socket: the consensus core its own RPCs, the API all else."""
 
-    async def handle(call: Call) -> Entity | None:
+    async def handle(call: WireCall) -> Entity | None:
         if call.api_key not in translate.RAFT_APIS:
             return await api.handle(call)
         try:

@@ -1,7 +1,7 @@
 """The requests of clients, served by one node: Metadata, CreateTopics, IncrementalAlterConfigs, DescribeConfigs,
 DescribeQuorum (ApiVersions is the server's own business).
 
-    Call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
+    call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
 
 Refusals.  41 NOT_CONTROLLER is the same on the wire whether a write was never queued or was queued and then lost its
 controller.  Here, and only for `NotQueued`, its error_message begins with NOT_QUEUED; a client that finds the mark may
@@ -46,7 +46,7 @@ from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
 from system_under_test.kraft.wire.marks import NOT_QUEUED
 from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, TooLarge, VoterState
-from system_under_test.kraft.wire.server import Call
+from system_under_test.kraft.wire.server import WireCall
 from system_under_test.kraft.wire.versions import (
     CREATE_TOPICS,
     DESCRIBE_CONFIGS,
@@ -88,7 +88,7 @@ class Api:
         """Drop the connections over which requests were handed on."""
         self._forwarder.close()
 
-    async def handle(self, call: Call) -> Entity:
+    async def handle(self, call: WireCall) -> Entity:
         """The response to a call of the APIs above.  Raises KeyError for any other API."""
         respond = _RESPONDERS[call.api_key]
         types = codec(call.api_key, call.version).responses
@@ -100,7 +100,7 @@ class Api:
             refusal = answer
         return await respond(self, call.body, types, refusal)
 
-    async def _forward(self, call: Call) -> Entity:
+    async def _forward(self, call: WireCall) -> Entity:
         leader = self._quorum.leader_id
         if leader is None or leader == self._quorum.node_id or leader not in self._quorum.brokers:
             raise NotQueued("no controller known")

@@ -64,7 +64,7 @@ class _Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WireCall:
     """One request.  connection: its number; body: kio's entity of (api_key, version)."""
 
     connection: int
@@ -74,7 +74,7 @@ class Call:
     body: Entity
 
 
-Handler = Callable[[Call], Awaitable[Entity | None]]
+Handler = Callable[[WireCall], Awaitable[Entity | None]]
 """Answers a request with kio's response entity of the same API and version; None closes the connection unanswered."""
 
 
@@ -169,7 +169,7 @@ class Server:
                 return encode_response(header.correlation_id, advertise(0, error_code=35))
             raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
         body = decode_request_body(header, frame, at)
-        call = Call(number, header.api_key, header.version, header.client_id, body)
+        call = WireCall(number, header.api_key, header.version, header.client_id, body)
         if header.api_key == API_VERSIONS:
             response = advertise(header.version)
         else:

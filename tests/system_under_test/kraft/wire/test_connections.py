@@ -15,8 +15,8 @@ from system_under_test.kraft.wire.frames import Entity, decode_response, encode_
 from system_under_test.kraft.wire.server import (
     CONNECTIONS_MAX,
     FILES_RESERVED,
-    Call,
     Server,
+    WireCall,
     connections_limit,
     serve,
 )
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.virtual_time
 QUESTION = describe.DescribeQuorumRequest(topics=())
 
 
-async def answer(call: Call) -> Entity:
+async def answer(call: WireCall) -> Entity:
     return described.DescribeQuorumResponse(error_code=ErrorCode.none, error_message=None, topics=(), nodes=())
 
 
@@ -62,7 +62,7 @@ async def test_a_further_connection_takes_the_place_of_the_one_idle_for_longest(
 async def test_where_all_connections_are_busy_a_further_one_is_closed() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(call: Call) -> Entity:
+    async def slow(call: WireCall) -> Entity:
         asked.set()
         await go_on.wait()
         return await answer(call)

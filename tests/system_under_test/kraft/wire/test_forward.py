@@ -11,7 +11,7 @@ from kio.schema.create_topics.v7 import response as created
 from system_under_test.kraft.wire.forward import CONNECTIONS_MAX, Forwarder
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum import NotQueued
-from system_under_test.kraft.wire.server import Call, Server, serve
+from system_under_test.kraft.wire.server import Server, WireCall, serve
 from system_under_test.kraft.wire.versions import NO_TIME
 
 pytestmark = pytest.mark.virtual_time
@@ -30,7 +30,7 @@ class Controller:
         self.busy = asyncio.Event()  # as many wait as there may be connections
         self.hangs_up = False
 
-    async def handle(self, call: Call) -> Entity | None:
+    async def handle(self, call: WireCall) -> Entity | None:
         self.connections.append(call.connection)
         if len(self.connections) == CONNECTIONS_MAX:
             self.busy.set()

@@ -22,7 +22,7 @@ from system_under_test.kraft.raft.messages import (
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.channel import Channel, ChannelState
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
-from system_under_test.kraft.wire.server import Call, Server, serve
+from system_under_test.kraft.wire.server import Server, WireCall, serve
 from system_under_test.kraft.wire.versions import SUPPORTED
 
 pytestmark = pytest.mark.virtual_time
@@ -42,7 +42,7 @@ class Peer:
         self.delay_s: dict[type, float] = {}
         self.silent = False
 
-    async def __call__(self, call: Call) -> object:
+    async def __call__(self, call: WireCall) -> object:
         request = translate.request_from_wire(call.api_key, call.body)
         self.heard.append((call.connection, request))
         await asyncio.sleep(self.delay_s.get(type(request), 0.0))
@@ -167,7 +167,7 @@ async def test_garbage_closes_its_connection_with_one_line_and_harms_no_other(
 
 
 async def test_a_handler_that_fails_costs_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(call: Call) -> object:
+    async def fail(call: WireCall) -> object:
         raise RuntimeError("a mistake of ours")
 
     server = await serve("127.0.0.1", 0, fail)
