@@ -9,7 +9,7 @@ and answer before a stale read can show.  Other cards hold as their target says,
 next card lie GAP_S; one in four gaps is HOT_GAP_S, so that the next fault meets a node that still truncates its log.
 Near the time limit gap and hold shrink to their least before a card is given up.
 
-Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap: the second one begins in the first
+Several kinds.  Their openings are dealt in turn, and two cards of a turn overlap.  The second one begins in the first
 SOON of the other one's hold, so that a leader whose clock is slow is cut off too.  After that about every second card
 of another kind than the one before begins while that one still holds.  Three never overlap: too little of the system
 would be left to distinguish right from wrong.

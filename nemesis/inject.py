@@ -18,21 +18,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from checkers.base.history import Type
 from checkers.run_quality.achieved import achieved
 from nemesis.catalog import kind_named
-from nemesis.cluster import PROCESSES, CannotInject, Cluster
-from nemesis.faults import MAY_DIE, Achieved, Card, Fault, FaultRecord, Measurement, Proof
+from nemesis.cluster import CannotInject, Cluster
+from nemesis.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
 from nemesis.field import Field
 from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
 from nemesis.kind import Kind, LeaderNow, Scene
 from nemesis.leader import leader_now
 from nemesis.measure import AS_ORDERED, HOLD_EVERY_S, INDETERMINATE, WINDOW_S, Meter, proof_of, read_states, words_of
+from nemesis.overlap import isolated, out_of_reach
+from nemesis.waiting import all_ended, to_the_end
 from system_under_test.subject import NodeStatus
 
 LEADER_WAIT_S = 5.0
@@ -50,8 +52,6 @@ COPY_FIRST_S = 1.0
 COPY_LATE_S_MAX = 1.0
 MEASURED_BEFORE_HEAL_S = 0.05
 """The last window of a hold is counted this long before the heal is due."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ async def play(
     seeds = [rng.getrandbits(64) for _ in schedule]
     tasks = [asyncio.ensure_future(player.play_card(c, Random(s))) for c, s in zip(schedule, seeds, strict=True)]
     try:
-        await _all(tasks)
+        await all_ended(tasks)
     except BaseException as problem:
-        await _to_the_end(player.abandon(measured=not isinstance(problem, asyncio.CancelledError)))
+        await to_the_end(player.abandon(measured=not isinstance(problem, asyncio.CancelledError)))
         raise
     return [player.records[card.number] for card in schedule if card.number in player.records]
 
@@ -203,7 +203,7 @@ class _Player:
         against_leader = kind.targets[card.name].against_leader
         began_s = self._main_s()
         while True:
-            hit = {node for other, fault in self.active.values() for node in _out_of_reach(kind, other, fault)}
+            hit = {node for other, fault in self.active.values() for node in out_of_reach(kind, other, fault)}
             states = await read_states(self.field.cluster, self.field.cluster.servers)
             running = [s for s, state in states.items() if state == "running" and s not in hit]
             leader = await self._leader(running) if against_leader else None
@@ -220,7 +220,7 @@ class _Player:
 
     def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
         cluster = self.field.cluster
-        avoid = {n for other, f in self.active.values() if other.name == kind.name for n in f.nodes or _isolated(f)}
+        avoid = {n for other, f in self.active.values() if other.name == kind.name for n in f.nodes or isolated(f)}
         servers, clients = tuple(cluster.servers), tuple(cluster.clients)
         return Scene(servers, clients, tuple(running), leader, rng, frozenset(avoid), self._spent())
 
@@ -406,49 +406,3 @@ class _Player:
                 await self.ended.wait()
         except TimeoutError:
             return
-
-
-def _out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
-    """The nodes of a fault in force that a card of `kind` must not hit, or the one would undo or hide the other.
-
-    Links can be cut around a server whose clock is wrong, but not around one that is down: it leads no server."""
-    if PROCESSES in kind.needs:
-        return frozenset(fault.nodes if PROCESSES in other.needs else ())
-    return frozenset(fault.nodes if fault.settings.get(MAY_DIE) else other.orders(fault).held.states)
-
-
-def _isolated(fault: Fault) -> frozenset[str]:
-    """The nodes that lose the most links to a fault that cuts links and names no node."""
-    lost: dict[str, int] = {}
-    for link in fault.cut:
-        for end in link:
-            lost[end] = lost.get(end, 0) + 1
-    most = max(lost.values(), default=0)
-    return frozenset(node for node, count in lost.items() if count == most and count > 1)
-
-
-async def _all(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Await all; the first failure, or a cancellation, cancels the others and is raised once they have ended."""
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await _to_the_end(_ended(tasks))
-        raise
-
-
-async def _ended(tasks: Sequence[asyncio.Future[None]]) -> None:
-    if tasks:
-        await asyncio.wait(tasks)
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that must not be cut short, however often the task that awaits it is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            continue  # `play` re-raises what broke it off; healing has a limit of its own
-    return task.result()
