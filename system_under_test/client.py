@@ -2,8 +2,8 @@
 
 Clients run on client nodes, hosted by the agent there, so this file needs nothing but the standard library.
 
-What makes an outcome true (the one rule a client must never break): `FAIL` means *it certainly did not happen*:
-refused before sending, refused by an answer that proves it was never queued, a cas whose answer was a mismatch,
+The one rule that a client must never break: `FAIL` means *it certainly did not happen*.  The request was refused
+before sending, or refused by an answer that proves it was never queued.  Or it was a cas whose answer was a mismatch,
 or a read without an answer (it changed nothing).  Everything else without an answer is `INFO`.
 """
 

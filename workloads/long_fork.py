@@ -1,9 +1,9 @@
 """`long-fork`: single writes to pairs of registers, and reads of whole pairs.
 
-Two reads that each see the write that the other one lacks saw two histories of the same database: a long fork, which
-parallel snapshot isolation allows and snapshot isolation forbids (Sovran et al. 2011).  Every key is written at most
-once.  A pair is in use for `ROUND_S`; then all threads move on to the next.  Its two writers write as soon as the round
-begins, so that both writes are under way at once while others read the pair.
+If two reads each see a write that the other one lacks, they saw two histories of the same database: a long fork.
+Parallel snapshot isolation allows it, and snapshot isolation forbids it (Sovran et al. 2011).  Every key is written at
+most once.  A pair is in use for `ROUND_S`; then all threads move on to the next.  Its two writers write as soon as the
+round begins, so that both writes are under way at once while others read the pair.
 """
 
 from __future__ import annotations

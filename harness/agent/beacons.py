@@ -2,8 +2,8 @@
 
 Theory.  Every node numbers what it sends to each peer, from 1 and without gaps.  The sender notes its numbers when a
 window begins and ends (`mark`); the receiver remembers which numbers came (`count`).  So "how many of those sent
-within the window arrived" needs no clock that two nodes would share, a datagram held back from before the window
-is not counted, and neither is one that arrives twice.
+within the window arrived" needs no clock that two nodes would share.  A datagram held back from before the window is
+not counted, and neither is one that arrives twice.
 
 A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
 nothing could be sent proves nothing.  Refusals are counted apart.

@@ -1,9 +1,9 @@
 """The agent's child processes: the one server, commands, and orphans that were left to it.
 
-Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at who ended (WNOWAIT), so
-that while the dead leader of a group still holds its number, the rest of the group can be killed without hitting a
-stranger; only then it collects the status.  A process that ends and is not known here was an orphan (the agent is PID 1
-of its container, and a subreaper elsewhere) and is collected silently.
+Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at which child ended
+(WNOWAIT).  While the dead leader of a group still holds its number, the rest of the group can be killed without
+hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan (the
+agent is PID 1 of its container, and a subreaper elsewhere) and is collected silently.
 
 Every child leads a session of its own, so that a signal meets the server with all that it started, and a Ctrl-C at
 the harness' terminal meets neither.

@@ -39,9 +39,9 @@ def read(path: str, offset: int, size_bytes: int, piece: Callable[[bytes], None]
 def pack(path: str, piece: Callable[[bytes], None], piece_bytes: int) -> str:
     """Hand `piece` a tar of one file (named "file") or of a folder's contents; returns "file" or "folder".
 
-    Each file is taken as long as it is when it is opened, so one that grows meanwhile does no harm; one that vanishes
-    is left out, and so is everything that is neither file nor folder.  Raises FileNotFoundError if there is no such
-    path.
+    Each file is taken at the length it has when it is opened, so one that grows meanwhile does no harm.  One that
+    vanishes is left out, and so is everything that is neither file nor folder.  Raises FileNotFoundError if there is
+    no such path.
     """
     root = Path(path)
     if not root.exists():

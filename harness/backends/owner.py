@@ -1,8 +1,8 @@
 """Who owns a run: a process with an unmistakable name, and whether it still lives.
 
-The name travels as a label on everything a run makes.  A process number alone would be reused, so it holds when the
-process started and in which boot; and a process in another pid namespace or on another machine that shares a Docker
-engine cannot be seen from here, so it holds those too, and what cannot be seen counts as alive.
+The name travels as a label on everything a run makes.  A process number alone would be reused, so the name holds when
+the process started and in which boot.  It also holds the pid namespace and the host, because a process elsewhere that
+shares a Docker engine cannot be seen from here.  What cannot be seen counts as alive.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ def mutate(run_folder: Path, other: Path | None, places: int, changes: int | Non
     """Prove that the judge is awake: falsify a valid run in every way there is, one change at a time.
 
     First single rows that a verdict must hang on: each must turn it invalid.  Then every file of the run is deleted,
-    emptied, cut, flipped in one bit and exchanged, and rows are dropped, doubled, exchanged and altered, under the old
-    manifest and under a fresh one: no change may leave the run valid.
+    emptied, cut, flipped in one bit and exchanged.  Rows are dropped, doubled, exchanged and altered, under the old
+    manifest and under a fresh one.  No change may leave the run valid.
 
     Exit code 0 if every change was noticed, 1 if one was not.
     """

@@ -1,8 +1,8 @@
 """Makes `report.html` from a run folder: one self-contained file that never uses the network.
 
-Text of a run is hostile until proven otherwise.  Three walls: Jinja escapes every value; the JSON block has `<`, `>`
-and `&` written as \\u escapes, so that no value can close it; a content security policy allows exactly one script, by
-its hash, and no request at all.
+Text of a run is hostile until proven otherwise.  There are three walls.  Jinja escapes every value.  The
+JSON block has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows
+exactly one script, by its hash, and no request at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies of the nodes' data directories: just before each heal, and at the end.
 
-A data directory is copied with its process stopped, one node after another, each for well under 200 ms: a live copy can
-mix the states before and after a truncation, and raise a false alarm.  A process already stopped or dead stays so.
+A data directory is copied with its process stopped, one node after another, each for well under 200 ms.  A live copy
+can mix the states before and after a truncation, and raise a false alarm.  A process already stopped or dead stays so.
 Copies are taken before each heal, because afterwards the uncommitted tails are gone and all logs agree.
 """
 

@@ -1,13 +1,13 @@
 """Online checks: about once a second, what is new of the history and of the nodes' traces and logs is judged in a
 thread.
 
-The event loop only hands over (batches that the recorder has written and no longer changes) and fetches (rows of a
-trace, through the agents, outside the data network); tables, kernels and words are made in the thread, and the kernels
-run without the interpreter's lock.  A look begins only when the one before has ended, so a slow machine gets fewer
-looks and never a backlog of them: `behind_s` tells how long a look took at most.
+The event loop does only two things.  It hands over batches that the recorder has written and no longer changes.  It
+fetches rows of traces through the agents, outside the data network.  Tables, kernels and words are made in the thread,
+and the kernels run without the interpreter's lock.  A look begins only when the one before has ended, so a slow
+machine gets fewer looks and never a backlog of them: `behind_s` tells how long a look took at most.
 
-What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`);
-if it does not, one of the two is wrong, and that is reported as a failure of the harness.
+What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`).
+If it does not, one of the two is wrong, and the harness reports that as its own failure.
 """
 
 from __future__ import annotations

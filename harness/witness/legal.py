@@ -1,7 +1,7 @@
 """The longest legal order of a witness' few operations: what a picture can step through until nothing fits.
 
-This judges nothing.  The checker has already proved that no complete order exists; here a plain search over a
-window of a few dozen operations finds how far an order can get, and which operation it then stops at.
+This judges nothing.  The checker has already proved that no complete order exists.  Here a plain search over a window
+of a few dozen operations finds how far an order can get, and at which operation it stops.
 """
 
 from __future__ import annotations

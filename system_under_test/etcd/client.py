@@ -96,8 +96,8 @@ class _Choice:
     """The member that gets the requests of a process.
 
     Both kinds begin with the leader.  One that follows asks the leader of the highest term seen.  One that stays keeps
-    its member until that refuses a connection, or says itself that it follows another: etcd passes requests on instead
-    of refusing them, so without this no process would ever ask the *next* leader directly.
+    its member until that refuses a connection, or reports that it follows another.  etcd passes requests on instead of
+    refusing them, so without this rule no process would ever reach the *next* leader directly.
     """
 
     def __init__(self, placement: Placement, members: Sequence[str], view: Leadership) -> None:

@@ -1,9 +1,9 @@
 """Who leads etcd, as one client node sees it: it requests the status of every member a few times a second.
 
-etcd redirects no client, so one that wants to follow the leader has to look for it.  The view is shared by all
-clients of one node, starts with the first request and ends with the last client.  A member's status is answered from
-its own memory, so a deposed leader that has not noticed goes on claiming its old term; the highest term ever seen wins,
-and a view that is cut off from the new leader rightly keeps the old one.
+etcd redirects no client, so one that wants to follow the leader has to look for it.  The view is shared by all clients
+of one node, starts with the first request and ends with the last client.  A member answers its status from its own
+memory.  So a deposed leader that has not noticed goes on claiming its old term.  The highest term ever seen wins, and
+a view that is cut off from the new leader rightly keeps the old one.
 """
 
 from __future__ import annotations

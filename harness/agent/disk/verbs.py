@@ -3,9 +3,9 @@
 Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
 fsync.  After it, the first must be there.  The second must be gone, unless the disk was ordered to keep some writes.
 
-A disk that is armed holds an operation of the server, and then every later one of that sort.  So its probes are written
-when it is armed.  A process inside such an operation cannot end before the disk lets go: it is killed without waiting,
-the power is lost, and only then its end is awaited.
+A disk that is armed holds an operation of the server, and then every later one of that sort.  So its probes are
+written when it is armed.  A process inside such an operation cannot end before the disk lets go.  So it is killed
+without waiting, the power is lost, and only then its end is awaited.
 
 Proof of a failing disk.  A probe opens, writes, fsyncs and reads a file beside the data, and reports the error of each
 step and how long the fsync took.

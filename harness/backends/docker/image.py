@@ -8,8 +8,8 @@ reused wrongly:
 * `krucible-wheels:<hash>`: packages for *its* Python, not the host's;
 * `krucible-node:<hash>`: the code that runs on nodes, compiled.
 
-The upper two are one committed container each and no Dockerfile: every step of a build is a layer, and on some storage
-drivers a layer takes five seconds, which an edited file would cost several times over.
+The upper two are one committed container each and no Dockerfile.  In a build every step is a layer, and on some
+storage drivers a layer takes five seconds.  An edited file would cost that several times.
 
 One build at a time per user (a file lock).  A node image that was unused for an hour is removed when a new one is
 built; one in use cannot be (the engine refuses).

@@ -4,9 +4,9 @@
                        ├─ agent of n1      in a network namespace of its own
                        └─ agent of c1 ...
 
-Its life is the run's life: when the control stream ends (the harness is done, or was killed), it kills everything in
-the pid namespace, removes the run's folder and exits; and when it exits, for any reason, the kernel kills what is
-left.  Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
+It lives as long as the run.  When the control stream ends (the harness is done, or was killed), it kills everything in
+the pid namespace, removes the run's folder and exits.  When it exits, for any reason, the kernel kills what is left.
+Agents speak to the harness over pipes that are handed through here; the warden never sees a frame of theirs.
 
     python -m harness.backends.namespaces.warden <control fd> <the run's folder>
 

@@ -3,8 +3,9 @@
     harness ── ssh ──► guard (root) ── starts ──► agent        one of each on every host, over one channel
 
 Nothing is expected on a host but sshd, Python and nft.  The harness sends the code.  The guard lets one run at a time
-in, and removes everything of the run when the agent ends: because the harness is done or dead, or because nothing came
-from it for a while.  So a host needs no reaper; what a killed guard leaves is removed when the next run begins.
+in, and removes everything of the run when the agent ends.  The agent ends when the harness is done or dead, or when
+nothing came from it for a while.  So a host needs no reaper; what a killed guard leaves is removed when the next run
+begins.
 
 The hosts' monotonic clocks are not the harness' own.  `clocks` says how far each is ahead, with a bound of the error.
 """

@@ -1,6 +1,6 @@
 """A violation as plain text, to paste into an issue or a message: complete without the page.
 
-It says which system in which version, under which fault, what broke and what that kind of violation means; then the
+It states the system and its version, the fault, what broke, and what that kind of violation means.  Then follow the
 drawing of characters, the reasons, the rows of the history, and the command that runs the test again.
 """
 

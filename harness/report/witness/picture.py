@@ -1,9 +1,9 @@
 """The witness drawn: operations as bars per process, in order, long pauses folded, the legal order numbered.
 
-The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped.  What matters
-for the eye is which operation was over before another began, so every event gets room for its words, and a pause in
-which nothing happens is folded and labelled with its length.  Below the bars stand what the object held, the faults in
-force and the nodes that led, on the same axis.
+The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped.  The reader
+must see which operation was over before another began.  So every event gets room for its words, and a pause in which
+nothing happens is folded and labelled with its length.  Below the bars stand what the object held, the faults in force
+and the nodes that led, on the same axis.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What one node adds to its trace and to its log while it runs, brought to the harness without stopping the node.
 
-Rows of the trace are read by `status` anyway, several times a second, and a follower takes the same bytes.  It
-takes of the log only what lies below a high watermark that the trace reported *before* the bytes were read: a node
-never removes that again, so these bytes are whole and stay as they are.  What lies above may be half an append, or a
-mixture of before and after a truncation.
+Rows of the trace are read by `status` anyway, several times a second, and a follower takes the same bytes.  It takes
+of the log only what lies below a high watermark that the trace reported *before* the bytes were read.  A node never
+removes that again, so these bytes are whole and stay as they are.  What lies above may be half an append, or a mixture
+of before and after a truncation.
 
 A segment is named by its first offset, so the next one is found without listing the folder.
 """

@@ -53,10 +53,9 @@ class UnreadableFile(ValueError):
 def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[Int64, Int64]:
     """Write a trace as Parquet.
 
-    Returns, of every row, the bytes of the file up to its end, and its seq: a copy of which the trace's size is known
-    can thus say which rows had been written before it was taken.
-    Raises UnreadableFile for a line that is no row, an unknown event, a seq that is not the next one, or a trace
-    without rows.  The target does not exist then.
+    Returns, of every row, the bytes of the file up to its end, and its seq.  Where a copy notes the size of the trace,
+    they show which rows had been written before the copy was taken.  Raises UnreadableFile for a line that is no row,
+    an unknown event, a seq that is not the next one, or a trace without rows.  The target does not exist then.
     """
     ends, seqs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:

@@ -22,7 +22,7 @@ Every truncation is made durable before it returns.  Otherwise an append behind 
 the truncation did not, and batches of two histories would stand behind each other, joined by nothing but luck.
 
 The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batches and are made anew at start.  For
-every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection; the newest
+every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection.  The newest
 batches also stay in memory as bytes, so that replication does not read the disk.
 """
 

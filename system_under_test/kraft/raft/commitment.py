@@ -16,8 +16,8 @@ def commit(voter: Voter, leader: Leader) -> None:
     """Advance the high watermark.
 
     The epoch rule: only a mark beyond the start of this epoch counts.  What a majority holds of an older epoch may
-    still be overwritten by a leader that never saw it (Raft, figure 8); once a record of *this* epoch is held by a
-    majority, no voter without it can be elected.
+    still be overwritten by a leader that never saw it (Raft, figure 8).  Once a majority holds a record of *this*
+    epoch, no voter without it can be elected.
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
     mark = committed_end(voter.end_offset, ends, voter.bugs)

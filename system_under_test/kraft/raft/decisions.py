@@ -1,8 +1,7 @@
 """The decisions on which safety hangs, each a pure function, and each with one planted bug.
 
 A planted bug is a name in `Identity.bugs`.  It changes the outcome of one function of this file and nothing else: no
-message, no timer, no draw of random numbers, so that a run with the bug and a run without it differ by the decision
-alone.
+message, no timer, no draw of random numbers.  So a run with the bug and a run without it differ by the decision alone.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 A leader that was deposed does not know it.  Its committed state is that of its past, and a read answered from it may
 miss a write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a
-majority still stood in this epoch: any later leader needs the vote of one of them, hence was elected after the read
-arrived, hence the read may be ordered before everything that leader commits (Raft, section 6.4).
+majority still stood in this epoch.  Any later leader needs the vote of one of them, so it was elected after the read
+arrived.  So the read may be ordered before everything that this leader commits (Raft, section 6.4).
 
-The proof comes from the fetches that run anyway.  A Fetch shows only that its sender stood in the epoch when it
-*sent* it, which may be long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on
-the same connection; so a Fetch that follows an answer written after the read arrived was sent after the read arrived.
-Hence a connection's first Fetch proves nothing.
+The proof comes from the fetches that run anyway.  A Fetch shows only that its sender stood in the epoch when it *sent*
+it, which may be long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
+same connection.  So if an answer was written after the read arrived, the Fetch that follows it was also sent after the
+read arrived.  Hence a connection's first Fetch proves nothing.
 
 Time is a counter that grows with each noted read.  A connection remembers the counter at its last answer; the next
 Fetch on it lifts its voter to that value; a read is proved once a majority has been lifted to its stamp.  All waiting

@@ -104,8 +104,8 @@ class Voter:
     def fetch_timeout(self, now: float) -> float:
         """When a leader that has just been heard must be presumed lost: drawn from [t, 1.1 t).
 
-        Kafka takes t itself.  But followers that wait for news are all answered in the same instant, so that they would
-        all lose a leader in the same instant too, vote for themselves, and wait out an election timeout.
+        Kafka takes t itself.  But followers that wait for news are all answered in the same instant.  With t itself
+        they would all lose a leader in the same instant too, vote for themselves, and wait out an election timeout.
         """
         return now + self.timing.fetch_timeout_s * (1 + 0.1 * self.random.random())
 

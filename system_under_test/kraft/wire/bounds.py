@@ -1,9 +1,9 @@
 """Refuses bodies whose lengths do not fit their frame, before they are parsed.
 
-kio's native parser reserves memory for as many elements as an array *says* it has; four hostile bytes can thus ask for
-32 GiB, and a failed allocation there aborts the process instead of raising.  So every body that came over a network
-is first walked here, by a walker compiled once per entity type: it constructs nothing and only proves that
-each length fits into what follows it.
+kio's native parser reserves memory for as many elements as an array *says* it has.  So four hostile bytes can request
+32 GiB, and a failed allocation there aborts the process instead of raising.  So every body that came over a network is
+first walked here, by a walker compiled once per entity type.  It constructs nothing; it only proves that each length
+fits into what follows it.
 
     walk(body, at) -> position behind the entity;   MalformedBody if a length is too large
 """

@@ -8,8 +8,8 @@ behind it would be late for its election.  Each lane is one TCP connection and c
       +----retry backoff---- BACKING_OFF          (the connection is closed; the caller gets None)
 
 A request without an answer always costs the connection, so a late answer has nowhere to arrive.  A newer request on a
-busy lane waits `patience_s` for the one in flight, then gives that one up: after a heal a vote must not queue behind
-a request that went into the void.  Of several that wait only the newest is sent; the others get None.
+busy lane waits `patience_s` for the one in flight, then gives that one up.  After a heal a vote must not queue behind
+a request that will never be answered.  Of several that wait only the newest is sent; the others get None.
 
 Connecting is given up after `connect_timeout_s`, before the kernel repeats a lost SYN after its own, ever longer
 pauses: a healed link is tried again within half a second.
