@@ -34,6 +34,7 @@ from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import repeated_witness
 from checkers.registers import unique_witness as register_witness
+from checkers.sealing.client_rows import contradiction
 from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
 
@@ -128,7 +129,9 @@ class _Found:
         if unfit == OTHER_FUNCTION:
             if self.strange is None:
                 self.strange = functions_besides(self.bucket.history, KINDS)
-            return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
+            if key in self.strange:
+                return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
+            return f"key {key}: {contradiction(self.bucket.history, key)}"
         return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
     def finding(self) -> BucketFinding:

@@ -21,6 +21,7 @@ from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import CREATE, MalformedHistory, Type
 from checkers.kernels.history import grammar
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER
+from checkers.sealing.client_rows import ClientRows
 from checkers.sealing.codes import Processes, Words, dictionary_codes
 from checkers.sealing.history_rows import MISMATCH_ERRORS, ROWS_PER_GROUP
 from checkers.sealing.manifest import SEALED, STREAM
@@ -41,7 +42,8 @@ EVENT = np.dtype(
     ]
 )
 """A client's event on a key as it waits on disk for its bucket; columns as in `operations.Events`, key and process
-numbered over the whole history.  Of a cas that failed as a mismatch only the completion is a MISMATCH yet."""
+numbered over the whole history.  Of a cas that failed as a mismatch only the completion is a MISMATCH yet.  A row that
+contradicts a register (`client_rows.py`) is OTHER, so its key is not judged."""
 
 _NEVER_NULL = ("index", "time_ns", "process", "type", "f", "node")
 
@@ -60,6 +62,7 @@ class Walk:
         self._rows = 0
         self._processes, self._functions, self._keys = Processes(), Words(), Words()
         self._open = grammar.no_process_yet(64)
+        self._clients = ClientRows()
         self.sizes = np.zeros(0, np.int64)
 
     @property
@@ -73,8 +76,13 @@ class Walk:
     def verify(self, chunk: pa.Table, gaps: bool = False) -> tuple[Int32, Int32, Int32]:
         """The next rows: process, f and key of each as numbers.  gaps: indices need not count from 0 without gaps.
 
-        Raises MalformedHistory, naming the first row that breaks the grammar.
+        Raises MalformedHistory, naming the first row that breaks the grammar, or hides from the judge
+        (`client_rows.py`); and where texts are no UTF-8.
         """
+        try:
+            chunk.validate(full=True)
+        except pa.ArrowInvalid as problem:
+            raise MalformedHistory(f"{self._named}: the rows from {self._rows} on are damaged ({problem})") from problem
         for name in _NEVER_NULL:
             if chunk.column(name).null_count:
                 raise MalformedHistory(f"{self._named}: column {name} holds a null, and every event must have one")
@@ -91,6 +99,8 @@ class Walk:
         if rule != grammar.SOUND:
             event = chunk.slice(row - first, 1).to_pylist()[0]
             raise MalformedHistory(f"{self._named}, row {row}: {_what_is_wrong(event, rule, earlier)}")
+        if (fault := self._clients.first_fault(chunk, first, process, f, self._functions.words, key)) is not None:
+            raise MalformedHistory(f"{self._named}, row {fault[0]}: {fault[1]}")
         return dense, f, key
 
     def events(self, chunk: pa.Table, gaps: bool = False) -> npt.NDArray[Any]:
@@ -103,9 +113,12 @@ class Walk:
         set_up = np.array([name == CREATE for name in self._functions.words], bool)
         kind = np.array([KINDS.get(name, OTHER) for name in self._functions.words], np.int8)[f]
         _mark_mismatches(chunk, kind)
-        mine = np.flatnonzero((numpy_of(chunk, "process") >= 0) & (key >= 0) & ~set_up[f])
+        process = numpy_of(chunk, "process")
+        mine = np.flatnonzero((process >= 0) & (key >= 0) & ~set_up[f])
         value, wrong = _values(chunk, "value")
         value2, wrong2 = _values(chunk, "value2")
+        processes = len(self._open.row)
+        kind[self._clients.unfit_for_registers(chunk, process, dense, kind, value, value2, processes)] = OTHER
         events = np.empty(len(mine), EVENT)
         events["row"] = first + mine
         events["type"] = numpy_of(chunk, "type")[mine]

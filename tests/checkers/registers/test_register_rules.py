@@ -159,7 +159,7 @@ def test_keys_are_independent_and_the_nemesis_is_no_client(tmp_path: Path) -> No
     one = Script("a").invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1).events
     other = Script("b").invoke(1, "read").ok(1, None).events
     events = one + [replace(e, index=e.index + len(one)) for e in other]
-    events.append(Event(len(events), 9, -1, Type.INFO, "partition", "a", 1))
+    events.append(Event(len(events), 9, -1, Type.INFO, "partition", None, 1))
     assert verdict_of(tmp_path, events).validity is Validity.VALID
 
 

@@ -69,7 +69,7 @@ def test_an_operation_that_never_once_succeeded_makes_it_unknown(tmp_path: Path)
 
 
 def test_a_history_of_faults_alone_is_not_applicable(tmp_path: Path) -> None:
-    events = [replace(e, process=-1) for e in Script().invoke(0, "read").events]
+    events = [replace(e, process=-1, key=None) for e in Script().invoke(0, "read").events]
     assert statistics_of(tmp_path, events).validity is Validity.NOT_APPLICABLE
 
 

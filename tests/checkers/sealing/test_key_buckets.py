@@ -116,11 +116,11 @@ def anything(rng: Random, count: int) -> list[Event]:
     while len(events) < count:
         index = len(events)
         if rng.random() < 0.03:
-            events.append(Event(index, 0, -1, Type.INFO, "partition", rng.choice([None, "k0"])))
+            events.append(Event(index, 0, -1, Type.INFO, "partition"))
         elif idle and (not busy or rng.random() < 0.5):
             f = rng.choice(["read", "write", "cas", "cas", CREATE])
-            key = rng.choice([*keys, None])
-            two = [rng.choice(values), rng.choice(values)] if f == "cas" else [rng.choice(values), None]
+            key = rng.choice([*keys, None] if f == CREATE else keys)
+            two = [rng.choice(values[1:]), rng.choice(values)] if f == "cas" else [rng.choice(values), None]
             event = Event(index, 7, idle.pop(), Type.INVOKE, f, key, *(two if f != "read" else [None, None]))
             busy[event.process] = event
             events.append(event)
