@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.base.arrays import Int32, Int64
+from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event, Type
 from checkers.kernels.transactions import payloads
-from checkers.kernels.transactions.columns import Transactions
+from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
 from checkers.kernels.transactions.value_numbers import Numbered, are_dense, number_values
 from checkers.sealing.codes import dense_processes, dictionary_codes
@@ -58,8 +58,34 @@ def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
 def _transcript(
     path: str, model: Model, pairs: payloads.Pairs, owner: Int32, stretches: Sequence[tuple[Bytes, Int64]]
 ) -> Transcript | None:
-    """None where some payload has to be read by the slower reader."""
-    count = len(pairs.told)
+    """None where some payload has to be read by the slower reader, or an answer is not one to what was invoked."""
+    keys, lists = payloads.new_texts(), model == "list-append"
+    read = _columns_of(stretches, owner, pairs.status, keys, lists)
+    if read is None or not _agree(pairs, read, len(owner), stretches, lists):
+        return None
+    columns, keys = read
+    names = _key_names(keys)
+    values = () if are_dense(columns, len(names)) else _Values(number_values(columns, len(names)))
+    txns = Transactions(
+        pairs.process,
+        pairs.status,
+        pairs.invoked,
+        pairs.completed,
+        columns.first,
+        columns.kind,
+        columns.key,
+        columns.value,
+        columns.list_first,
+        columns.lists,
+    )
+    return Transcript(model, txns, names, values, EventsOfFile(path, pairs), len(owner))
+
+
+def _columns_of(
+    stretches: Sequence[tuple[Bytes, Int64]], owner: Int32, status: Int8, keys: payloads.Texts, lists: bool
+) -> tuple[payloads.Columns, payloads.Texts] | None:
+    """The micro-operations of the rows that have an owner, and all keys known then.  None if one is strange."""
+    count = len(status)
     sizes, elements = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
     first_row = 0
     for data, bounds in stretches:
@@ -76,30 +102,47 @@ def _transcript(
         np.full(rows + 1, element_first[-1], np.int64),
         np.empty(int(element_first[-1]), np.int32),
     )
-    keys, first_row = payloads.new_texts(), 0
-    lists = model == "list-append"
+    first_row = 0
     for data, bounds in stretches:
-        keys, strange = payloads.write(
-            data, bounds, first_row, owner, pairs.status, element_first, lists, keys, columns
-        )
+        keys, strange = payloads.write(data, bounds, first_row, owner, status, element_first, lists, keys, columns)
         if strange:
             return None
         first_row += len(bounds) - 1
-    names = _key_names(keys)
-    values = () if are_dense(columns, len(names)) else _Values(number_values(columns, len(names)))
-    txns = Transactions(
-        pairs.process,
-        pairs.status,
-        pairs.invoked,
-        pairs.completed,
-        first,
-        columns.kind,
-        columns.key,
-        columns.value,
-        columns.list_first,
-        columns.lists,
+    return columns, keys
+
+
+def _agree(
+    pairs: payloads.Pairs,
+    read: tuple[payloads.Columns, payloads.Texts],
+    row_count: int,
+    stretches: Sequence[tuple[Bytes, Int64]],
+    lists: bool,
+) -> bool:
+    """Whether every answer holds the micro-operations that were invoked; one whose invoke has no payload may hold any.
+
+    What reads saw is for the answer alone.  False too where an invoke cannot be read here.
+    """
+    columns, keys = read
+    asked = np.where(pairs.told != pairs.invoked, pairs.invoked, -1)
+    size_bytes = np.concatenate([np.diff(bounds) for _, bounds in stretches] or [np.empty(0, np.int64)])
+    chosen = np.flatnonzero((asked >= 0) & (size_bytes[asked] > 0))
+    owner = np.full(row_count, -1, np.int32)
+    owner[asked[chosen]] = np.arange(len(chosen), dtype=np.int32)
+    not_answered = np.full(len(chosen), int(Type.INFO), np.int8)
+    invoked = _columns_of(stretches, owner, not_answered, keys, lists)
+    if invoked is None:
+        return False
+    before = invoked[0]
+    sizes, answered = np.diff(before.first), np.diff(columns.first)[chosen]
+    if not np.array_equal(sizes, answered):
+        return False
+    rows = np.repeat(columns.first[:-1][chosen] - before.first[:-1], sizes) + np.arange(int(before.first[-1]))
+    writes = before.kind == WRITE
+    return (
+        np.array_equal(before.kind, columns.kind[rows])
+        and np.array_equal(before.key, columns.key[rows])
+        and np.array_equal(before.value[writes], columns.value[rows][writes])
     )
-    return Transcript(model, txns, names, values, EventsOfFile(path, pairs), len(owner))
 
 
 def _key_names(keys: payloads.Texts) -> list[Any]:

@@ -117,6 +117,38 @@ def test_a_payload_that_is_no_transaction_is_refused_with_its_event(tmp_path: Pa
         read_file(a_file(tmp_path, events), "list-append")
 
 
+OTHER_ANSWERS = (
+    ([["append", "x", 2], ["r", "y", []]], "micro-operation 1"),
+    ([["append", "z", 1], ["r", "y", []]], "micro-operation 1"),
+    ([["r", "x", []], ["r", "y", []]], "micro-operation 1"),
+    ([["append", "x", 1], ["r", "x", [1]]], "micro-operation 2"),
+    ([["append", "x", 1], ["append", "y", 5]], "micro-operation 2"),
+    ([["append", "x", 1]], "2 micro-operations were invoked and 1 completed"),
+    ([["append", "x", 1], ["r", "y", []], ["r", "z", []]], "2 micro-operations were invoked and 3 completed"),
+    ([["append", "x", True], ["r", "y", []]], "micro-operation 1"),
+)
+
+
+@pytest.mark.parametrize(("done", "words"), OTHER_ANSWERS)
+def test_an_answer_to_something_else_than_was_invoked_is_refused(
+    tmp_path: Path, done: list[list[object]], words: str
+) -> None:
+    tape = Tape()
+    for at, answer in enumerate([[["r", "w", []]], [["append", "x", 1], ["r", "y", []]]]):
+        tape.record(at, Type.INVOKE, [[f, k, None if f == "r" else v] for f, k, v in answer])
+        tape.record(at, Type.OK, done if at else answer)
+    with pytest.raises(MalformedHistory, match=f"index 3: .*{words}"):
+        read_file(a_file(tmp_path, tape.events), "list-append")
+
+
+def test_an_invoke_without_a_payload_fixes_no_answer(tmp_path: Path) -> None:
+    events = one_after_another("ax1", "rx1", "ay1")
+    mute = [replace(e, payload=None) if e.index == 2 else e for e in events]
+    quick = read_file(a_file(tmp_path, mute), "list-append")
+    assert not isinstance(quick.events, list), "the kernels read it"
+    assert told(quick) == told(read_transactions(mute, "list-append"))
+
+
 def test_many_keys_in_many_row_groups(tmp_path: Path) -> None:
     tape = Tape()
     for i in range(3000):
