@@ -37,6 +37,7 @@ from checkers.kernels.jit import kernel
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.sealing.row_digest import row_digest, together
 
+FAULT = "c2 and n5 cannot reach each other"
 CLIENTS = ("c1", "c2")
 PROCESSES_MAX = 1_000
 EVENTS_PER_PROCESS = 1_000
@@ -103,10 +104,10 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
         state = new_state(len(keys), max(20, min(PROCESSES_MAX, events // EVENTS_PER_PROCESS)))
         with stream.phase("main"):
             _main(stream, logs, state, events // 5, -1, wrong=False)
-            injected = stream.note(Type.INVOKE, "inject-partition"), stream.note(Type.OK, "inject-partition")
+            injected = stream.note(Type.INVOKE, "inject-partition", FAULT), stream.note(Type.OK, "inject-partition")
             _main(stream, logs, state, events // 5, -1, wrong=False)
             _copy(stream, logs, "before heal 1")
-            healed = stream.note(Type.INVOKE, "heal-partition"), stream.note(Type.OK, "heal-partition")
+            healed = stream.note(Type.INVOKE, "heal-partition", FAULT), stream.note(Type.OK, "heal-partition")
             late = stream.rows + int(0.55 * events)
             _main(stream, logs, state, events - events // 5 * 2, late if wrong else -1, wrong)
             stream.write(_drained(state, stream.rows), logs)
@@ -380,7 +381,7 @@ def _fault(injected_ns: int, heal_ordered_ns: int, healed_ns: int) -> dict[str, 
     measured += [{"phase": "heal", "from_ns": healed_ns, "to_ns": healed_ns, "links": healed}]
     return {
         "card": {"number": 1, "kind": "partition", "name": "one link", "at_s": 20, "heal_s": 40},
-        "words": "c2 and n5 cannot reach each other",
+        "words": FAULT,
         "achieved": "installed",
         "reason": "",
         "leader": None,
@@ -393,4 +394,6 @@ def _fault(injected_ns: int, heal_ordered_ns: int, healed_ns: int) -> dict[str, 
         "healed_ns": healed_ns,
         "apply_ms": 0.0,
         "measured": measured,
+        "inject_proof": {"verdict": "as ordered"},
+        "heal_proof": {"verdict": "as ordered"},
     }

@@ -32,6 +32,7 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.fault_rows import differences, orders_differ
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds
@@ -242,18 +243,12 @@ def _phases(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _faults(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every fault on record was ordered in the history, and no other."""
-    ordered = Counter(
-        row["f"].removeprefix(ledger.INJECT)
-        for row in kept.rows
-        if row["f"].startswith(ledger.INJECT) and row["type"] == Type.INVOKE
-    )
-    recorded = Counter(str(record["card"]["kind"]) for record in run.faults)
-    return [
-        f"faults.json holds {recorded[kind]} faults of kind {kind}, the history {ordered[kind]}"
-        for kind in sorted(ordered.keys() | recorded.keys())
-        if ordered[kind] != recorded[kind]
-    ]
+    """Whether the history shows the faults on record, as they were ordered and healed, and no other.
+
+    Where a phase was broken off, faults in force were healed without rows: only the orders are compared then.
+    """
+    broken_off = bool(kept.of(ledger.PHASE, Type.INFO))
+    return orders_differ(run.faults, kept.rows) if broken_off else differences(run.faults, kept.rows)
 
 
 def _copies(run: StoredRun, kept: Ledger) -> list[str]:

@@ -12,10 +12,17 @@ from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 
 
-def canary_run(results: Path, seconds: float = 1.0, seed: int = 1, keys: int = 3) -> Path:
-    """The folder of a clean run of registers; `results` is created."""
+def canary_run(results: Path, seconds: float = 1.0, seed: int = 1, keys: int = 3, workload: str = "register") -> Path:
+    """The folder of a clean run; `results` is created."""
     spec = Spec(
-        subject="canary", nemesis="none", backend="in-process", time_limit_s=seconds, rate_hz=150, keys=keys, seed=seed
+        subject="canary",
+        nemesis="none",
+        backend="in-process",
+        time_limit_s=seconds,
+        rate_hz=150,
+        keys=keys,
+        seed=seed,
+        workload=workload,
     )
     run = RunFolder.create(results, spec)
     progress = Progress(Console(file=io.StringIO()))

@@ -1,0 +1,238 @@
+"""A forger who rewrites the whole run is met by what its rows say of one another: it is never valid."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from canary_run import canary_run
+from forger import Row, forge, rewrite, rows_of
+from recorded_runs import unpacked
+
+from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
+from checkers.sealing.seal import seal
+from harness.judge.judge_run import judge
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    found = {name: unpacked(name, folder / name) for name in ("kraft-partition", "kraft-kill", "etcd-partition")}
+    found["canary"] = canary_run(folder / "lists", workload="list-append")
+    for run in found.values():
+        seal(run)
+    return found
+
+
+def forged(runs: dict[str, Path], name: str, folder: Path) -> Path:
+    return shutil.copytree(runs[name], folder / "run")
+
+
+def judged(run: Path) -> dict[str, Any]:
+    return dict(judge(run, None, lambda _: None, report=False))
+
+
+@pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition", "canary"])
+def test_a_forger_who_changes_nothing_leaves_a_valid_run(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
+    run = forged(runs, name, tmp_path)
+    forge(run, lambda rows: None)
+    assert judged(run)["verdict"] == "valid"
+
+
+def an_ok(rows: list[Row], f: str) -> tuple[int, int]:
+    """The rows of an operation in the middle of the run: its invoke and its ok."""
+    oks = [i for i, row in enumerate(rows) if row["f"] == f and row["type"] == Type.OK and row["process"] >= 0]
+    ok = oks[len(oks) // 2]
+    process = rows[ok]["process"]
+    return max(i for i in range(ok) if rows[i]["process"] == process), ok
+
+
+def both(**changes: Any) -> Callable[[list[Row], int, int], int]:
+    def change(rows: list[Row], invoke: int, ok: int) -> int:
+        rows[invoke].update(changes)
+        rows[ok].update(changes)
+        return invoke
+
+    return change
+
+
+def another_value(rows: list[Row], invoke: int, ok: int) -> int:
+    rows[ok]["value"] += 1
+    return ok
+
+
+def a_payload(rows: list[Row], invoke: int, ok: int) -> int:
+    rows[ok].update(payload=str(rows[ok]["value"]), value=None)
+    return ok
+
+
+@pytest.mark.parametrize("name", ["kraft-partition", "etcd-partition"])
+@pytest.mark.parametrize(
+    ("f", "change"),
+    [
+        ("write", another_value),
+        ("write", a_payload),
+        ("write", both(key=None)),
+        ("read", both(key=None)),
+        ("write", both(process=-2)),
+        ("write", both(process=NEMESIS)),
+        ("write", both(f=CREATE)),
+        ("read", both(f=CREATE)),
+        ("read", both(f="look")),
+        ("read", a_payload),
+    ],
+)
+def test_no_operation_of_a_register_is_made_to_say_something_else(
+    runs: dict[str, Path], name: str, f: str, change: Callable[[list[Row], int, int], int], tmp_path: Path
+) -> None:
+    run = forged(runs, name, tmp_path)
+    rows = rows_of(run)
+    row = change(rows, *an_ok(rows, f))
+    forge(run, lambda kept: kept.__setitem__(slice(None), rows))
+    try:
+        results = judged(run)
+    except MalformedHistory as refusal:
+        assert f"row {row}:" in str(refusal)
+        return
+    assert results["verdict"] != "valid"
+    reason = results["checkers"]["linearizability"]["reason"]
+    assert f"row {row}:" in reason or "look is not an operation of a register" in reason
+
+
+def of_payload(change: Callable[[list[Any]], object]) -> Callable[[list[Any]], str]:
+    def changed(steps: list[Any]) -> str:
+        change(steps)
+        return json.dumps(steps)
+
+    return changed
+
+
+def first_append(steps: list[Any]) -> list[Any]:
+    return next(step for step in steps if step[0] == "append")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda steps: first_append(steps).__setitem__(2, 10**6),
+        lambda steps: first_append(steps).__setitem__(1, "elsewhere"),
+        lambda steps: steps.remove(first_append(steps)),
+        lambda steps: steps.append(["r", "elsewhere", []]),
+        lambda steps: steps.insert(0, ["append", "elsewhere", 1]),
+        lambda steps: first_append(steps).__setitem__(slice(0, 3, 2), ["r", []]),
+    ],
+    ids=["value", "key", "dropped", "added", "inserted", "function"],
+)
+def test_no_transaction_is_made_to_have_done_something_else(
+    runs: dict[str, Path], change: Callable[[list[Any]], object], tmp_path: Path
+) -> None:
+    run = forged(runs, "canary", tmp_path)
+    rows = rows_of(run)
+    ok = next(i for i, r in enumerate(rows) if r["f"] == "txn" and r["type"] == Type.OK and "append" in r["payload"])
+    rows[ok]["payload"] = of_payload(change)(json.loads(rows[ok]["payload"]))
+    forge(run, lambda kept: kept.__setitem__(slice(None), rows))
+    results = judged(run)
+    assert results["verdict"] != "valid"
+    assert f"index {ok}:" in results["checkers"]["list-append"]["reason"]
+
+
+# Faults.
+
+
+def fault_rows(rows: list[Row], begins: str, type_: Type) -> list[int]:
+    return [i for i, row in enumerate(rows) if row["f"].startswith(begins) and row["type"] == type_]
+
+
+def dropped(begins: str, type_: Type) -> Callable[[list[Row]], object]:
+    return lambda rows: rows.pop(fault_rows(rows, begins, type_)[-1])
+
+
+def doubled(begins: str, type_: Type) -> Callable[[list[Row]], object]:
+    def change(rows: list[Row]) -> None:
+        at = fault_rows(rows, begins, type_)[0]
+        rows.insert(at, dict(rows[at]))
+
+    return change
+
+
+def renamed(rows: list[Row]) -> None:
+    for i in (*fault_rows(rows, "inject-", Type.INVOKE)[:1], *fault_rows(rows, "heal-", Type.INVOKE)[:1]):
+        rows[i]["payload"] = "leader n9+c1 cut from n8"
+
+
+def of_another_kind(rows: list[Row]) -> None:
+    rows[fault_rows(rows, "heal-", Type.INVOKE)[0]]["f"] = "heal-pause"
+
+
+def proven(rows: list[Row]) -> None:
+    rows[fault_rows(rows, "inject-", Type.OK)[0]]["type"] = int(Type.INFO)
+
+
+def moved(rows: list[Row]) -> None:
+    """The first inject to the beginning of the main phase."""
+    at = fault_rows(rows, "inject-", Type.INVOKE)[0]
+    main = next(i for i, row in enumerate(rows) if row["payload"] == '"main"')
+    rows.insert(main + 1, {**rows.pop(at), "time_ns": rows[main]["time_ns"]})
+
+
+@pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(dropped(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
+        *(doubled(begins, type_) for begins in ("inject-", "heal-") for type_ in (Type.INVOKE, Type.OK)),
+        renamed,
+        of_another_kind,
+        proven,
+        moved,
+    ],
+)
+def test_no_row_of_a_fault_is_changed_beside_its_record(
+    runs: dict[str, Path], name: str, change: Callable[[list[Row]], object], tmp_path: Path
+) -> None:
+    run = forged(runs, name, tmp_path)
+    forge(run, change)
+    results = judged(run)
+    assert results["verdict"] != "valid"
+    assert "faults.json h" in results["checkers"]["evidence"]["reason"]
+
+
+def later(records: list[Any]) -> None:
+    for name in ("injected_ns", "heal_ordered_ns", "healed_ns"):
+        records[0][name] += 5 * 10**9
+
+
+def never_healed(records: list[Any]) -> None:
+    records[-1]["heal_ordered_ns"] = -1
+
+
+def skipped(records: list[Any]) -> None:
+    records[0].update(achieved="skipped", reason="no node led", injected_ns=-1, heal_ordered_ns=-1, healed_ns=-1)
+
+
+@pytest.mark.parametrize("name", ["kraft-partition", "kraft-kill", "etcd-partition"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda records: records.append(records[-1]),
+        lambda records: records.pop(),
+        lambda records: records[0].update(words="leader n9 alone"),
+        lambda records: records[0]["card"].update(kind="pause"),
+        later,
+        never_healed,
+        skipped,
+    ],
+    ids=["doubled", "dropped", "renamed", "of another kind", "later", "never healed", "skipped"],
+)
+def test_no_record_of_a_fault_is_changed_beside_its_rows(
+    runs: dict[str, Path], name: str, change: Callable[[list[Any]], object], tmp_path: Path
+) -> None:
+    run = forged(runs, name, tmp_path)
+    rewrite(run, "faults.json", change)
+    results = judged(run)
+    assert results["verdict"] != "valid"
+    assert "faults.json h" in results["checkers"]["evidence"]["reason"]
