@@ -64,7 +64,7 @@ BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANS
 def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Checker]:
     """The checkers whose needs are offered, in the order of the catalog.
 
-    models: names of the checkers that the workload asks for; only these meet the need "model".
+    models: names of the checkers that the workload names; only these meet the need "model".
     """
     every = (BY_MODEL | CATALOG).values()
     return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in models else ())}]

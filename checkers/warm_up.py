@@ -1,6 +1,6 @@
-"""Loading every kernel by judging histories of a few rows: the first time on a machine this compiles them.
+"""Loads every kernel by judging histories of a few rows.  The first time on a machine this compiles them.
 
-Each history holds a violation, so that setting a machine up also proves that its kernels find one.
+Each history holds a violation, so a set-up also proves that the kernels of this machine find one.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ _DEMANDS = Demands(servers=_NODES, nodes=True, logs=True, traces=True, elections
 
 
 def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
-    """Judge the few rows; the verdicts (a stale read among them) are the caller's to look at.
+    """Judge the few rows; the caller checks the verdicts (a stale read among them).
 
-    checkers: who judges; None: those of a run of registers, for which a user waits.
+    checkers: those that judge; None: those of a run of registers, for which a user waits.
     """
     chosen = select({"history", "logs", "traces", "nodes"}, ("linearizability",)) if checkers is None else checkers
     load_reading_kernels()
@@ -98,7 +98,7 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
 
 
 def load_online_kernels() -> None:
-    """What judges a run while it goes on: loaded before it begins, for loading holds up everything else."""
+    """Load the kernels that judge a run while it goes on.  The run waits for this, because loading delays all else."""
     OnlineKeys().take(events_to_table(_STALE_READ))
     OnlineTraces().take([pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES])
     logs = OnlineLogs()

@@ -1,1 +1,1 @@
-"""What every checker stands on: the history, verdicts, what a checker is, and how the files of a run are read."""
+"""The base of every checker: the history, verdicts, what a checker is, and how the files of a run are read."""

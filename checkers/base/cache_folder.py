@@ -1,4 +1,4 @@
-"""Where this project keeps what it can make again: compiled kernels, class-data archives, a home for another Java."""
+"""The folder for files that can be made again: compiled kernels, class-data archives, a home for another Java."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def cache_folder() -> Path:
     """$XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user's among the temporary files.
 
-    Raises PermissionError where the last is another user's: machine code is not taken from strangers.
+    Raises PermissionError if the last belongs to another user: machine code from strangers is not run.
     """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

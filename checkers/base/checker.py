@@ -1,4 +1,4 @@
-"""What a checker is: a value that says which files it needs, what is judged apart, and how verdicts combine.
+"""What a checker is: a value that names its needs, splits a run into parts, judges them and combines the findings.
 
     run folder --split--> parts --judge (pure, in a Spark worker or in process)--> findings --combine--> Verdict
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not 
     from checkers.base.stored_run import StoredRun
 
 Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-steps"]
-"""What a checker cannot do without.  history: what clients invoked.  logs, traces: of the servers.  nodes: server
-processes that faults act on.  model: the workload has to name this checker, because its histories mean something to
-this checker alone.  unique-values: no value is written twice to a key.  kraft-steps: logs and traces
-are those of the bundled KRaft, so that each record and each row needs a cause that its protocol knows."""
+"""What a checker needs.
+
+history: the operations of clients.  logs, traces: of the servers.  nodes: server processes that faults act on.  model:
+the workload has to name this checker, because no other checker understands its histories.  unique-values: no value is
+written twice to a key.  kraft-steps: logs and traces of the bundled KRaft, so that each record and each row needs a
+cause that its protocol knows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """name: as in results.json; title: as in the report; question: what it asks, one sentence for readers.
+    """name: as in results.json; title: as in the report; question: what it decides, one sentence for readers.
 
     judge's second argument is the budget of that part.  `combine` sees findings in the order of parts.
     needs: a run that lacks one of these is not judged by this checker (`checkers.catalog.select`).

@@ -31,7 +31,7 @@ def started_on(test: Mapping[str, Any]) -> Callable[[str], int]:
 
 
 def error_ns(test: Mapping[str, Any], node: str) -> int:
-    """By how much a time of this node may be wrong on the axis of the history."""
+    """The largest error of a time of this node on the axis of the history."""
     if one_clock(test):
         return 0
     return max(number(mapping(mapping(test.get("clocks")).get(node)).get("error_ns"), UNBOUNDED_NS), 0)

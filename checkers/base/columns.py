@@ -2,7 +2,7 @@
 
 A history is an Arrow IPC stream (`history.arrows`) while the test runs, so that a killed harness loses at most
 its last second: a Parquet file without its footer cannot be read.  Sealed, it is `history.parquet` in index
-order.  A subject turns what its nodes left behind into LOG, COPIES and TRACE (see each schema's comment).
+order.  A subject turns the files of its nodes into LOG, COPIES and TRACE (see each schema's comment).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LOG = pa.schema(
 
 COPIES = pa.schema(
     [
-        # One row per node and copy: what the data directory as a whole said.
+        # One row per node and copy: facts about the data directory as a whole.
         pa.field("copy", pa.int16(), nullable=False),
         pa.field("node", pa.string(), nullable=False),
         pa.field("when", pa.string(), nullable=False),  # "before heal 3", "final"
@@ -62,13 +62,13 @@ COPIES = pa.schema(
         pa.field("quorum_epoch", pa.int32(), nullable=False),  # of the quorum-state file, -1 if there is none
         pa.field("voted_for", pa.string()),  # node voted for in that epoch
         pa.field("trace_seq", pa.int64(), nullable=False),  # last seq of the node's trace when copied, -1 if none
-        pa.field("error", pa.string()),  # what made the copy unreadable, null if nothing did
+        pa.field("error", pa.string()),  # why the copy is unreadable, null if it is readable
     ]
 )
 
 TRACE = pa.schema(
     [
-        # One row per thing a node said of itself; (node, seq) orders them, never the clock.
+        # One row per event that a node recorded; (node, seq) orders them, never the clock.
         pa.field("node", pa.string(), nullable=False),
         pa.field("incarnation", pa.int32(), nullable=False),  # 0 for the first start of the process, then 1, ...
         pa.field("seq", pa.int64(), nullable=False),  # per node, rising across incarnations
@@ -93,8 +93,8 @@ TRACE_EVENTS = {
     "high-watermark": "offset = new mark, hash = prefix hash there (null where it falls inside a batch)",
     "applied": "offset = end of the applied batch (exclusive), hash = state hash there",
     "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
-    "peer = whom it was fetched from, null if the node made it itself (the bundled kraft takes none)",
-    "refused": "the node did not take a fetched batch, for it was damaged: offset = the batch's base offset, "
+    "peer = the node it was fetched from, null if the node made it itself (the bundled kraft takes none)",
+    "refused": "the node refused a fetched batch because it was damaged: offset = the batch's base offset, "
     "peer = who sent the batch; detail says why",
     "fatal": "the node refuses to go on; detail says why",
     "stop": "orderly end of the process",

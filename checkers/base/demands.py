@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What was asked of one run.
+    """The demands on one run.
 
     servers: names of the nodes that run a server.  client_nodes: names of the nodes that host clients.
     keys: every object that clients work on.
     final_reads: (function, key) of every read that must be ok after recovery.
-    reads: functions whose answer tells a state.  writes: functions that may change a state.
+    reads: functions whose answer shows a state.  writes: functions that may change a state.
     nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
     leader.  faults: the run injects faults.
     ledger: the history holds a ledger and a manifest binds the files (every run of format 1).
-    ok_share: of the scheduled operations, so many can be ok even where nothing is broken (locks are mostly held).
-    nemesis: name of what injects them.  rate_hz: operations per second in all; 0 is without a pause.
+    ok_share: share of the scheduled operations that can be ok if nothing is broken (locks are mostly held).
+    nemesis: name of the nemesis that injects them.  rate_hz: operations per second in all; 0 is without a pause.
     """
 
     servers: tuple[str, ...] = ()

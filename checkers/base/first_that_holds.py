@@ -1,4 +1,4 @@
-"""The smallest number for which a condition holds that stays true once it is: found by halving."""
+"""The smallest number for which a monotone condition holds, found by halving."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 def first_that_holds(low: int, high: int, holds: Callable[[int], bool], times: int = 0) -> int:
     """The smallest number from `low` on for which a monotone condition holds; it holds for `high`, which is not tried.
 
-    times: where the first numbers are the likely ones, they are tried first, in steps that grow by this factor.
+    times: if small numbers are the likely ones, they are tried first, in steps that grow by this factor.
     """
     step = 1
     while times and low < high:

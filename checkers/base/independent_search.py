@@ -1,11 +1,11 @@
-"""The independent search: is there any order at all?  Slow, plain, and sharing nothing with the kernels.
+"""The independent search: is there any order at all?  It is slow and plain, and shares nothing with the kernels.
 
-It is the judge of the judges: tests compare the kernels with it, and every witness is put before it again.  The method
-is Wing & Gong's (1993): linearize, one after another, any operation that was invoked before the first return among
-those still to come; with Lowe's (2017) memory of what was tried: the set of linearized operations and the state.
+It judges the judges: tests compare the kernels with it, and it judges every witness again.  The method is that of Wing
+& Gong (1993).  Linearize, one after another, any operation that was invoked before the first return still to come.
+Lowe's (2017) memory avoids repetition: it holds pairs of the linearized operations and the state.
 
-What a small object does is a `Model`: a function from a state and an operation to the next state, or `REFUSED` where
-the operation could not have been answered like that in that state.
+A `Model` describes a small object: a function from a state and an operation to the next state, or `REFUSED` if that
+state does not allow the answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Disagreement(AssertionError):
 
 
 class SearchExhausted(RuntimeError):
-    """More configurations than allowed; nothing is known of the history."""
+    """More configurations than allowed; the verdict is unknown."""
 
 
 def register(state: State, operation: RegisterOperation) -> object:
@@ -73,14 +73,14 @@ def reachable_states(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> set[State]:
-    """Every state some order may end in once all that returned has taken effect.  Raises SearchExhausted."""
+    """Every state in which some order may end, after all returned operations took effect.  Raises SearchExhausted."""
     return _explore(operations, states, model, configurations_max, stop_at_first=False)
 
 
 def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
     """The operations of one key of a register history, in order of call.
 
-    Left out is what cannot matter: reads without an answer, and whatever failed (it did not happen).
+    Operations that cannot matter are left out: reads without an answer, and failed ones (they did not happen).
     """
     open_of: dict[int, Event] = {}
     completed: list[tuple[Event, Event | None]] = []
@@ -107,7 +107,7 @@ def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
 def _explore(
     operations: Sequence[RegisterOperation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
 ) -> set[State]:
-    """States of the configurations in which all that returned is linearized."""
+    """States of the configurations in which every returned operation is linearized."""
     must = sum(1 << i for i, operation in enumerate(operations) if operation.ret is not None)
     pending: list[tuple[int, State]] = [(0, state) for state in states]
     seen = set(pending)
@@ -132,7 +132,7 @@ def _explore(
 
 
 def _candidates(operations: Sequence[RegisterOperation], done: int) -> list[int]:
-    """What may be linearized next: all that was invoked before the first return still to come."""
+    """Operations that may be linearized next: those invoked before the first return still to come."""
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
     first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)
     return [i for i in waiting if first_ret is None or operations[i].call < first_ret]

@@ -1,4 +1,4 @@
-"""The small JSON files of a run, believed in nothing: a run is judged again years later, or after a disk was full."""
+"""The small JSON files of a run, checked before use: a run may be judged years later, or after a disk was full."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class BrokenFile(ValueError):
-    """A file of a run that cannot be used; the message names it and says why."""
+    """A file of a run that cannot be used; the message names the file and the reason."""
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; None if there is no such file.  Raises BrokenFile where it is no JSON."""
+    """The content of a JSON file; None if there is no such file.  Raises BrokenFile if it is no JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def write_json_whole(path: Path, content: object) -> None:
-    """Write a JSON file whole or not at all, and bring it to disk: no reader and no kill ever meets half of it."""
+    """Write a JSON file whole or not at all, and flush it to disk: no kill leaves half of it."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("w") as file:
         file.write(json.dumps(content, indent=1) + "\n")

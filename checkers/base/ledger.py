@@ -1,7 +1,7 @@
 """The ledger: the rows of a history in which the harness records what it did itself.
 
-Clients' rows say what was invoked and answered.  Rows of process -1 say what the harness did meanwhile.  Their payload
-is JSON unless stated otherwise:
+Clients' rows record operations and answers.  Rows of process -1 record the actions of the harness.  Their payload is
+JSON unless stated otherwise:
 
     begin       OK      the format, the id of the run, and its spec; the first row of every history
     phase       INVOKE  the name of a phase that begins; OK when it ends, INFO when it is broken off
@@ -29,7 +29,7 @@ FORMAT = 1
 
 BEGIN, PHASE, COPY, FILE, BOUND, END = "begin", "phase", "copy", "file", "bound", "end"
 INJECT, HEAL = "inject-", "heal-"
-"""How the functions of rows about faults begin; the kind of fault follows."""
+"""Prefixes of the functions of rows about faults; the kind of fault follows."""
 
 FINAL_READS = "final reads"
 """Name of the phase in which every key is read for the last time."""
@@ -44,7 +44,7 @@ def counted(counts: Mapping[tuple[str, int], int]) -> dict[str, list[int]]:
 
 
 def payload(row: Mapping[str, Any]) -> Any:
-    """What a row's payload says; None where it is no JSON."""
+    """The content of a row's payload; None if it is no JSON."""
     try:
         return json.loads(row["payload"])
     except (TypeError, ValueError):

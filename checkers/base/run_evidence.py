@@ -1,8 +1,8 @@
-"""What a run left behind, and what may be concluded where some of it is missing.
+"""The evidence of a run, and the conclusions that are allowed if some of it is missing.
 
-Checkers over logs and traces share three questions.  Is such a thing demanded of this run (`demands.py`)?  Was it
-delivered?  Could it be read?  A thing that is not demanded makes a checker *not applicable*.  A thing that is demanded
-and was not delivered makes it *unknown*, unless what was delivered already shows a violation.
+Checkers over logs and traces share three questions.  Does this run demand such evidence (`demands.py`)?  Was it
+delivered?  Could it be read?  If it is not demanded, a checker is *not applicable*.  If it is demanded and was not
+delivered, the checker is *unknown*, unless the delivered evidence already shows a violation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
 """Trace events whose epoch is the node's own at that moment (an append's is that of the batch)."""
 
 _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
-"""Columns of a few distinct words, which are not worth a string each."""
+"""Columns of a few distinct words: they are read as numbers."""
 
 
 def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | None:
@@ -40,7 +40,7 @@ def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | N
 
 
 def gaps(run: StoredRun, *needs: str) -> list[str]:
-    """What should have been delivered and was not, or could not be read; one clause each."""
+    """Evidence that was demanded and not delivered, or could not be read; one clause each."""
     found = []
     everyone = run.servers
     for need, folder in (("logs", run.log), ("traces", run.trace)):
@@ -58,7 +58,7 @@ def conclude(
     open_questions: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Invalid with witnesses; unknown where a question stayed open; else valid.  Witnesses come worst first.
+    """Invalid with witnesses; unknown if a question stayed open; else valid.  Witnesses come worst first.
 
     The verdict counts all of them and keeps a few.  looked_at may count more `violations` than there are witnesses.
     """
@@ -99,7 +99,7 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
 
 
 class BeyondBudget(Exception):
-    """A part needs more memory than its budget; the message says what.  Caught where the part is judged."""
+    """A part needs more memory than its budget; the message says for what.  Caught where the part is judged."""
 
 
 class LogGroup(NamedTuple):
@@ -125,10 +125,10 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
         offsets, copies_there = (group.column(column).statistics for column in at)
         if offsets is None or not offsets.has_min_max:
             raise ValueError(f"row group {number} has no statistics of its offsets; write the log with statistics")
-        told = copies_there is not None and copies_there.has_min_max
-        if copy is not None and told and not copies_there.min <= copy <= copies_there.max:
+        bounded = copies_there is not None and copies_there.has_min_max
+        if copy is not None and bounded and not copies_there.min <= copy <= copies_there.max:
             continue
-        alone = told and copies_there.min == copies_there.max
+        alone = bounded and copies_there.min == copies_there.max
         groups.append(LogGroup(number, offsets.min, offsets.max, copies_there.min if alone else -1))
     return groups
 
@@ -155,11 +155,11 @@ def read_entries(
 def read_trace(
     path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> pa.Table:
-    """The trace rows of some events, in seq order; all columns, or `columns` and seq and event; of all row groups, or
-    of some.
+    """The trace rows of some events, in seq order.
 
-    Row groups are opened one after another and only what is wanted of them is kept, so a long trace costs the memory of
-    what was asked for.  Give columns wherever there may be millions of rows: a witness' row is fetched by its seq.
+    They have all columns, or `columns` and seq and event; they are of all row groups, or of some.  Row groups are
+    opened one after another and only the chosen rows are kept, so a long trace costs the memory of those rows.  Give
+    columns if there may be millions of rows: a witness' row is fetched by its seq.
     """
     file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
     wanted = dict.fromkeys(events, 1)
@@ -203,7 +203,7 @@ def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: in
 
 
 def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
-    """Of a table of one node's trace, the rows of some events, in seq order."""
+    """The rows of some events in a table of one node's trace, in seq order."""
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")

@@ -1,8 +1,8 @@
-"""A stored run: where its files lie, what its small files hold, and what was demanded of it.
+"""A stored run: the paths of its files, the content of its small files, and the demands on it.
 
-Checkers get one `StoredRun`, and nobody else reads test.json, outcome.json, faults.json or the index of copies.  Each
-is read once, on first use.  A file that is not there is empty; a file that cannot be used raises BrokenFile, and the
-checkers that need it are then unknown.  Demands come from the harness and never from these files (`demands.py`).
+Checkers get one `StoredRun`.  No other code of theirs reads test.json, outcome.json, faults.json or the index of
+copies.  Each is read once, on first use.  A missing file is empty.  A file that cannot be used raises BrokenFile, and
+the checkers that need it are then unknown.  Demands come from the harness and never from these files (`demands.py`).
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class StoredRun:
 
     @cached_property
     def test(self) -> dict[str, Any]:
-        """test.json: what the run was asked to be."""
+        """test.json: the spec of the run."""
         return read_object(self.root / TEST)
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
-        """outcome.json: facts that only the harness knows; empty if it never wrote one.  Evidence, no measure."""
+        """outcome.json: facts that only the harness knows; empty if it never wrote one.  It is evidence, no demand."""
         return read_object(self.root / OUTCOME)
 
     @cached_property
@@ -90,15 +90,15 @@ class StoredRun:
     def copies(self) -> list[dict[str, Any]]:
         """Rows of COPIES, in order of copy and node; empty if there are none.
 
-        Copies of a disk that a fault had damaged by then are left out: they say nothing of the system.  If that fault
-        was not proven, the run is unknown for that reason.
+        Copies of a disk that a fault had damaged by then are left out: they show nothing about the system.  If that
+        fault was not proven, the run is unknown for that reason.
         """
         whole = [row for row in self._all_copies if row["copy"] < self.damaged_from.get(row["node"], END_OF_COPIES)]
         return sorted(whole, key=lambda row: (row["copy"], by_number(row["node"])))
 
     @cached_property
     def damaged_from(self) -> dict[str, int]:
-        """Node -> number of the first copy that may hold what a fault has damaged on its disk."""
+        """Node -> number of the first copy that a fault on its disk may have damaged."""
         first: dict[str, int] = {}
         for fault in self.faults:
             began_ns = fault.get("injected_ns", -1)
@@ -126,7 +126,7 @@ class StoredRun:
 
 
 def _before_heal(fault: dict[str, Any]) -> str:
-    """What the copy taken before the heal of this fault is called."""
+    """The name of the copy that is taken before the heal of this fault."""
     return f"before heal {mapping(fault.get('card')).get('number')}"
 
 

@@ -1,7 +1,7 @@
 """Verdicts and the evidence behind them.
 
-Invalid dominates unknown, unknown dominates valid; *not applicable* (a checker that had nothing it could
-have looked at) is shown and never combined.
+Invalid dominates unknown, unknown dominates valid.  *Not applicable* (the run has nothing that the checker could look
+at) is shown and never combined.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STRENGTH = {Validity.NOT_APPLICABLE: 0, Validity.VALID: 1, Validity.UNKNOWN: 2,
 
 
 def combine(validities: Iterable[Validity]) -> Validity:
-    """The strongest of them; NOT_APPLICABLE of nothing, or of nothing but NOT_APPLICABLE."""
+    """The strongest of them; NOT_APPLICABLE if there are none besides NOT_APPLICABLE."""
     return max(validities, key=_STRENGTH.__getitem__, default=Validity.NOT_APPLICABLE)
 
 
@@ -62,12 +62,12 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one checker says of one run.
+    """The verdict of one checker on one run.
 
     looked_at: how much it saw, e.g. {"keys": 10, "operations": 11873}; never empty unless not applicable.
     reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
     witnesses: at least one for INVALID, at most `MAX_WITNESSES` kept, worst first.
-    details: what else a report shows of it, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
+    details: more data for the report, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
     """
 
     validity: Validity

@@ -1,1 +1,1 @@
-"""Judges a history that somebody has in a file, by the name of a model."""
+"""Judges a history in a file, by the name of a model."""

@@ -1,17 +1,17 @@
-"""A history by hand: events of any source and the name of a model, to a verdict.
+"""Judges a history by hand: from events of any source and the name of a model to a verdict.
 
-What each model asks, exactly:
+The exact question of each model:
 
     register, cas-register   is there one order of all operations of a key that explains every answer?
     kv, queue, counter,      the same, of strings, of a first-in-first-out queue, of a sum, of a lock
     mutex
-    set, append-log          the same, decided outright: answers show the order up to ties
+    set, append-log          the same, decided without a search: answers show the order up to ties
     unique-ids               was no id handed out twice?
-    FILE.py                  the same as the first, of a model of your own (`checkers/models/own.py`)
+    FILE.py                  the same as the first, for your own model (`checkers/models/own.py`)
 
-A queue is asked first whether values are conserved, a counter whether every read lies within its bounds: both are
-decided for histories of any size, and what violates them is in no order.  The order of a queue is decided for any size
-as well where no value is put there twice.
+Two questions come first: does a queue conserve its values, and does every read of a counter lie within its bounds?
+Both are decided for histories of any size, and a violation of them has no order.  The order of a queue is also decided
+for any size if no value is put there twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def judge_events(
     """The verdict on one history.  model: a name of `MODEL_NAMES`, or a model.
 
     failed_cas: how registers read a cas that did not match, `did-not-happen` or `observed`.
-    Raises ValueError for a name that is none, WrongEvent where an event contradicts another one or the model.
+    Raises ValueError for an unknown name, WrongEvent if an event contradicts another one or the model.
     """
     budget = budget or Budget()
     if isinstance(model, Model):

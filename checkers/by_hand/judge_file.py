@@ -1,9 +1,10 @@
-"""One history file of any format, judged by the name of a model: in process or in a Spark worker.
+"""Judges one history file of any format by the name of a model, in process or in a Spark worker.
 
-A file is a task: the worker gets a path and what was asked, opens the file itself, and returns a small `FileVerdict`.
-The same function runs wherever it is, so that a file has one verdict everywhere.
+A file is a task: the worker gets a path and an `Ask`, opens the file itself, and returns a small `FileVerdict`.  The
+same function runs in both places, so a file has one verdict everywhere.
 
-A file is read before a model is imported: what cannot be read is refused without kernels (numba) or tables (pyarrow).
+A file is read before a model is imported.  So an unreadable file is refused without kernels (numba) or tables
+(pyarrow).
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ DID_NOT_HAPPEN = "did-not-happen"
 """How a failed cas is read by default (`checkers.registers.checker`)."""
 
 STRICT_SERIALIZABLE = "strict-serializable"
-"""What transactions have to be by default (`checkers.transactions.anomalies`)."""
+"""The consistency demanded of transactions by default (`checkers.transactions.anomalies`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked of every file.
+    """How every file is judged.
 
     model: one of `names()`, or the path of a Python file whose text is `source`.
-    keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: what a cas that did not match says.
+    keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
     consistency: of transactions.  allow: of `kafka`, names of what does not count; None: `allowed_anomalies`.
     """
 
@@ -57,7 +58,7 @@ class FileVerdict:
 
 
 def names() -> tuple[str, ...]:
-    """Every model there is by name."""
+    """The names of all models."""
     from checkers.by_hand.judge_events import MODEL_NAMES
 
     return (*MODEL_NAMES, *TRANSACTIONS, KAFKA)
@@ -69,7 +70,7 @@ def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
 
 
 def judge(part: Part, budget: Budget) -> FileVerdict:
-    """Judge the one file of a part.  Never raises for what is in it, nor for what is in a model of the user's."""
+    """Judge the one file of a part.  Never raises because of its content, nor because of a user's model."""
     ask = Ask(**part.params)
     try:
         events = read_any(Path(part.paths[0]), keyed=ask.keyed)
@@ -86,13 +87,13 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
         return _refused("out of memory")
     except RecursionError:
         return _refused("nested too deeply")
-    if verdict.validity is Validity.NOT_APPLICABLE:  # a file in which nothing was judged is no pass
+    if verdict.validity is Validity.NOT_APPLICABLE:  # if nothing in a file was judged, that is no pass
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
 
 
 def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
-    """Raises BadModel where a model of the user's fails, MalformedHistory where values are not as the model says."""
+    """Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model."""
     for name in TRANSACTIONS:
         if ask.model == name:
             from checkers.transactions.judge import judge_transactions
@@ -109,7 +110,7 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 
 
 def verdict_of(judged: Judged) -> FileVerdict:
-    """What became of a task: its verdict, or unknown where the judge broke or its worker died."""
+    """The result of a task: its verdict, or unknown if the judge failed or its worker died."""
     if judged.finding is None:
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=f"it could not be judged: {judged.failure}"))
     found: FileVerdict = judged.finding

@@ -1,4 +1,4 @@
-"""A history of registers by hand: it becomes a bucket in a temporary folder, and is judged as one of a live run.
+"""Judges a history of registers by hand: it becomes a bucket in a temporary folder, like one of a live run.
 
 Only registers need these tables (pyarrow), so a check of any other object does not import this file.
 """
@@ -30,10 +30,10 @@ def judge_registers(events: Sequence[Event], model: str, budget: Budget, failed_
 
     Raises WrongEvent where an event contradicts another one or the model.
     """
-    asked = [e for e in events if e.process != NEMESIS and e.f != CREATE]
-    _demand_numbers(asked, model)
-    demand_agreement(asked, {"write": the_same, "cas": the_same})
-    table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in asked])
+    of_clients = [e for e in events if e.process != NEMESIS and e.f != CREATE]
+    _demand_numbers(of_clients, model)
+    demand_agreement(of_clients, {"write": the_same, "cas": the_same})
+    table = events_to_table([replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in of_clients])
     with tempfile.TemporaryDirectory(prefix="krucible-check-") as folder:
         files = StoredRun(Path(folder))
         pq.write_table(table, files.history)
@@ -42,9 +42,9 @@ def judge_registers(events: Sequence[Event], model: str, budget: Budget, failed_
         return linearizability.combine(files, [linearizability.judge(part, budget) for part in parts])
 
 
-def _demand_numbers(asked: Sequence[Event], model: str) -> None:
-    """Raises WrongEvent where an operation is none of this register, or its values are no numbers."""
-    for event in asked:
+def _demand_numbers(events: Sequence[Event], model: str) -> None:
+    """Raises WrongEvent if this register has no such operation, or its values are no numbers."""
+    for event in events:
         if event.f == "cas" and model == "register":
             raise ForeignEvent(event.index, "cas is not an operation of a register; judge it as a cas-register")
         if event.type not in (Type.INVOKE, Type.OK):

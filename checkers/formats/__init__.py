@@ -1,1 +1,1 @@
-"""Histories as others write them: EDN, Jepsen's log lines and our own Parquet, recognised by their content."""
+"""Reads histories of several formats: EDN, Jepsen's log lines and our own Parquet, recognised by their content."""

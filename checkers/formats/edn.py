@@ -1,7 +1,7 @@
 """A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
 
-Written here because a damaged history must be refused with the line where it is damaged, which the readers on PyPI
-do not tell.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `list` in the
+Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
+do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `list` in the
 order of the text, maps `dict`; a tagged value is read as the value behind its tag (a record is its map).
 """
 
@@ -158,7 +158,7 @@ class _Reader:
         return float(digits) if any(c in digits for c in ".eE") else int(digits)
 
     def _whole(self, text: str) -> str:
-        """Text whose escapes named halves of characters, as Java does, put together."""
+        """The text with halves of characters joined: Java's escapes name each half of a large character."""
         if not any("\ud800" <= c <= "\udfff" for c in text):
             return text
         try:

@@ -1,12 +1,12 @@
 """Jepsen's histories: EDN operations (`history.edn`) and the log lines of `jepsen.util`.
 
-Both become events; index is the position in the text, whatever `:index` said (some tools leave gaps).  Values that are
-no integers go into `payload` as JSON.  A nemesis' process (a keyword) becomes NEMESIS, as are its operations.
+Both become events.  The index is the position in the text, and `:index` is ignored (some tools leave gaps).  Values
+that are no integers go into `payload` as JSON.  A nemesis' process (a keyword) becomes NEMESIS.
 
-What the texts leave open and how it is read: a value `[a b]` of a cas is (expected, new); `[k v]` of another operation
-is a key and its value only if the map says so with `:key` (tuples of `independent` tests write `[k v]` themselves, and
-no text tells them apart from a list, so a caller asks for it with `keyed=True`).  The `:rebalance-log` of a Kafka test
-(the partitions that came or went in an operation) becomes a `["rebalance", keys]` at the end of its value.
+Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
+value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
+distinguish them from a list, so a caller chooses with `keyed=True`.)  The `:rebalance-log` of a Kafka test (the
+partitions that came or went in an operation) becomes a `["rebalance", keys]` at the end of its value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG_LINE = re.compile(r"^INFO\s+jepsen\.util\s+-\s+(?P<operation>\S+\s+:\w+\s+:
 _LIKE_AN_OPERATION = re.compile(
     r"^INFO.*jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b"
 )
-"""What an operation looks like though something of it is damaged, or though it is EDN among lines of a log."""
+"""The look of an operation, even if it is damaged, or if it is EDN among lines of a log."""
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
 
@@ -47,7 +47,7 @@ def read_edn(text: str, *, keyed: bool = False) -> Iterator[Line]:
 
 
 def read_log_lines(text: str, *, keyed: bool = False) -> Iterator[Line]:
-    """Events of a Jepsen log; lines that are no operations are passed over."""
+    """Events of a Jepsen log; lines that are no operations are ignored."""
     return _events(_logged(text), keyed)
 
 
@@ -108,7 +108,7 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
 
 
 def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
-    """The value, and after it what the operation says of rebalances, if both are as in a Kafka test."""
+    """The value, and after it the operation's rebalances, if both are as in a Kafka test."""
     log = operation.get("rebalance-log")
     if not isinstance(value, list) or not isinstance(log, list):
         return value

@@ -4,8 +4,8 @@ A history is read in two steps: into events with the line (or row) each stands o
 has one open operation at most, a completion needs its invoke and is about the same key (the invoke's, where it names
 none, as those without an answer do), and after an `info` a process is retired.
 
-A file cut off at the end of a line (or of a batch of an Arrow stream) is a shorter history and judged as one: nothing
-tells it from a test that ended there.  Cut anywhere else it is refused.
+A file cut off at the end of a line (or of a batch of an Arrow stream) is judged as a shorter history: it looks like a
+test that ended there.  A file cut anywhere else is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 ARROW_FILE_MAGIC = b"ARROW1"
 
 LINE, ROW = "line", "row"
-"""What a complaint names: a line of a text, or a row of a table."""
+"""The place that a complaint names: a line of a text, or a row of a table."""
 
 _LOG_HINT = re.compile(r"^INFO\s+jepsen\.util\b", re.MULTILINE)
 
@@ -43,7 +43,7 @@ def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
 
 
 def _lines_of(content: bytes, *, keyed: bool) -> tuple[Iterator[Line], str]:
-    """(the events with their places, what a place is called)."""
+    """(the events with their places, the name of a place: line or row)."""
     if content.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC)):
         return _rows_of(content), ROW
     text = _text(content)
@@ -61,7 +61,7 @@ def _rows_of(content: bytes) -> Iterator[Line]:
 
 
 def place_of(path: Path, index: int, *, keyed: bool = False) -> str:
-    """Where the event with this index stands in a file that `read_any` has read: "line 7", or "row 6"."""
+    """The place of the event with this index in a file that `read_any` has read: "line 7", or "row 6"."""
     lines, unit = _lines_of(path.read_bytes(), keyed=keyed)
     number = next((line.number for line in lines if line.event.index == index), None)
     return f"index {index}" if number is None else f"{unit} {number}"
@@ -100,7 +100,8 @@ def check_grammar(lines: Iterator[Line], unit: str) -> list[Event]:
             events[-1] = event = replace(event, key=begun.key)
         if begun.key != event.key:
             names = f"key {begun.key:.40}" if begun.key is not None else "no key"
-            raise MalformedHistory(f"{where}: process {process} asked about {names} but completes key {event.key:.40}")
+            words = f"process {process} invoked it on {names} but completes key {event.key:.40}"
+            raise MalformedHistory(f"{where}: {words}")
         if begun.f != event.f:
             raise MalformedHistory(f"{where}: process {process} invoked {begun.f:.40} but completes {event.f:.40}")
         if event.type is Type.INFO:

@@ -1,7 +1,7 @@
 """Histories of our own: Parquet at rest, an Arrow stream while a test runs.
 
-Both are read whole from memory and believed in nothing: a footer, a page or a single row may be damaged, and every
-complaint names the row (from 0) from which on nothing can be read.
+Both are read whole from memory and checked before use: a footer, a page or a single row may be damaged.  Every
+complaint names the first row (from 0) that cannot be read.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def read_parquet(content: bytes) -> Iterator[Line]:
 
 
 def read_stream(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow stream.  It may lack its end mark if its writer was killed; a batch that is not whole is
-    damage.  Raises MalformedHistory ("row N: ...")."""
+    """The rows of an Arrow stream.  Raises MalformedHistory ("row N: ...").
+
+    The stream may lack its end mark if its writer was killed.  An incomplete batch is damage.
+    """
     return _rows_of(content, lambda source: iter(pa.ipc.open_stream(source)))
 
 
@@ -83,7 +85,7 @@ def _event(row: dict[str, Any], number: int) -> Event:
             raise MalformedHistory(f"row {number}: it has no {name}")
     if row["type"] not in list(Type):
         raise MalformedHistory(f"row {number}: type {row['type']} is none of {', '.join(t.name.lower() for t in Type)}")
-    if row["payload"] is not None and row["process"] != NEMESIS:  # what the nemesis did is told in words
+    if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis hold words
         try:
             json.loads(row["payload"])
         except (ValueError, RecursionError) as problem:

@@ -1,9 +1,9 @@
-"""The mutation check: flip one row of a clean run that a verdict must hang on, and see that the verdict turns invalid.
+"""The mutation check: falsify one row of a clean run on which the verdict must depend.  The verdict must turn invalid.
 
-A checker that has fallen asleep calls everything valid, and a clean run cannot tell it from one that is awake.  So the
-evidence of a clean run is falsified, one row at a time, and judged again.  Which rows a verdict must hang on is said
-here by reasoning that uses no kernel: a written value that stands in a log, an answer nobody ever wrote, an entry below
-a mark that somebody called committed, a leader's epoch, a vote that quorum-state still holds.
+A broken checker calls everything valid, and a clean run does not reveal it.  So the evidence of a clean run is
+falsified, one row at a time, and judged again.  This file selects the rows on which a verdict must depend, by reasoning
+that uses no kernel: a written value that stands in a log, an answer that was never written, an entry below a reported
+mark, a leader's epoch, a vote that quorum-state still holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from checkers.sealing.seal import seal
 Row = dict[str, Any]
 NEVER_WRITTEN = 10**15
 FAR_AHEAD = 1000
-"""Epochs: nobody got so far."""
+"""Epochs: no run reaches this one."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ Mutate = Callable[[Evidence, Random], Row | None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One falsified run.  noticed: the verdict turned invalid; by: the checkers that said so."""
+    """One falsified run.  noticed: the verdict turned invalid; by: the checkers that noticed."""
 
     name: str
     row: Row
@@ -111,7 +111,7 @@ def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
 
 
 def acknowledged_write_that_failed(evidence: Evidence, rng: Random) -> Row | None:
-    """A write said to have certainly not happened, though it stands in a log or was read."""
+    """A write becomes a failed one, though it stands in a log or was read."""
     seen = {(row["key"], row["value"]) for row in evidence.final_log_rows()}
     seen |= {(row["key"], row["value"]) for row in _answers(evidence, "read")}
     return _changed(rng, (r for r in _answers(evidence, "write") if (r["key"], r["value"]) in seen), type=Type.FAIL)
@@ -122,7 +122,7 @@ def answer_nobody_wrote(evidence: Evidence, rng: Random) -> Row | None:
 
 
 def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
-    """The last read of a key answered with the first value anyone read from it, of several."""
+    """The last read of a key is answered with the first value that was read from it, of several."""
     by_key: dict[str, list[Row]] = {}
     for row in _answers(evidence, "read"):
         if row["value"] is not None:
@@ -186,7 +186,7 @@ def leader_of_an_epoch_another_led(evidence: Evidence, rng: Random) -> Row | Non
 
 
 def leader_that_began_with_nothing(evidence: Evidence, rng: Random) -> Row | None:
-    """A leader said to have had an empty log when it took office, though something was committed in an epoch before."""
+    """A leader's log becomes empty at its election, though something was committed in an epoch before."""
     marks = [r["epoch"] for r in evidence.traced("high-watermark") if r["offset"]]
     later = [r for r in evidence.traced("role") if r["role"] == "leader" and marks and r["epoch"] > min(marks)]
     return _changed(rng, (r for r in later if r["offset"]), offset=0)

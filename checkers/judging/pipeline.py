@@ -1,8 +1,8 @@
 """From the files of a run to verdicts: split, judge every part, combine.
 
-Parts are judged in process or on Spark by the very same functions, so a run has one verdict everywhere.  Whatever goes
-wrong in a part (a kernel that raises, memory that runs out, a file that is not there) makes that part *unknown* with
-its reason: it never stops the others, and never passes for valid.
+The same functions judge parts in process and on Spark, so a run has one verdict everywhere.  Any failure of a part (a
+kernel that raises, memory that runs out, a missing file) makes that part *unknown* with its reason.  It never stops the
+other parts, and never counts as valid.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def judge_run(
 ) -> Verdicts:
     """Judge a sealed run; the verdicts are the same, bit for bit, whether `spark` is given or not.
 
-    Never raises for what it finds in the run's files.  Where the Spark asked for cannot run, the run is judged in
-    process, and `judged_by` says so: a finished test is never left without its verdict.
+    Never raises because of the content of the run's files.  If the chosen Spark cannot run, the run is judged in
+    process, and `judged_by` records that: a finished test is never left without its verdict.
     """
     say = progress or (lambda _: None)
     verdicts = Verdicts(checkers)
@@ -73,7 +73,7 @@ def judge_run(
 def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     """The content of results.json (results/README.md).
 
-    Where nothing at all was judged the run is unknown: nobody looked, and that is no pass.
+    If nothing was judged the run is unknown: no checker looked at it, and that is no pass.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
     if overall is Validity.NOT_APPLICABLE:
@@ -128,7 +128,7 @@ def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
 
 
 def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
-    """Judge on Spark, or here if it did not start; and the words for where it was."""
+    """Judge on Spark, or here if it did not start; also returns words for the place."""
     try:
         return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
     except CannotJudge as problem:
@@ -158,7 +158,7 @@ def _told(failures: Sequence[str], parts: int) -> str:
 
 
 def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:
-    """One sentence for people: what was violated, or why nothing can be said, or that all held."""
+    """One sentence for people: the violation, or why the verdict is unknown, or that all checkers hold."""
     bad = {name: verdict for name, verdict in verdicts.items() if verdict.validity is overall}
     titles = ", ".join(known[name].title if name in known else name for name in bad)
     if overall is Validity.INVALID:
@@ -166,12 +166,12 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
         return f"violated: {titles}; {first.summary}"
     if overall is Validity.UNKNOWN:
         if not bad:
-            return "nothing was judged, so nothing can be said"
-        return f"nothing certain can be said ({titles}): {next(iter(bad.values())).reason}"
+            return "nothing was judged, so the verdict is unknown"
+        return f"the verdict is unknown ({titles}): {next(iter(bad.values())).reason}"
     return f"all {len(verdicts)} checkers hold"
 
 
 def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, ...]:
-    """At most MAX_WITNESSES, those of the kinds named first in front; otherwise in the order given."""
+    """At most MAX_WITNESSES, first those of the named kinds; otherwise in the order given."""
     rank = {kind: place for place, kind in enumerate(order)}
     return tuple(sorted(witnesses, key=lambda w: rank.get(w.kind, len(rank)))[:MAX_WITNESSES])

@@ -1,4 +1,4 @@
-"""Tasks: one part to judge with all that a worker needs, wherever that worker runs."""
+"""Tasks: one part to judge, with all that a worker needs, in this process or on a node of Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of a task.  finding: what `judge` returned, None if it failed; failure: why, in one sentence."""
+    """The result of a task.  finding: the value of `judge`, None if it failed; failure: why, in one sentence."""
 
     finding: Any
     failure: str
@@ -33,7 +33,7 @@ class Judged:
 
 
 class CannotJudge(RuntimeError):
-    """A place to judge in is not to be had; the message says why and what to do about it."""
+    """No place to judge in is available; the message gives the reason and the remedy."""
 
 
 class TaskJudge(Protocol):
@@ -48,7 +48,7 @@ class TaskJudge(Protocol):
 
 
 def judge_task(task: Task) -> Judged:
-    """Judge one part where this is called: in process or in a Spark worker.  Never raises."""
+    """Judge one part in this process, which may be a Spark worker.  Never raises."""
     began = time.perf_counter()
     try:
         finding = within(task.budget.wall_s, lambda: task.judge(task.part, task.budget))
@@ -58,12 +58,12 @@ def judge_task(task: Task) -> Judged:
 
 
 def named(part: Part) -> str:
-    """A part as a sentence begins: the names of its files."""
+    """The beginning of a sentence about a part: the names of its files."""
     return ", ".join(Path(path).name for path in part.paths) or "a part without files"
 
 
 def in_words(problem: Exception) -> str:
-    """One sentence of what went wrong, for people who did not write the checker."""
+    """The failure in one sentence, for people who did not write the checker."""
     match problem:
         case MemoryError():
             return "out of memory"

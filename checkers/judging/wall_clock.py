@@ -1,10 +1,10 @@
-"""The wall clock behind the budgets: a task that does not end is given up, wherever it hangs.
+"""The wall clock behind the budgets: a task that does not end is given up.
 
 Budgets count steps, so that a history has one verdict on every machine.  The wall clock is a backstop against errors
 of the checkers themselves, and lies outside that promise.  A task therefore runs in a thread of its own, and the
 caller waits for it only so long.  Compiled kernels run without the interpreter's lock, so the caller can give up even
-where a kernel hangs.  A thread that is given up gets an exception at its next step in Python; it is a daemon, so it
-never holds up the end of the process.
+where a kernel hangs.  A thread that is given up gets an exception at its next step in Python.  It is a daemon, so it
+never delays the end of the process.
 """
 
 from __future__ import annotations

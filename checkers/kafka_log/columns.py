@@ -95,9 +95,9 @@ def _history(
     pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray, events: Callable[[int], tuple[Event, ...]]
 ) -> KafkaHistory:
     count = len(payloads)
-    told = _told(pairs, np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False)))
+    shown = _shown_by(pairs, np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False)))
     owner = np.full(count, -1, np.int32)
-    owner[told] = np.arange(len(told), dtype=np.int32)
+    owner[shown] = np.arange(len(shown), dtype=np.int32)
     room = sum(chunk.nbytes for chunk in payloads.chunks) // 4 + 16
     rows = Rows(
         np.empty(room, np.int32), np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int64), _zero()
@@ -122,10 +122,10 @@ def _zero() -> Int64:
     return np.zeros(1, np.int64)
 
 
-def _told(pairs: Pairs, has_payload: npt.NDArray[np.bool_]) -> Int64:
+def _shown_by(pairs: Pairs, has_payload: npt.NDArray[np.bool_]) -> Int64:
     """The row that says what an operation did."""
-    told: Int64 = np.where((pairs.ended >= 0) & has_payload[pairs.ended], pairs.ended, pairs.invoked)
-    return told
+    shown: Int64 = np.where((pairs.ended >= 0) & has_payload[pairs.ended], pairs.ended, pairs.invoked)
+    return shown
 
 
 class _Texts(Sequence[bytes]):
@@ -176,7 +176,7 @@ def _slowly(
     keys: dict[str, int] = {}
     messages: dict[tuple[int, Any], int] = {}
     values: list[Any] = []
-    told: list[tuple[int, int, int, int]] = []
+    listed: list[tuple[int, int, int, int]] = []
 
     def key_number(key: str) -> int:
         return keys.setdefault(key, len(keys))
@@ -190,14 +190,14 @@ def _slowly(
     for o in range(len(pairs.status)):
         operation = read_operation(events(o), int(pairs.invoked[o]), None)
         for key, (offset, value) in operation.sends:
-            told.append((o, SENT, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
+            listed.append((o, SENT, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
         for poll in operation.polls:
             for key, polled in poll.items():
                 for offset, value in polled:
-                    told.append((o, POLLED, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
-        told += [(o, ASSIGNED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.keys)]
-        told += [(o, REBALANCED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.rebalanced)]
-    table = np.array(told, np.int64).reshape(-1, 4)
+                    listed.append((o, POLLED, message_number(key, value), UNKNOWN_OFFSET if offset is None else offset))
+        listed += [(o, ASSIGNED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.keys)]
+        listed += [(o, REBALANCED, key_number(key), UNKNOWN_OFFSET) for key in sorted(operation.rebalanced)]
+    table = np.array(listed, np.int64).reshape(-1, 4)
     rows = Rows(
         table[:, 0].astype(np.int32),
         table[:, 1].astype(np.int8),

@@ -34,22 +34,22 @@ KIND_NAMES: dict[int, str] = {
 }
 
 RIGHT: dict[str, str] = {
-    "unsent-read": "nothing but what somebody sent",
-    "G1a": "nothing of a send that failed",
-    "lost-write": "that what was acknowledged is polled before anything that stands behind it",
+    "unsent-read": "only messages that were sent",
+    "G1a": "no message of a send that failed",
+    "lost-write": "that an acknowledged message is polled before any message behind it",
     "inconsistent-offsets": "one value at each offset, for ever",
-    "duplicate": "one offset for what was sent once",
+    "duplicate": "one offset for a message that was sent once",
     "precommitted-read": "that a transaction polls its own messages after it committed, if at all",
     "int-poll-skip": "the messages of a log one after another, none left out",
     "int-nonmonotonic-poll": "the messages of a log in the order of their offsets",
     "poll-skip": "that a consumer goes on where it had stopped",
     "nonmonotonic-poll": "that a consumer goes on behind where it had stopped",
-    "nonmonotonic-send": "that what a process sends later stands at a later offset",
-    "unseen": "that somebody polls in the end what was acknowledged",
-    "int-nonmonotonic-send": "that what a transaction sends later stands at a later offset",
+    "nonmonotonic-send": "later offsets for the later messages of a process",
+    "unseen": "that every acknowledged message is polled in the end",
+    "int-nonmonotonic-send": "later offsets for the later messages of a transaction",
     "int-send-skip": "the messages of a transaction one after another",
 }
-"""What should have been, per anomaly; of a cycle the same can be said of all."""
+"""What would have been right, per anomaly; all cycles share one sentence."""
 
 _CYCLE_RIGHT = "an order in which each comes after all that it depends on; there is none"
 _SHOWN_MAX = 5
@@ -57,7 +57,7 @@ _SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that words are made from."""
+    """The data that sentences are made from."""
 
     history: KafkaHistory
     logs: Logs
@@ -70,13 +70,13 @@ class Seen:
         return self.history.keys[int(self.history.columns.key_of[message])]
 
     def who(self, messages: Iterable[int]) -> list[int]:
-        """Who sent these messages, and who first polled them."""
-        asked = list(messages)
-        found = [int(self.logs.writer[m]) for m in asked] + [int(self.logs.reader[m]) for m in asked]
+        """The operations that sent these messages, and those that first polled them."""
+        chosen = list(messages)
+        found = [int(self.logs.writer[m]) for m in chosen] + [int(self.logs.reader[m]) for m in chosen]
         return [o for o in found if o >= 0]
 
     def placed(self) -> tuple[Int64, Int64]:
-        """(slots, messages) of all that stands certainly in a log, those polled first."""
+        """(slots, messages) of all messages that certainly stand in a log, polled messages first."""
         columns = self.history.columns
         sender = np.repeat(np.arange(len(columns.status)), np.diff(columns.send_first))
         sure = self.logs.happened[sender]
@@ -97,22 +97,23 @@ def witness(
     events = {e.index: e for o in operations for e in history.events(o)}
     rows = [{c: getattr(e, c) for c in Event.__slots__} | {"type": int(e.type)} for e in events.values()]
     in_order = tuple(sorted(rows, key=lambda row: row["index"]))
-    told = {"why": [words]} if facts is None else facts
-    return Witness(name, f"{name}: {words}", in_order, facts={**told, "expected": RIGHT.get(name, _CYCLE_RIGHT)})
+    facts = {"why": [words]} if facts is None else facts
+    return Witness(name, f"{name}: {words}", in_order, facts={**facts, "expected": RIGHT.get(name, _CYCLE_RIGHT)})
 
 
-Told = tuple[str, list[int]]
+Explained = tuple[str, list[int]]
+"""A sentence, and the operations it is about."""
 
 
-def _unsent(seen: Seen, m: int, *_: int) -> Told:
-    return f"{seen.value(m)} was polled from {seen.key(m)}, and nobody ever sent it", seen.who([m])
+def _unsent(seen: Seen, m: int, *_: int) -> Explained:
+    return f"{seen.value(m)} was polled from {seen.key(m)}, and no operation ever sent it", seen.who([m])
 
 
-def _aborted(seen: Seen, m: int, *_: int) -> Told:
+def _aborted(seen: Seen, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was polled from {seen.key(m)}, but the send of it failed", seen.who([m])
 
 
-def _lost(seen: Seen, o: int, m: int, beyond: int, _: int) -> Told:
+def _lost(seen: Seen, o: int, m: int, beyond: int, _: int) -> Explained:
     slots, messages = seen.placed()
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
@@ -124,14 +125,14 @@ def _lost(seen: Seen, o: int, m: int, beyond: int, _: int) -> Told:
     return words, [o, int(seen.logs.reader[other])]
 
 
-def _inconsistent(seen: Seen, slot: int, *_: int) -> Told:
+def _inconsistent(seen: Seen, slot: int, *_: int) -> Explained:
     slots, messages = seen.placed()
     there = list(dict.fromkeys(messages[slots == slot].tolist()))[:3]
     names = " and ".join(map(seen.value, there))
     return f"offset {int(seen.slots.offset[slot])} of {seen.key(there[0])} holds {names}", seen.who(there)
 
 
-def _duplicate(seen: Seen, m: int, *_: int) -> Told:
+def _duplicate(seen: Seen, m: int, *_: int) -> Explained:
     where = ", ".join(map(str, _offsets(seen, m)))
     return f"{seen.value(m)} stands in {seen.key(m)} at offsets {where}", seen.who([m])
 
@@ -141,16 +142,16 @@ def _offsets(seen: Seen, m: int) -> list[int]:
     return sorted(set(seen.slots.offset[slots[messages == m]].tolist()))
 
 
-def _precommitted(seen: Seen, o: int, m: int, *_: int) -> Told:
+def _precommitted(seen: Seen, o: int, m: int, *_: int) -> Explained:
     return f"a transaction polled its own {seen.value(m)} from {seen.key(m)} before it committed", [o]
 
 
-def _unseen(seen: Seen, o: int, m: int, *_: int) -> Told:
+def _unseen(seen: Seen, o: int, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]
 
 
-def _skipped(did: str) -> Callable[[Seen, int, int, int, int], Told]:
-    def told(seen: Seen, o: int, a: int, b: int, next_o: int) -> Told:
+def _skipped(did: str) -> Callable[[Seen, int, int, int, int], Explained]:
+    def explained(seen: Seen, o: int, a: int, b: int, next_o: int) -> Explained:
         between = seen.logs.at_place[int(seen.logs.place[a]) + 1 : int(seen.logs.place[b])].tolist()
         missing = ", ".join(map(seen.value, between[:_SHOWN_MAX]))
         more = f" and {len(between) - _SHOWN_MAX} more" if len(between) > _SHOWN_MAX else ""
@@ -160,24 +161,24 @@ def _skipped(did: str) -> Callable[[Seen, int, int, int, int], Told]:
         )
         return words, [*_both(o, next_o), *seen.who(between[:1])]
 
-    return told
+    return explained
 
 
-def _backwards(did: str) -> Callable[[Seen, int, int, int, int], Told]:
-    def told(seen: Seen, o: int, a: int, b: int, next_o: int) -> Told:
+def _backwards(did: str) -> Callable[[Seen, int, int, int, int], Explained]:
+    def explained(seen: Seen, o: int, a: int, b: int, next_o: int) -> Explained:
         if a == b:
             return f"{seen.value(a)} of {seen.key(a)} was {did} twice in a row", _both(o, next_o)
         words = f"{seen.value(a)} of {seen.key(a)} was {did} before {seen.value(b)}, which stands at an earlier offset"
         return words, _both(o, next_o)
 
-    return told
+    return explained
 
 
 def _both(o: int, next_o: int) -> list[int]:
     return [o, next_o] if next_o >= 0 else [o]
 
 
-_WORDS: dict[int, Callable[[Seen, int, int, int, int], Told]] = {
+_WORDS: dict[int, Callable[[Seen, int, int, int, int], Explained]] = {
     kinds.UNSENT_READ: _unsent,
     kinds.ABORTED_READ: _aborted,
     kinds.LOST_WRITE: _lost,

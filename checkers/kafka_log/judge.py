@@ -3,10 +3,10 @@
     judge_kafka_log(events)    events with the payloads of `read.py`
     checker.KAFKA              from a run's history.parquet, in process or on Spark
 
-Judged as read-committed consumers see them; retention and compaction must not have removed anything, and some consumer
-must have read every partition from its beginning (otherwise `unseen` and `lost-write` cry wolf).
+The history is judged as read-committed consumers see it.  Retention and compaction must not have removed anything, and
+some consumer must have read every partition from its beginning.  Otherwise `unseen` and `lost-write` are false alarms.
 
-Allowed, that is told and not counted:
+Allowed anomalies are reported and not counted:
 
     always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
     where any process subscribes    poll-skip, nonmonotonic-poll: a rebalance moves consumers between polls
@@ -119,7 +119,7 @@ def judge_history(
         reason = f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     if twice := _sent_twice(history):
-        return Verdict(Validity.UNKNOWN, looked_at, f"{twice}: who sent what cannot be told")
+        return Verdict(Validity.UNKNOWN, looked_at, f"{twice}, so the sender of a message is not certain")
     if subscribed is None:
         subscribed = bool((columns.f == kinds.SUBSCRIBE).any())
     allowed = allowed_anomalies(subscribed=subscribed, ww_dependencies=ww_dependencies)

@@ -5,9 +5,9 @@
     assign           [key, ...]  the consumer of this process reads these partitions from now on
     subscribe        [key, ...]  the same, but the group deals them out, and may take them away at any time
 
-An offset may be null where the client never learnt it; `["send", key, value]` says the same.  In a transaction
-`["rebalance", [key, ...]]` tells of partitions that came or went in it.  Keys are compared as text (in JSON those of a
-map always are), values as they are; no value is sent twice to a key.
+An offset is null if the client never learnt it; `["send", key, value]` means the same.  In a transaction
+`["rebalance", [key, ...]]` names partitions that came or went in it.  Keys are compared as text (in JSON those of a map
+always are), values as they are.  No value is sent twice to a key.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ class Operation:
 
 
 def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> Operation:
-    """One operation of its invoke and, where it has one, its completion.
+    """One operation of its invoke and, if there is one, its completion.
 
-    What it did is what the completion told; where it told nothing, what the invoke asked.
+    The payload of the completion says what the operation did; if it has none, the payload of the invoke.
     Raises MalformedHistory where the payload is not as above.
     """
     status = events[-1].type if len(events) == 2 else Type.INFO
     operation = Operation(events[0].process, events[0].f, status, invoked, completed, events)
-    told = next((e for e in reversed(events) if e.payload is not None), None)
-    if told is None:
+    event = next((e for e in reversed(events) if e.payload is not None), None)
+    if event is None:
         raise MalformedHistory(f"event {events[0].index}: a {operation.f} needs a list as its value")
     try:
-        parts = json.loads(told.payload or "")
+        parts = json.loads(event.payload or "")
     except ValueError as problem:
-        raise MalformedHistory(f"event {told.index}: the payload is not JSON ({problem})") from problem
+        raise MalformedHistory(f"event {event.index}: the payload is not JSON ({problem})") from problem
     if not isinstance(parts, list):
-        raise MalformedHistory(f"event {told.index}: a {operation.f} needs a list as its value")
+        raise MalformedHistory(f"event {event.index}: a {operation.f} needs a list as its value")
     if operation.f in ASSIGNMENTS:
         operation.keys = frozenset(str(key) for key in parts)
         return operation
@@ -72,7 +72,7 @@ def read_operation(events: tuple[Event, ...], invoked: int, completed: int | Non
             _add(operation, part)
         except (TypeError, ValueError, AttributeError) as problem:
             raise MalformedHistory(
-                f'event {told.index}: {part!r:.80} is neither ["send", key, [offset, value]] '
+                f'event {event.index}: {part!r:.80} is neither ["send", key, [offset, value]] '
                 'nor ["poll", {key: [[offset, value], ...]}]'
             ) from problem
     return operation
@@ -97,8 +97,8 @@ def _add(operation: Operation, part: Any) -> None:
             raise ValueError("unknown micro-operation")
 
 
-def _message(told: Any) -> Message:
-    offset, value = told
+def _message(pair: Any) -> Message:
+    offset, value = pair
     if isinstance(offset, bool) or not (offset is None or isinstance(offset, int)):
         raise ValueError("an offset is an integer")
     return offset, _hashable(value)

@@ -1,7 +1,7 @@
-"""What every history of operations has to fulfil before a model judges it: completions agree with their invokes.
+"""What every history must fulfil before a model judges it: completions agree with their invokes.
 
-The grammar of histories is checked where a file is read or a run is sealed.  Two rules need to know what functions
-mean, so they stand here:
+The grammar of histories is checked where a file is read or a run is sealed.  Two more rules depend on the meaning of
+functions, so they stand here:
 
  - some functions fix the value of their answer: a write of 3 that was acknowledged as a write of 4 is no history;
  - either all operations of clients have a key, or none has: without its key an operation belongs to no object.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
-from checkers.models.model import Operation, told_value, value_of
+from checkers.models.model import Operation, value_in_words, value_of
 
 
 class WrongEvent(MalformedHistory):
@@ -28,20 +28,20 @@ class WrongEvent(MalformedHistory):
 
 
 class ForeignEvent(WrongEvent):
-    """An event that no such object has, though the history may be sound: the model may be the wrong one."""
+    """An event that such an object never has.  The history may be sound, and the model the wrong one."""
 
 
 Repeats = Callable[[Hashable, Hashable], bool]
 """Whether an answer (second) is one that an invoke's value (first) allows."""
 
 
-def the_same(asked: Hashable, answered: Hashable) -> bool:
-    return asked == answered
+def the_same(invoked: Hashable, answered: Hashable) -> bool:
+    return invoked == answered
 
 
-def same_or_placed(asked: Hashable, answered: Hashable) -> bool:
-    """The value itself, or the value and where it stands."""
-    return answered == asked or (isinstance(answered, tuple) and len(answered) == 2 and answered[0] == asked)
+def same_or_placed(invoked: Hashable, answered: Hashable) -> bool:
+    """The value itself, or the value and its offset."""
+    return answered == invoked or (isinstance(answered, tuple) and len(answered) == 2 and answered[0] == invoked)
 
 
 def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None:
@@ -62,9 +62,9 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
         invoked = open_of.pop(event.process, None)
         if invoked is None or event.type is not Type.OK or event.f not in fixed:
             continue
-        asked, answered = exact(value_of(invoked)), exact(value_of(event))
-        if answered is not None and not fixed[event.f](asked, answered):
-            words = f"{event.f} of {told_value(asked)} was acknowledged as {told_value(answered)}"
+        given, answered = exact(value_of(invoked)), exact(value_of(event))
+        if answered is not None and not fixed[event.f](given, answered):
+            words = f"{event.f} of {value_in_words(given)} was acknowledged as {value_in_words(answered)}"
             raise WrongEvent(event.index, f"process {event.process}: {words}")
 
 

@@ -24,7 +24,7 @@ from checkers.models.known import KNOWN
 from checkers.models.known_object import KnownObject
 
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16
-"""How many events are worth a part of their own, and how often a history is read at most."""
+"""A part is made for so many events.  A history is read at most PARTS_MAX times."""
 
 BYTES_PER_EVENT = 1_200
 """Memory of an event and its share of an operation in Python (measured, rounded up)."""
@@ -43,7 +43,7 @@ def checker_of(known: KnownObject) -> Checker:
 
 
 def judge(part: Part, budget: Budget) -> ObjectsFinding:
-    """Judge the objects of one part.  params: model; number and count, which keys are meant."""
+    """Judge the objects of one part.  params: model; number and count of the part, which decide its keys."""
     path, number, count = part.paths[0], part.params["number"], part.params["count"]
     events: list[Event] = []
     with pq.ParquetFile(path) as file:
@@ -64,7 +64,7 @@ CHECKERS = tuple(checker_of(known) for known in KNOWN.values())
 
 
 def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
-    """Which rows are of clients, and on a key of this part."""
+    """Whether each row is of a client, and on a key of this part."""
     codes = table["key"].combine_chunks()
     codes = codes if isinstance(codes, pa.DictionaryArray) else codes.dictionary_encode()
     part_of = [zlib.crc32(name.encode()) % count for name in codes.dictionary.to_pylist()]

@@ -1,7 +1,7 @@
 """Judging the objects of a history one by one: in a file by hand, or in a part of a live run.
 
-Objects are judged apart (Herlihy & Wing 1990).  All of them share one budget: each first gets the same share.  Then
-those that ran out of steps get what the others left, one after another.
+Objects are judged apart (Herlihy & Wing 1990).  All of them share one budget, and each first gets the same share.  Then
+those that ran out of steps get the steps that the others left, one after another.
 
 Violations of all objects are counted.  Few of them are explained, the earliest first, within a budget of their own
 (`patience.py`): an explanation costs far more than the judgement.
@@ -34,7 +34,7 @@ NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing
 
 @dataclass(frozen=True, slots=True)
 class ObjectsFinding:
-    """What was found of some objects.
+    """What a checker found out about some objects.
 
     answered: operations that returned.  violations: how many of each kind were found, explained or not.
     witnesses: of those explained, as (index of the wrong answer, witness).  unknown: a sentence per undecided object.

@@ -1,4 +1,4 @@
-"""Failures of a model's own functions, told apart from all other errors.
+"""Failures of a model's own functions, kept apart from all other errors.
 
 A witness tries answers that the object never gave (`window.py`).  A model need not know what to do with such an answer,
 and may raise any exception.  That is no proof of anything, but it is not hidden either: the witness reports it.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from checkers.models.model import Model, Operation, State, told
+from checkers.models.model import Model, Operation, State, described
 from checkers.models.own import BadModel
 from checkers.models.patience import OutOfPatience
 
@@ -25,7 +25,7 @@ def reporting(model: Model) -> Model:
     """The same model, whose `step` and `canonical` raise ModelFailed or OutOfPatience and nothing else."""
 
     def step(state: State, operation: Operation) -> object:
-        where = f" on {told(operation)} (index {operation.call})"
+        where = f" on {described(operation)} (index {operation.call})"
         return _guarded(model, lambda: model.step(state, operation), where)
 
     def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:

@@ -1,4 +1,4 @@
-"""What it takes to judge one kind of object: the door through which a model comes in.
+"""What it takes to judge one kind of object: the interface of a model.
 
 A `KnownObject` stands at the end of its file in `objects/` and has one entry in `known.py`.  Everything else follows:
 `check --model NAME` judges files by it, and `checker.py` makes a checker for live runs of it.

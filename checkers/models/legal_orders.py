@@ -76,7 +76,7 @@ def longest_order(model: Model, window: Sequence[Operation], states: Sequence[St
 
 
 def in_words(model: Model, state: State) -> str:
-    """A state as a witness tells it."""
+    """A state as a witness shows it."""
     text = "nil" if state is None else model.show(state)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
 

@@ -1,17 +1,16 @@
 """What a model is: a small object described in Python, and how operations are read from events.
 
     init() -> state                    the state an object begins in
-    step(state, operation) -> state    the state after the operation, or REFUSED where it could not have been answered
-                                       like that in that state
+    step(state, operation) -> state    the state after the operation, or REFUSED if that state does not allow the answer
     partition(operation) -> name       which object it is about; objects are judged apart (Herlihy & Wing 1990: a
                                        history is linearizable iff each object's is).  Without it: the event's key
-    describe(operation) -> words       how a witness tells it.  Without it: `f(input) -> output`
-    show(state) -> words               how a witness tells a state.  Without it: its `repr`, sets in order
-    canonical(operations)              given all operations of one object, a function that maps states which no later
-                                       answer can tell apart to one of them.  Without it: every state stands for itself
+    describe(operation) -> words       how a witness describes it.  Without it: `f(input) -> output`
+    show(state) -> words               how a witness describes a state.  Without it: its `repr`, sets in order
+    canonical(operations)              given all operations of one object, a function that maps states to one of them if
+                                       no later answer can distinguish them.  Without it: every state stands for itself
 
-States must be hashable and are never changed in place.  `step` is a function: what an operation that never returned
-does (`operation.returned` is False, `output` None) must follow from its input and the state.
+States must be hashable and are never changed in place.  `step` is a function: the effect of an operation that never
+returned (`operation.returned` is False, `output` None) must follow from its input and the state.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ State = Hashable
 class Operation:
     """One operation.
 
-    input: the value of the invoke; output: the answer (the value of the `ok`), None where it
-    never returned.  Lists are tuples, so that both can be hashed.  call, ret: index of its events, ret None where it
-    never returned; index decides order.  time_ns: of its events, for display, the second None where it never returned.
-    completed: index of its completion, an `info` too; None where there is none.
+    input: the value of the invoke.  output: the answer (the value of the `ok`), None if it never returned.  Lists are
+    tuples, so that both can be hashed.  call, ret: index of its events, ret None if it never returned; index decides
+    order.  time_ns: of its events, for display, the second None if it never returned.  completed: index of its
+    completion, an `info` too; None if there is none.
     """
 
     f: str
@@ -60,15 +59,16 @@ Rows = Callable[[Sequence[Operation]], tuple[dict[str, Any], ...]]
 
 
 class WrongOperation(ValueError):
-    """An operation no such object has; the message names it."""
+    """An operation that such an object does not have; the message names it."""
 
 
-def told(operation: Operation) -> str:
-    asked = "" if operation.input is None else told_value(operation.input)
+def described(operation: Operation) -> str:
+    """The operation as sentences show it: `f(input) -> output`."""
+    given = "" if operation.input is None else value_in_words(operation.input)
     if not operation.returned:
-        return f"{operation.f}({asked}), never answered"
-    answer = "" if operation.output == operation.input else f" -> {told_value(operation.output)}"
-    return f"{operation.f}({asked}){answer}"
+        return f"{operation.f}({given}), never answered"
+    answer = "" if operation.output == operation.input else f" -> {value_in_words(operation.output)}"
+    return f"{operation.f}({given}){answer}"
 
 
 def plain(state: State) -> str:
@@ -98,7 +98,7 @@ class Model:
     observers: frozenset[str] = frozenset()
     process_matters: bool = False
     partition: Callable[[Operation], Hashable] = by_key
-    describe: Callable[[Operation], str] = told
+    describe: Callable[[Operation], str] = described
     show: Callable[[State], str] = plain
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
 
@@ -116,7 +116,8 @@ def letter(place: int) -> str:
 def operations_of(events: Iterable[Event]) -> list[Operation]:
     """The operations of clients, in order of call.
 
-    Left out is what failed (it certainly did not happen) and what set-up did; what is open or `info` never returned.
+    Operations that failed (they certainly did not happen) and those of set-up are left out.  Open and `info` operations
+    never returned.
     """
     open_of: dict[int, Event] = {}
     pairs: list[tuple[Event, Event | None]] = []
@@ -169,7 +170,7 @@ def frozen(value: Any) -> Hashable:
     return result
 
 
-def told_value(value: Hashable) -> str:
+def value_in_words(value: Hashable) -> str:
     """A value as sentences show it, shortened where it is long."""
     if value is None:
         return "nil"

@@ -1,10 +1,10 @@
-"""Reading a model of one's own from a Python file (`docs/models.md` shows one).
+"""Reading a user's model from a Python file (`docs/models.md` shows one).
 
 The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `show`, `canonical` and
 `process_matters`; `checkers/models/model.py` says what each means.  The file is run: it is code, not data.
 
-Every failure of it, when it is run or later inside one of its functions, is a `BadModel` that names its file and
-line: the user wrote the code, and needs no traceback of ours to mend it.
+Every failure of this code, at once or later inside one of its functions, becomes a `BadModel` that names file and line.
+The user wrote the code, and needs no traceback of ours to mend it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
 
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, plain, told
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, by_key, described, plain
 
 
 class BadModel(ValueError):
-    """A file that is no model; the message says why, with the file and, where there is one, the line."""
+    """A file that is no model.  The message gives the reason, the file and, if known, the line."""
 
 
 def load_model(path: Path) -> Model:
@@ -58,7 +58,7 @@ def model_of(source: str, file: str) -> Model:
         observers=frozenset(observers),
         process_matters=bool(found.get("process_matters", False)),
         partition=_named(found["partition"], file, "partition") if found.get("partition") else by_key,
-        describe=_words(found["describe"], file, "describe") if found.get("describe") else told,
+        describe=_words(found["describe"], file, "describe") if found.get("describe") else described,
         show=_words(found["show"], file, "show") if found.get("show") else plain,
         canonical=_canonical(found["canonical"], file) if found.get("canonical") else None,
     )
@@ -128,7 +128,7 @@ def _canonical(
 def _of(arguments: Sequence[Any]) -> str:
     """Which operation it was about, if it was about one."""
     operation = next((a for a in arguments if isinstance(a, Operation)), None)
-    return "" if operation is None else f" on {told(operation)} (index {operation.call})"
+    return "" if operation is None else f" on {described(operation)} (index {operation.call})"
 
 
 def _complaint(problem: BaseException, file: str, what: str) -> str:

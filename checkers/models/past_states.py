@@ -1,12 +1,12 @@
 """The states an object may be in at each moment of a history, and the past replaced by them.
 
-A moment is just before a call.  All that had returned by then is forgotten; in its place stand the states it can have
-led to.  What was under way stays as something that may happen at any time later, or never: it may also have happened
-before, and then one of the states shows it.  (An observer that was under way is dropped: it may have seen the past.)
+A moment is just before a call.  Operations that had returned by then are replaced by the states they can have led to.
+Operations under way stay, and may happen at any time later, or never.  One may also have happened before: then one of
+the states shows it.  (An observer that was under way is dropped: it may have seen the past.)
 
-Why nothing is manufactured: take any order of the whole history, and of it what comes after the moment.  It begins in
-one of the states, contains everything that was called later and returned, and of the rest only what was under way.  So
-it is an order of what is left, and if that has none, the history has none.
+Why this never makes a violation: take any order of the whole history, and the end of it that comes after the moment.
+It begins in one of the states.  It contains every operation that was called later and returned, and of the others only
+those under way.  So it is an order of the operations that are left.  If these have none, the history has none.
 
 The states are found by the just-in-time search of `search.py`, in one pass.
 """
@@ -20,20 +20,23 @@ from dataclasses import dataclass, replace
 from checkers.models.model import REFUSED, Model, Operation, State
 
 CONFIGURATIONS_MAX = 2_000
-"""At a moment at which there are more of them, nothing is known of the states, nor later."""
+"""From the first moment with more of them on, the states are unknown."""
 
 SIZE_BYTES_MAX = 500_000_000
-"""Of all states of all moments; where they need more, the older half of them is forgotten."""
+"""Of all states of all moments.  If they need more, the older half of them is forgotten."""
 
 STATES_MAX = 50
-"""A past that can have led to more states is not replaced by them."""
+"""If a past can have led to more states, they do not replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """states: the object may be in at first.  operations: what is left, in order of call.  under_way: calls of those
-    that were under way at the beginning and count as never answered.  exact: nothing at all was, so that what is left
-    has an order if and only if the whole has."""
+    """The end of a history.
+
+    states: those the object may be in at first.  operations: those that are left, in order of call.  under_way: calls
+    of operations that were under way at the beginning and count as never answered.  exact: there were none, so the
+    rest has an order if and only if the whole has.
+    """
 
     states: tuple[State, ...]
     operations: tuple[Operation, ...]
@@ -44,10 +47,9 @@ class Rest:
 def shortest_rest(
     model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[Rest], bool | None]
 ) -> Rest:
-    """What is left from the latest moment from which there is no order; the whole history if none is known.
+    """The rest from the latest moment from which there is no order; the whole history if no such moment is known.
 
-    last_call: no later moment is tried.  impossible: whether what is left has no order, None if that takes too
-    long.
+    last_call: no later moment is tried.  impossible: whether a rest has no order, None if that takes too long.
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
     whole = Rest((model.init(),), tuple(operations))
@@ -75,10 +77,10 @@ def shortest_rest(
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
-    """(index of a call, states the object may be in just before it), as far as there are few enough ways to get there;
-    of old calls not if the states are too large.
+    """(index of a call, states the object may be in just before it), up to the first call with too many ways to it.
 
-    operations: in order of call.  What is under way at a moment and could as well happen later is left for later.
+    Old calls are left out if all states are too large.  operations: in order of call.  An operation that is under way
+    at a moment and could as well happen later is left for later.
     """
     possible = model.canonical(operations) if model.canonical is not None else None
 

@@ -1,8 +1,8 @@
-"""How long the explanations of one part may take: a budget of a model's steps, counted wherever `step` is called.
+"""How long the explanations of one part may take: a budget of a model's steps, counted at every call of `step`.
 
-An explanation minimises, tries answers and draws orders, and each of these calls `step` again and again.  Counting the
-calls bounds all of them at once, and gives the same witness on every machine.  An explanation that runs out of its
-steps is replaced by a larger, plainer one.
+An explanation minimises, tries answers and draws orders, and each of these calls `step` again and again.  A count of
+these calls limits all of them at once, and gives the same witness on every machine.  If an explanation runs out of
+steps, a larger, plainer one replaces it.
 """
 
 from __future__ import annotations

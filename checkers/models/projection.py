@@ -1,12 +1,12 @@
 """Witnesses of a large object, seen through the few values at stake.
 
-Forget of a set all but two of its elements, of a log all but two of its values, of a queue all but one: every order of
-the whole object's operations is an order of the smaller one's, for it answers just as the whole did, as far as those
-values go.  So what the smaller object cannot explain, the whole cannot.  Nothing need be known of the past either: all
-that concerns those values is at hand, and the smaller object begins as empty as the whole.
+Forget all but two elements of a set, all but two values of a log, or all but one value of a queue.  The smaller object
+answers as the whole does, as far as those values are concerned.  So every order of the whole object's operations is
+also an order of the smaller one's: if the smaller object has none, the whole has none.  The past need not be known
+either: all that concerns those values is at hand, and the smaller object begins as empty as the whole.
 
-The smaller object is a `Model` like any other, so its few operations are put before the independent search, and the
-longest legal order of them is drawn.
+The smaller object is a `Model` like any other.  So the independent search judges its few operations, and the longest
+legal order of them is drawn.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from checkers.models.patience import OutOfPatience, Patience
 class Violation:
     """What went wrong, in words, and the operations that show it.
 
-    kind, summary: as in `Witness`.  operations: all that concerns the values at stake, as far as it matters.  culprit:
-    whose answer is wrong.  expected: what would have been right, the end of a sentence.  why: sentences that say why no
-    order of these operations explains that answer.
+    kind, summary: as in `Witness`.  operations: all that matter for the values at stake.  culprit: the one whose answer
+    is wrong.  expected: the right answer, as the end of a sentence.  why: sentences that explain why no order of these
+    operations gives that answer.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class Violation:
 def witness(
     violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None, patience: Patience
 ) -> Witness:
-    """smaller: the object seen through the values at stake.  states: in which it may begin; without them, its first.
+    """smaller: the object seen through the values at stake.  states: in which it may begin; default: its first.
 
-    The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
-    Where patience runs out, the independent search is not run, and the fact `rejudged` is false.
+    The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
+    never.  If patience runs out, the independent search is not run, and the fact `rejudged` is false.
     Raises Disagreement.
     """
     patience.next_one()
@@ -90,5 +90,5 @@ def witness(
 
 
 def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
-    """The sentence that says that one operation had returned before another was asked, and so comes first."""
+    """The sentence that one operation had returned before another was invoked, and so comes first."""
     return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"

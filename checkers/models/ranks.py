@@ -1,4 +1,4 @@
-"""Where every operation's place in the order is known up to ties, linearizability is one sweep: the rank check.
+"""The rank check: one sweep decides linearizability if every operation's place in the order is known up to ties.
 
 If all orders that explain the answers put operations of lower rank before those of higher rank, and any order inside a
 rank will do, then the history is linearizable iff no operation returns before one of *lower* rank is called.  (If none
@@ -26,9 +26,9 @@ class Ranked(NamedTuple):
 
 
 def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
-    """Two operations (by place) of which the first, of higher rank, returned before the second was called; else None.
+    """The places of two operations: the first has the higher rank, and returned before the second was called.
 
-    The one that returned earliest is reported.  O(n log n).
+    None if there are no such two.  Of several firsts, the one that returned earliest.  O(n log n).
     """
     if not operations:
         return None

@@ -1,14 +1,13 @@
 """Is there an order of one object's operations that a model in Python accepts?
 
-Two ways, same answer.  Where few states can occur, all of them are enumerated with every class of operations into a
-table of integers, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the same just-in-time
-search
-(Lowe 2017) runs here in plain Python: a configuration is a state and the open operations already in the order; at a
-return, those without the operation are extended until they have it.
+There are two ways, with the same answer.  If few states can occur, they are enumerated with every class of operations
+into a table of integers, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the same
+just-in-time search (Lowe 2017) runs here in plain Python.  A configuration is a state and the open operations already
+in the order.  At a return, configurations without the operation are extended until they have it.
 
-A large table costs seconds, and most histories need none: they are decided by the plain search in a few steps for each
-operation.  So a small table is tried first, then a short search, then a large table, then a search as long as the
-budget allows.
+A large table costs seconds, and most histories need none: the plain search decides them in a few steps for each
+operation.  So a small table is tried first, then a short search, then a large table.  Last comes a search as long as
+the budget allows.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SIZE_BYTES_PER_CONFIGURATION = 400
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """linearizable: None if the budget ran out, `reason` says which.  index: of an event at which it was certain that
+    """linearizable: None if the budget that `reason` names ran out.  index: of an event at which it was certain that
     there is no order.  steps: taken.  compiled: whether by table."""
 
     linearizable: bool | None
@@ -68,7 +67,7 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
 
 
 def steps_first(operations: int) -> int:
-    """How long a search is short, as a budget counts."""
+    """Steps of a short search, as a budget counts."""
     return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
 
 

@@ -30,7 +30,7 @@ CONFIGURATIONS_PER_CANDIDATE = 2_000
 OPERATIONS_TRIED = 20_000
 """How many operations are judged again, answer by answer, where the whole history is needed to prove one right."""
 
-ANSWERS_TOLD = 4
+ANSWERS_NAMED = 4
 
 UNMINIMISED_MAX = 40
 """Operations shown of a window that could not be minimised."""
@@ -110,13 +110,13 @@ def _smallest(model: Model, operations: Sequence[Operation], index: int, budget:
 
 
 def _facts(model: Model, found: _Window, answered: frozenset[int]) -> dict[str, Any]:
-    """What a witness tells besides its events, but for what costs more steps to find."""
+    """The facts of a witness that cost no further steps to find."""
     rest, window = found.rest, found.window
     letters = {o.call: letter(place) for place, o in enumerate(window)}
     before = [in_words(model, state) for state in rest.states[:6]]
     more = f" or one of {len(rest.states) - 6} other states" if len(rest.states) > 6 else ""
     why = [f"Before this window it held {' or '.join(before)}{more}"] if len(window) < len(found.cut) else []
-    why += [f"{letters[o.call]}: {_told(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
+    why += [f"{letters[o.call]}: {_in_words(model, o, o.call in answered, o.call in rest.under_way)}" for o in window]
     return {
         "key": found.culprit.key,
         "states_before": before,
@@ -148,7 +148,7 @@ def _unminimised(
     return Witness("no order", summary, as_rows(shown), facts=facts)
 
 
-def _told(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
+def _in_words(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
     if answered and under_way:
         return f"{operation.f} of {_words(operation.input)}, under way before this window and perhaps done"
     if answered and not operation.returned:
@@ -224,8 +224,8 @@ def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) 
             failures.append(failure)
     if not right:
         return _UNKNOWN if failures else _REFUSAL, failures
-    more = f" or one of {len(right) - ANSWERS_TOLD} others" if len(right) > ANSWERS_TOLD else ""
-    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_TOLD])}{more}", failures
+    more = f" or one of {len(right) - ANSWERS_NAMED} others" if len(right) > ANSWERS_NAMED else ""
+    return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_NAMED])}{more}", failures
 
 
 def _candidates(model: Model, found: _Window) -> list[Hashable]:

@@ -1,4 +1,4 @@
-"""What an online check has found: a violation, and the checker that will find it again in the sealed run."""
+"""A finding of an online check: a violation, and the checker that will find it again in the sealed run."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
 """Linearizability of a growing history, key by key.
 
-A prefix of a history is a history: what had not returned by its end is open.  If no order explains the prefix, none
-explains the whole, for an order of the whole, cut after the last operation that the prefix needs, would explain it.  So
-whatever is found in a prefix is final, and a run may be stopped for it.
+A prefix of a history is a history: operations that had not returned by its end are open.  An order of the whole, cut
+after the last operation that the prefix needs, explains the prefix.  So if no order explains the prefix, none explains
+the whole.  A violation in a prefix is final, and may stop the run.
 
-Every key that got a completion is judged again, but not from its beginning: `kernels/registers/unique_prefix.py` tells
-what can
-never matter again, and that is forgotten.  What stays of a key is bounded by what is under way, so a second of the run
-costs the same whether it is the first or the last; a key nobody asks any more keeps a handful of rows and costs
-nothing.  What was given up and never observed (an info write) is set aside by its value until somebody observes it.
+Every key that got a completion is judged again, but not from its beginning.  `kernels/registers/unique_prefix.py` finds
+the operations that can never matter again, and they are forgotten.  The rest of a key is bounded by the operations
+under way, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
+nothing.  A write that was given up and never observed (info) is set aside by its value until a read observes it.
 
-Where values repeat, forgetting is not exact: such a key is judged whole, each time it has grown by a quarter (and every
-time while it is small), which is linear in the run too.  `Alarm`s are no verdict yet: who feeds this core judges the
+Where values repeat, forgetting is not exact.  Such a key is judged whole, each time it has grown by a quarter (and
+every time while it is small), which is linear in the run too.  An `Alarm` is no verdict yet: the caller then judges the
 whole prefix of the key with `checkers.registers.checker`, as it lies on disk.
 """
 
@@ -32,8 +31,7 @@ from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_f
 from checkers.sealing.codes import dictionary_codes
 
 WHOLE_ALWAYS_BELOW = 2_000
-"""Events of a key whose values repeat up to which it is judged whole every time; beyond, each time it has grown by
-GROWTH."""
+"""If values repeat, a smaller key is judged whole every time, a larger one each time it has grown by GROWTH."""
 GROWTH = 1.25
 
 _ROW = np.dtype(
@@ -57,8 +55,8 @@ class Alarm:
 
 @dataclass(slots=True)
 class _Key:
-    """window: what is kept of its events, in index order.  shelf: value -> rows of what was given up unseen.
-    whole: values repeat; judged_at: its events when it was last judged whole.  over: nothing is judged any more."""
+    """window: the events that are kept, in index order.  shelf: value -> rows of writes that were given up unseen.
+    whole: values repeat; judged_at: its events when it was last judged whole.  over: the key is judged no more."""
 
     window: Rows = field(default_factory=lambda: np.empty(0, _ROW))
     shelf: dict[int, Rows] = field(default_factory=dict)
@@ -88,7 +86,7 @@ class OnlineKeys:
 
     @property
     def cannot_tell(self) -> int:
-        """Keys that only the sealed run will be judged on: something else than a register was asked of them."""
+        """Keys that only the sealed run is judged on: clients invoked operations that no register has."""
         return sum(k.over for k in self._keys.values())
 
     def take(self, events: pa.Table) -> list[Alarm]:
@@ -158,7 +156,7 @@ def _due(key: _Key) -> bool:
 
 
 def _tidy(key: _Key, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
-    """Forget what is not kept, and set aside what was given up unseen, unless a cas that stays expects its value."""
+    """Forget what is not kept.  Set aside writes that were given up unseen, unless a kept cas expects their value."""
     for i in np.flatnonzero(aside & (rows["type"] == Type.INVOKE)).tolist():
         value = int(rows["value2" if rows["kind"][i] == CAS else "value"][i])
         key.shelf[value] = rows[aside & (rows["process"] == rows["process"][i])]
@@ -172,7 +170,7 @@ def _with(rows: Rows, more: list[Rows]) -> Rows:
 
 
 def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
-    """What produces a value, and what a cas among it expects in turn."""
+    """The operations that produce a value, and those that produce what a cas among them expects."""
     found = []
     while value is not None and (rows := shelf.pop(value, None)) is not None:
         found.append(rows)

@@ -1,14 +1,14 @@
 """Log matching while logs grow: the rule of `checkers.raft.logs.log_matching`, over what is certainly stable.
 
-A log read while its node writes mixes what was before a truncation with what is after it.  But a node never removes
-what lies below a high watermark it has told; so the entries below a mark, read *after* the node's trace had told that
-mark, are those that this log has for good (a node that removes them breaks another rule, and says so in its trace).
-These are one log per node here, which only grows.  A copy taken before a heal is whole; what it has beyond the stable
-part is a log of its own, short, and kept for good: an uncommitted tail that the heal will remove.
+A log that is read while its node writes may mix entries from before and after a truncation.  But a node never removes
+entries below a high watermark that it has reported.  So entries below a mark are final if they were read *after* the
+trace reported that mark.  (A node that removes them breaks another rule, and its trace shows it.)  These entries are
+one log per node here, which only grows.  A copy taken before a heal is whole.  Its tail beyond the stable part is a
+short log of its own, and kept for good: it is uncommitted, and the heal will remove it.
 
-For two logs, a first difference d and a last equal epoch e decide: they match iff e < d.  Both are joined by minimum
-and maximum, so each entry is compared once with what the others have at its offset, when it comes.  That takes 12 bytes
-an entry, and nothing is ever read again.
+For two logs, a first difference d and a last equal epoch e decide: they match iff e < d.  Minimum and maximum join
+both, so each new entry is compared once with the entries of other logs at its offset.  That takes 12 bytes an entry,
+and no entry is ever read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from checkers.online.finding import OnlineFinding
 from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
 
 LIVE = -1
-"""Number of the copy that is no copy: what a node's log has for good."""
+"""A number instead of that of a copy, for the stable part of a node's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,10 @@ class _Log:
 
 
 class OnlineLogs:
-    """Fed with the stable entries of each node, in offset order, and with the tails of copies.  entries: how many so
-    far.  Every two nodes are told of once."""
+    """Gets the stable entries of each node, in offset order, and the tails of copies.  entries: how many so far.
+
+    Every two nodes are reported once.
+    """
 
     def __init__(self) -> None:
         self.entries = 0
@@ -79,7 +81,7 @@ class OnlineLogs:
         self._told: set[tuple[str, ...]] = set()
 
     def take(self, entries: Entries) -> list[OnlineFinding]:
-        """More entries of one log; what they violate, if anything."""
+        """Add entries of one log; returns the violations that they show."""
         if not len(entries.offset):
             return []
         self.entries += len(entries.offset)

@@ -1,4 +1,4 @@
-"""The keys of an unsealed run judged whole, by the very function that judges the sealed one."""
+"""Judges keys of an unsealed run whole, by the function that judges the sealed one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import write_buckets
 
 BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
-"""Of one look: a key that needs more is left to the sealed run."""
+"""The budget of one look: a key that needs more is left to the sealed run."""
 
 
 def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
@@ -39,7 +39,7 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
 
 
 def _so_far(witness: Witness) -> Witness:
-    """Without what only the whole history can tell: that a value was *never* seen."""
+    """Without the claim that needs the whole history: that a value was *never* seen."""
     if witness.kind != "lost write":
         return witness
     facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "as_stale_read")}

@@ -1,16 +1,16 @@
-"""What nodes say of themselves, judged as they say it: elections, votes, marks, applied states.
+"""Judges the traces of nodes while they grow: elections, votes, marks, applied states.
 
-A trace only grows, and each of these rules forbids two rows that exist: whatever is found in a prefix is in the whole.
-The rules are those of the sealed judgement, the same functions over the same tables; only the rows are fewer.  Of what
-a node said before, each rule carries along the rows that a later one can still contradict (its highest epoch, its
-highest mark in this life of its process, the votes it gave, ...), so that a row is looked at once and not every second.
+A trace only grows, and each of these rules forbids two rows that exist.  So a violation in a prefix is one of the
+whole.  The rules are those of the sealed judgement, the same functions over the same tables, with fewer rows.  Of a
+node's earlier rows, each rule carries those that a later row can still contradict: its highest epoch, its highest mark
+in this life of its process, its votes, ...  So a row is looked at once and not every second.
 
-Where nodes meet at equal offsets, the first who named the hash there stands for all that agreed: a prefix hash or a
-state hash that differs from it is the violation, whoever says it and however late.  That takes some 40 bytes for every
-offset at which anything was said, and nothing more.
+Where nodes meet at equal offsets, the first node that named the hash there stands for all that agreed.  A prefix hash
+or a state hash that differs from it is the violation, from any node and at any later time.  That takes some 40 bytes
+for every offset with a row, and nothing more.
 
-Not judged here, because it cannot be while things go on: that nothing was *lost* (a node may still be about to hear of
-it), that logs hold what the history says, that the cluster recovers.
+Three rules cannot be judged while the run goes on: that nothing was *lost* (a node may not have fetched it yet), that
+logs hold the writes of the history, and that the cluster recovers.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class _Rule:
 
 
 class OnlineTraces:
-    """Fed with whole rows of each node's trace, in seq order.  rows: how many so far.
+    """Gets whole rows of each node's trace, in seq order.  rows: how many so far.
 
-    Every violation is told once: the same rule broken again by the same nodes is not.
+    Every violation is reported once: the same rule broken again by the same nodes is not.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class OnlineTraces:
         self._told: set[tuple[str, str, tuple[str, ...]]] = set()
 
     def take(self, more: Sequence[pa.Table]) -> list[OnlineFinding]:
-        """More rows, one table of schema TRACE per node that said something; what they violate, if anything."""
+        """Add rows, one table of schema TRACE per node that reported any; returns the violations that they show."""
         found = [finding for rows in more if len(rows) for finding in self._take(rows)]
         return [finding for finding in found if self._is_new(finding)]
 
@@ -178,13 +178,13 @@ def _highest_epoch(rows: pa.Table) -> Sequence[int]:
 
 
 def _highest_mark(rows: pa.Table) -> Sequence[int]:
-    """Of this life of the process, the first row with the largest offset."""
+    """The first row with the largest offset, in this life of the process."""
     begin = int(np.argmax(numbers(rows, "incarnation") == numbers(rows, "incarnation")[-1]))
     return (begin + int(np.argmax(numbers(rows, "offset")[begin:])),)
 
 
 def _highest_applied(rows: pa.Table) -> Sequence[int]:
-    """Of this life of the process, the highest mark, the highest applied offset, and the mark that allowed that one."""
+    """The highest mark, the highest applied offset and the mark that allowed it, in this life of the process."""
     begin = int(np.argmax(numbers(rows, "incarnation") == numbers(rows, "incarnation")[-1]))
     offsets = numbers(rows, "offset")[begin:]
     is_mark = np.array([event == "high-watermark" for event in words(rows, "event")[begin:]], np.bool_)
@@ -198,8 +198,8 @@ def _highest_applied(rows: pa.Table) -> Sequence[int]:
 
 
 def _owed(rows: pa.Table) -> Sequence[int]:
-    """What decides which truncation or restart removes too much: the largest mark owed, the last flush, and the lowest
-    end of the log since."""
+    """Rows that show whether a later truncation or restart removes too much: the largest mark owed, the last flush, and
+    the lowest end of the log since."""
     owed, _, _ = committed.follow(rows, _NO_MARKS)
     events, offsets = np.array(words(rows, "event")), numbers(rows, "offset")
     kept = [int(owed[-1])] if owed[-1] != NOWHERE else []

@@ -3,8 +3,8 @@
 A workload writes every value at most once per key (a stale answer then differs from a repeated one), so
 (key, value) names a write, in the history and in a log alike.
 
-Whoever looks for some names reads the whole history for them, a chunk of a million rows at a time.  So memory is that
-of the names (about 60 bytes each), and of one chunk.  To that come two bits for each row of the history.
+A search for some names reads the whole history, a chunk of a million rows at a time.  So memory is that of the names
+(about 60 bytes each), of one chunk, and of two bits for each row of the history.
 """
 
 from __future__ import annotations

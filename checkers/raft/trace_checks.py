@@ -1,4 +1,4 @@
-"""What the checkers over traces share: one part per node, what a part finds, and what is concluded from all of them.
+"""The common parts of checkers over traces: one part per node, its finding, and the verdict over all of them.
 
 No clock is compared anywhere: rows of one node are ordered by `seq`, rows of different nodes meet only at equal epochs
 or equal offsets.

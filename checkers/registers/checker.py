@@ -1,18 +1,16 @@
 """Linearizability of every key, on its own (Herlihy & Wing 1990): a history is linearizable iff each object's is.
 
-One part per bucket (`sealing/key_buckets.py`).  The kernel for unique values (`kernels/registers/unique_values.py`)
-judges all keys of a bucket in
-one call; keys in which values repeat go to the search (`kernels/registers/antichain.py`), which may need much more:
-first each is
-given the same share of the budget, then those that ran out get what is left, one after another.  For each key found
-wrong, `unique_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and puts it before the
-independent search.
+There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique values
+(`kernels/registers/unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
+search (`kernels/registers/antichain.py`), which may need much more.  There each key first gets the same share of the
+budget.  Then those that ran out of it get the rest, one after another.  For each wrong key, `unique_witness.py` or
+`repeated_witness.py` makes the smallest window that shows why, and the independent search judges it again.
 
-Budgets are a key's: one that takes more steps or bytes is unknown, alone.  A bucket that does not fit into the bytes is
-judged a few keys at a time.
+Budgets are a key's: a key that takes more steps or bytes is unknown, alone.  A bucket that does not fit into the bytes
+is judged a few keys at a time.
 
-A failed cas did not happen.  A part with the parameter `failed_cas` = "observed" also takes one that failed as a
-mismatch for an observation: the register was seen not to hold what it expected.
+A failed cas did not happen.  With the parameter `failed_cas` = "observed", a cas that failed as a mismatch is also an
+observation: the register did not hold the expected value.
 """
 
 from __future__ import annotations
@@ -48,12 +46,11 @@ KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "stale r
 
 @dataclass(frozen=True, slots=True)
 class BucketFinding:
-    """What one bucket holds.  keys, operations: how many were judged; answered: how many operations returned.
+    """The findings on one bucket.
 
-    steps: taken by the kernels.
-
-    witnesses: of the first MAX_WITNESSES keys found wrong, as (index of the answer no order explains, witness).
-    invalid_keys: how many were found wrong.  unknown: (key, a sentence) for every key that could not be judged.
+    keys, operations: how many were judged.  answered: how many operations returned.  steps: taken by the kernels.
+    witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer no order explains, witness).
+    invalid_keys: how many were wrong.  unknown: (key, a sentence) for every key that could not be judged.
     """
 
     keys: int
@@ -95,7 +92,7 @@ class _Found:
         self.keys = self.operations = self.answered = self.steps = 0
         self.wrong: list[tuple[str, int, int | None]] = []  # name, number, and where the search was certain
         self.unknown: list[tuple[str, str]] = []
-        self.strange: dict[str, list[str]] | None = None  # of keys asked for what no register does, once needed
+        self.strange: dict[str, list[str]] | None = None  # by key, functions that no register has; made once needed
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
         """Judge keys number `first` to `end` - 1.  search: budget of the search, for all of them."""
@@ -190,7 +187,7 @@ def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What the search found of a key: see `antichain.judge_key`."""
+    """The search's finding on a key: see `antichain.judge_key`."""
 
     code: int
     position: int

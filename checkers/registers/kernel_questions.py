@@ -1,8 +1,8 @@
-"""The questions that one witness may ask the search kernel: each has a budget, and so have all of them together.
+"""The questions of one witness to the search kernel: each has a budget, and all of them together have one too.
 
-A window is made smaller by asking, again and again, whether less of the history still has no order.  The answers only
-make the window smaller.  So a question that is not asked, or that takes too long, counts as "there may be an order":
-the window stays larger, and it is still one that no order explains.
+To make a window smaller, the kernel is run again and again: does less of the history still have no order?  The answers
+only make the window smaller.  So a question without an answer in time counts as "there may be an order": the window
+stays larger, and it is still one that no order explains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEPS_OF_ONE = 20_000_000
 """Steps of one question."""
 
 STEPS_BESIDES = 20_000
-"""What a question counts besides its steps: the arrays that Python makes for it take as long (measured, 0.5 ms)."""
+"""Steps that a question costs besides its own: Python needs as long to make its arrays (measured, 0.5 ms)."""
 
 STEPS_IN_ALL, STEPS_IN_ALL_PER_POSITION = 200_000_000, 10
 """Of all questions of one witness: 5 to 10 s of a core at most, for histories of up to some million operations."""
@@ -30,14 +30,14 @@ class Questions:
     """The steps that are left for one witness."""
 
     def __init__(self, positions: int, steps_in_all: int | None = None) -> None:
-        """positions: of the whole key, so that a long history may be asked about as a whole a few times."""
+        """positions: of the whole key, so that a few questions may be about the whole of a long history."""
         self._positions = positions
         in_all = STEPS_IN_ALL + STEPS_IN_ALL_PER_POSITION * positions
         self._left = in_all if steps_in_all is None else steps_in_all
 
     @property
     def ran_out(self) -> bool:
-        """Whether no further question is asked."""
+        """Whether no steps are left, so that no further question is answered."""
         return self._left <= 0
 
     def code(self, key: Key, limit: int, starts: Sequence[int], whole: bool = False) -> int:

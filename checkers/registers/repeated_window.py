@@ -1,18 +1,17 @@
 """The smallest window of a register's history that no order explains, where values repeat.
 
 As in `unique_window.py` nothing may be dropped that would *manufacture* a violation.  With repeated values there are
-no blocks; what may go, because the rest would still have to be linearizable if the whole was:
+no blocks.  These may be dropped, because the rest would still have to be linearizable if the whole was:
 
   * a read, or a mismatch: it changes nothing;
-  * a value: everything that wrote or saw it, all at once; a cas that took it away stays as a mere write, which demands
-    less.  (An order of the whole, with these taken out, still shows everybody else what they saw: the last mutator
-    before them is still there.)  Not while a mismatch stays, which might have been explained by that value;
-  * the past: everything that had returned before some moment, if the states it can lead to are put in its place.
-    What was under way at that moment stays as something that may happen at any time later, or never.
+  * a value: all operations that wrote or saw it, at once; a cas that took it away stays as a mere write, which demands
+    less.  (Take an order of the whole, without these operations.  All others still find the values they saw, because
+    the last mutator before them is still there.)  Not while a mismatch stays that this value might explain;
+  * the past: all operations that had returned before some moment, if the states they can lead to replace them.
+    An operation under way at that moment stays, and may happen at any time later, or never.
 
-First the history is cut at the first answer that no order explains; then the latest moment is looked for from which the
-rest is still impossible; then reads, values, and reads again are dropped.  The result is put before the independent
-search.
+First the history is cut at the first answer that no order explains.  Then the latest moment is searched from which the
+rest is still impossible.  Then reads, values, and reads again are dropped.  The independent search judges the result.
 """
 
 from __future__ import annotations
@@ -36,11 +35,13 @@ VALUES_MAX = 64
 """With more values than this, no state is ruled out as the one before the window."""
 
 PAST_MAX = 2_000
-"""How many positions before a moment are looked at to rule out a state there.  One that only an older past rules out
-stays among those the window may begin with, which demands less of the window, not more."""
+"""How many positions before a moment are looked at to rule out a state there.
+
+If only an older past rules out a state, the window may still begin with it.  That demands less of the window, not more.
+"""
 
 POSITIONS_TRIED = 20_000_000
-"""How many positions are judged again, answer by answer, to find one that would have been right."""
+"""How many positions are judged again, answer by answer, to find a right one."""
 
 NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
@@ -50,8 +51,8 @@ NO_ORDER = 9
 class _Part:
     """Some operations of a key and the states they may begin in.
 
-    operations: numbers in the key.  since: what was called earlier counts as called there.  carried: those of them that
-    were under way then and need not happen.  weakened: those that are a cas of which only the write is counted.
+    operations: numbers in the key.  since: earlier calls count as calls at this position.  carried: operations that
+    were under way then and need not happen.  weakened: each cas of which only the write is counted.
     """
 
     operations: Int64
@@ -62,10 +63,11 @@ class _Part:
 
 
 def smallest_window(key: Key, positions: int, impossible_at: int, questions: Questions | None = None) -> Window:
-    """The window of a key of which the antichain search reported, at position `impossible_at`, that it has no order.
+    """The smallest window of a key.  The antichain search reported at position `impossible_at` that the key has no
+    order.
 
-    questions: what the kernel may be asked.  Where that runs out the window is larger, and `Window.unfinished` is true.
-    Raises search.Disagreement if the independent search does find an order.
+    questions: the budget of questions to the kernel.  If it runs out the window is larger, and `Window.unfinished` is
+    true.  Raises search.Disagreement if the independent search does find an order.
     """
     ask = Questions(positions) if questions is None else questions
     made = _first_made(key)
@@ -127,7 +129,7 @@ def _to_the_last_return(key: Key, limit: int) -> int:
 
 
 def _last_before(key: Key, since: int) -> int | None:
-    """Of what had returned by then, the operation that returned last."""
+    """The operation that returned last, of those that had returned by then."""
     last = int(np.argmax(np.where(key.ret < since, key.ret, -1)))
     return last if key.ret[last] < since else None
 
@@ -140,7 +142,7 @@ def _impossible(ask: Questions, key: Key, limit: int, part: _Part) -> bool:
 
 
 def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
-    """The part as a key of its own, its positions numbered anew; and how many there are."""
+    """The part as a key of its own, its positions numbered anew, and their number."""
     ops = part.operations[key.call[part.operations] < limit]
     kind, a, b = key.kind[ops].copy(), key.a[ops].copy(), key.b[ops]
     call, ret = key.call[ops].astype(np.int64), key.ret[ops].astype(np.int64)
@@ -196,7 +198,7 @@ def _cut_past(ask: Questions, key: Key, limit: int, everything: _Part, made: tup
 
 
 def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
-    """What is left from a position on, if it has no order from any state the past may have led to."""
+    """The part from a position on, if it has no order from any state the past may have led to."""
     part = _since(key, since, limit, made)
     held = list(part.starts)
     if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, part):
@@ -211,7 +213,7 @@ def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[I
 
 
 def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Part:
-    """What was under way at a position and may be carried on, and what was called from there on."""
+    """The operations under way at a position, which may be carried on, and those called from there on."""
     mutates = (key.kind == WRITE) | (key.kind == CAS)
     carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
     later = np.flatnonzero((key.call >= since) & (key.call < limit))
@@ -245,7 +247,7 @@ def _drop_observers(ask: Questions, key: Key, limit: int, part: _Part, culprit: 
 
 
 def _drop_values(ask: Questions, key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
-    """Drop every value that is not needed, with all that wrote or saw it."""
+    """Drop every value that is not needed, with all operations that wrote or saw it."""
     if (key.kind[part.operations] == MISMATCH).any():
         return part
     needed = {int(key.a[culprit]), int(key.b[culprit]) if key.kind[culprit] == CAS else int(key.a[culprit])}
@@ -271,7 +273,7 @@ def _drop_some(
     without: Callable[[Sequence[int], _Part], _Part],
     impossible: Callable[[_Part], bool],
 ) -> _Part:
-    """Drop what items can be dropped, in large pieces first."""
+    """Drop all items that can be dropped, in large pieces first."""
     size = max(1, len(items) // 2)
     while items:
         kept: list[int] = []
@@ -295,7 +297,7 @@ def _without(part: _Part, gone: set[int]) -> _Part:
 
 
 def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
-    """What the culprit might have found there, of at most VALUES_MAX values."""
+    """The values that the culprit might have found there, of at most VALUES_MAX."""
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ
     right = []
@@ -307,7 +309,7 @@ def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced:
 
 
 def _rejudged(key: Key, limit: int, part: _Part) -> bool:
-    """Whether the independent search agrees; False if the window is too large to ask it.  Raises Disagreement."""
+    """Whether the independent search agrees; False if the window is too large for it.  Raises Disagreement."""
     if len(part.operations) > SEARCHED_MAX:
         return False
     chosen, _ = _as_key(key, limit, part)

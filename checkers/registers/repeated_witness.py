@@ -1,8 +1,8 @@
 """The witness of a register's key in which values repeat: the story of `unique_witness.py`, with weaker claims.
 
-"Nothing wrote 3 again" can rarely be said where 3 is written all the time.  An answer is a *stale read* here only if
-every operation that may have produced its value had certainly been overwritten before the read began; all else that is
-not a value from nowhere is an *order cycle*, and the witness lists what the window could and could not have held.
+A witness can rarely claim "nothing wrote 3 again" where 3 is written all the time.  So an answer is a *stale read* here
+only if every operation that may have produced its value had certainly been overwritten before the read began.  Every
+other violation is a value from nowhere or an *order cycle*, and the witness lists what the window could have held.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.repeated_window import smallest_window
 from checkers.registers.unique_window import as_value
-from checkers.registers.unique_witness import UNEXPLAINED, Story, told_by
+from checkers.registers.unique_witness import UNEXPLAINED, Story, witness_of
 from checkers.sealing.key_buckets import Bucket
 
 
@@ -30,7 +30,7 @@ def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) 
         window = smallest_window(key, int(operations.positions[k]), impossible_at)
     except Disagreement as problem:
         raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    return told_by(RepeatedStory(bucket, operations, k, key, window))
+    return witness_of(RepeatedStory(bucket, operations, k, key, window))
 
 
 class RepeatedStory(Story):
@@ -44,13 +44,13 @@ class RepeatedStory(Story):
         return "stale read" if self._certainly_overwritten() else "order cycle"
 
     def summary(self, kind: str) -> str:
-        told = super().summary(kind)
-        if told.endswith(UNEXPLAINED) and self.window.right:
-            return told.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
-        return told
+        summary = super().summary(kind)
+        if summary.endswith(UNEXPLAINED) and self.window.right:
+            return summary.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
+        return summary
 
     def find_overwriters(self) -> list[int]:
-        """What of the window produced another value than the culprit saw, in order of call."""
+        """The operations of the window that produced another value than the culprit saw, in order of call."""
         culprit = self.window.culprit
         makers = [op for op in self.window.operations if self.key.kind[op] in (WRITE, CAS) and op != culprit]
         return [op for op in makers if self.operations_value(op) != self.key.a[culprit]]
@@ -74,12 +74,12 @@ class RepeatedStory(Story):
         return f"Before this window {self.name} can only have held {listed}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
-        """Why no order explains it, where no chain of values does."""
+        """Why no order explains the answer, if no chain of values shows it."""
         op = self.window.culprit
         if self.key.kind[op] == MISMATCH:
             return [f"In every order of the others {self.name} held {value} all the while {culprit} was under way"]
         if self._certainly_overwritten():
-            return [f"Whatever wrote {value} had been overwritten before {culprit} was asked"]
+            return [f"Every write of {value} had been overwritten before {culprit} was invoked"]
         return [f"In no order of the others does {self.name} hold {value} while {culprit} is under way"]
 
     def made(self, op: int) -> int | None:

@@ -1,17 +1,17 @@
 """The smallest window of a register's history that no order explains.
 
-The kernel says that a key is wrong; people want to see four operations, not four thousand.  Operations may be dropped
-only where the rest would still have to be linearizable if the whole was:
+The kernel reports that a key is wrong; people want to see four operations, not four thousand.  These may be dropped,
+because the rest would still have to be linearizable if the whole was:
 
   * a read, for it changes nothing;
   * a whole block (a write, its reads, and every cas that built on it);
   * the end of a chain: a cas with all that observed it;
   * the beginning of a chain, if the first cas that stays is weakened to a write: it demands less of the history;
-  * everything before a moment at which nothing was under way, if the states then reachable are put in its place.
+  * everything before a moment at which nothing was under way, if the states then reachable replace it.
 
-Dropping a write whose value stays read would *manufacture* a violation.  First the history is cut at the first answer
-that no order explains, which therefore stands in every window.  Then all that may go goes, in large pieces first.  The
-result is put before the independent search.
+To drop a write whose value is still read would *manufacture* a violation.  First the history is cut at the first answer
+that no order explains, so this answer stands in every window.  Then everything is dropped that may be, in large pieces
+first.  The independent search judges the result.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from checkers.kernels.registers.unique_values import Key
 Ops = npt.NDArray[np.int64]
 
 SEARCHED_MAX = 400
-"""Windows of more operations are not put before the independent search, and say so."""
+"""The independent search does not judge windows of more operations; the witness reports that."""
 
 CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
-"""How many of the latest values are tried as the answer that would have been right: as many as ..."""
+"""How many of the latest values are tried as the right answer: as many as ..."""
 
 CANDIDATE_OPERATIONS_MAX = 20_000_000
 """... make the kernel look at so many operations."""
@@ -44,12 +44,11 @@ class Window:
     """Operations by their number in the key, in order of call.
 
     code: of the kernel.  limit: positions up to and including the answer no order explains.  culprit: the operation
-    that answer belongs to.  operations: what no order explains, starting in one of `states_before` (None is nil).
-    weakened: those of them that are a cas of which only the write is counted.  last_before: of the operations that
-    stood before the window and were replaced by the states they can lead to, the one that returned last; None if there
-    are none.
-    right: values it might rightly have found, latest first.  rejudged: the independent search agrees.
-    unfinished: the budget for questions ran out, so that a smaller window may exist.
+    with that answer.  operations: those that no order explains, starting in one of `states_before` (None is nil).
+    weakened: each cas among them of which only the write is counted.  last_before: states replaced the operations
+    before the window; this one of them returned last; None if there are none.  right: values that the culprit might
+    rightly have found, latest first.  rejudged: the independent search agrees.  unfinished: the budget for questions
+    ran out, so a smaller window may exist.
     """
 
     code: int
@@ -93,8 +92,8 @@ def smallest_window(key: Key, positions: int) -> Window:
 def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
     """The length of the shortest prefix that has no order.
 
-    The two blocks that the kernel named for the whole are mostly few operations, and show it too: a prefix in which
-    they alone have no order has none.  As a rule the prefix one shorter has one.
+    The kernel named two blocks for the whole history.  They are mostly few operations, and they show it too: a prefix
+    in which they alone have no order has none.  As a rule the prefix one shorter has one.
     """
 
     def impossible(limit: int) -> bool:
@@ -165,7 +164,7 @@ def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set
 
 
 def _tighten(key: Key, limit: int, culprit: int, code: int, scratch: register.Scratch) -> tuple[Ops, frozenset[int]]:
-    """Of the one or two blocks that clash, what is needed for the clash."""
+    """The operations of the one or two clashing blocks that the clash needs."""
     n = len(key.kind)
     mine = int(scratch.block[culprit])
     roots = [mine]
@@ -244,9 +243,9 @@ def _cut_prefix(
     weakened: frozenset[int],
     answers: tuple[int | None, ...],
 ) -> Window:
-    """Replace what stands before the window by the states it leads to, where nothing was under way in between.
+    """Replace the past of the window by the states it leads to, if nothing was under way in between.
 
-    What overwrote the value stays: without it the reader would not see why the answer was wrong.
+    The operation that overwrote the value stays.  Without it the reader would not see why the answer was wrong.
     """
     if len(kept) > SEARCHED_MAX:
         return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)
@@ -268,12 +267,11 @@ def _cut_prefix(
 def _begins(
     key: Key, limit: int, culprit: int, kept: Ops, weakened: frozenset[int]
 ) -> tuple[tuple[int | None, ...], Ops]:
-    """What the key may have held before a window from whose front nothing was cut, and what of the window is needed
-    from there.
+    """The values that the key may have held before a window that kept its front, and the operations needed from there.
 
     The proof starts from nil, because operations outside the window were dropped.  Values are unique, so it holds from
-    any other value as well, unless the window observes nil: then less of it may do.  If the search finds an order from
-    the true values all the same, nil stays.
+    any other value as well, unless the window observes nil: then fewer operations may be enough.  If the search does
+    find an order from the true values, nil stays.
     """
     states = _held_before(key, kept)
 
@@ -321,7 +319,7 @@ def _searched(
     states: tuple[int | None, ...],
     answers: tuple[int | None, ...],
 ) -> Window:
-    """The window, once the independent search has had its say."""
+    """The window, after the independent search has judged it."""
     rejudged = False
     if len(kept) <= SEARCHED_MAX:
         try:
@@ -336,7 +334,7 @@ def _searched(
 
 
 def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.RegisterOperation]:
-    """Operations as the independent search reads them: positions serve as well as indices, the order is the same."""
+    """Operations as the independent search reads them.  Positions replace indices: the order is the same."""
     operations = []
     for op in map(int, kept):
         ret = int(key.ret[op]) if key.ret[op] < limit else None
@@ -359,9 +357,9 @@ def as_value(number: int) -> int | None:
 
 
 def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int32] | None) -> tuple[int | None, ...]:
-    """What the culprit might have found there, latest first.
+    """The values that the culprit might have found there, latest first.
 
-    block: of every operation, where known; then the blocks of the values that are tried rule most of them out.
+    block: of every operation, if known.  Then the blocks of the values that are tried rule most of them out.
     """
     tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
     makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]

@@ -24,7 +24,7 @@ from checkers.registers.unique_window import Window, as_value, producer_of, smal
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 
-__all__ = ["UNEXPLAINED", "Story", "explain", "told_by"]
+__all__ = ["UNEXPLAINED", "Story", "explain", "witness_of"]
 
 UNEXPLAINED = ", which no order of the operations around it explains"
 
@@ -39,10 +39,10 @@ def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witnes
         window = smallest_window(key, int(operations.positions[k]))
     except Disagreement as problem:
         raise Disagreement(f"key {bucket.keys[k]}: {problem}; this is an error of the checker") from problem
-    return told_by(Story(bucket, operations, k, key, window))
+    return witness_of(Story(bucket, operations, k, key, window))
 
 
-def told_by(story: Story) -> tuple[int, Witness]:
+def witness_of(story: Story) -> tuple[int, Witness]:
     """The index of the answer that no order explains, and the witness in words and rows."""
     window = story.window
     kind = story.kind()
@@ -167,9 +167,9 @@ class Story:
     def _lost_in_words(self) -> str:
         """The summary of a lost write.  It blames the node that acknowledged what did not last."""
         culprit, lost = self.window.culprit, self.answer(self.lost())
-        asked, answered = self.invoke(culprit), self.answer(culprit)
-        timed = asked["time_ns"] or lost["time_ns"]  # some histories of others have no times
-        later = f"{_span(asked['time_ns'] - lost['time_ns'])} later" if timed else "later"
+        invoked, answered = self.invoke(culprit), self.answer(culprit)
+        timed = invoked["time_ns"] or lost["time_ns"]  # some foreign histories have no times
+        later = f"{_span(invoked['time_ns'] - lost['time_ns'])} later" if timed else "later"
         return (
             f"At {_at(lost)} {_who(lost)} acknowledged {self.made(self.lost())} for {self.name}, but no answer ever "
             f"showed it: a read that began {later} got {_value(self.key.a[culprit])} from {_who(answered)}"
@@ -179,7 +179,7 @@ class Story:
         if kind == "lost write":
             return self._lost_in_words()
         culprit = self.window.culprit
-        asked, answered = self.invoke(culprit), self.answer(culprit)
+        invoked, answered = self.invoke(culprit), self.answer(culprit)
         who, what = _who(answered), _value(self.key.a[culprit])
         if self.key.kind[culprit] == READ:
             start = f"At {_at(answered)} {who} answered a read of {self.name} with {what}"
@@ -188,16 +188,16 @@ class Story:
         else:
             start = f"At {_at(answered)} {who} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
         if kind == "value from nowhere":
-            return f"{start}, {self._nobody(culprit)}"
+            return f"{start}, {self._from_nowhere(culprit)}"
         newest = self._newest_before(culprit)
         if newest is None:
             return start + UNEXPLAINED
         row = self.answer(newest)
-        timed = asked["time_ns"] or row["time_ns"]  # some histories of others have no times
-        before = f"{_span(asked['time_ns'] - row['time_ns'])} before" if timed else "before"
-        told = "seen" if self.key.kind[newest] == READ else "acknowledged"
+        timed = invoked["time_ns"] or row["time_ns"]  # some foreign histories have no times
+        before = f"{_span(invoked['time_ns'] - row['time_ns'])} before" if timed else "before"
+        how = "seen" if self.key.kind[newest] == READ else "acknowledged"
         value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
-        return f"{start} although {value} was {told} {before} it was asked"
+        return f"{start} although {value} was {how} {before} the {invoked['f']} was invoked"
 
     def _newest_before(self, culprit: int) -> int | None:
         """The operation of the window that returned last before the culprit began, of another value."""
@@ -209,21 +209,19 @@ class Story:
         makers = [op for op in before if self.key.kind[op] != READ]
         return max(makers or before, key=lambda op: int(self.key.ret[op]), default=None)
 
-    def _nobody(self, culprit: int) -> str:
+    def _from_nowhere(self, culprit: int) -> str:
         """Why a value comes from nowhere, as the end of a sentence."""
         value = as_value(int(self.key.a[self.window.operations[-1]]))
         value = as_value(int(self.key.a[culprit])) if len(self.window.operations) == 1 else value
-        asked = self._asked_for(value)
-        if asked is None:
+        failed = self._failed_to_make(value)
+        if failed is None:
             later = producer_of(self.key, NIL if value is None else value, OPEN)
             if later >= 0 and later not in self.letters:
-                return (
-                    f"which nobody had yet asked to write (index {self._late(later)['index']} did so only afterwards)"
-                )
-            return "a value nobody ever wrote to it" if len(self.letters) == 1 else f"though nobody ever wrote {value}"
-        return f"a value whose only write was refused (index {asked['index']}: {asked['error']})"
+                return f"a value whose only write was invoked afterwards (index {self._late(later)['index']})"
+            return "a value never written to it" if len(self.letters) == 1 else f"though {value} was never written"
+        return f"a value whose only write was refused (index {failed['index']}: {failed['error']})"
 
-    def _asked_for(self, value: int | None) -> Row | None:
+    def _failed_to_make(self, value: int | None) -> Row | None:
         """The completion of a failed write or cas of a value, if there is one."""
         return refused(self.bucket.history, self.name, value, not self.bucket.mismatch_observed)
 
@@ -235,11 +233,11 @@ class Story:
         sentences = []
         if self.last_before is not None:
             sentences.append(self.before())
-        sentences += [f"{letter}: {self._told(op)}" for op, letter in self.letters.items()]
+        sentences += [f"{letter}: {self._in_words(op)}" for op, letter in self.letters.items()]
         culprit = self.letters[self.window.culprit]
         value = _value(self.key.a[self.window.culprit])
         if kind == "value from nowhere":
-            sentences.append(f"{culprit} saw {value}, {self._nobody(self.window.culprit)}")
+            sentences.append(f"{culprit} saw {value}, {self._from_nowhere(self.window.culprit)}")
         elif self.window.code == register.TAKEN_TWICE:
             others = " and ".join(self.letters[op] for op in self.overwriters)
             sentences.append(f"Each of {others} and {culprit} took {value} away, and it had been written only once")
@@ -264,32 +262,30 @@ class Story:
         """Why no order of the window explains the culprit's answer."""
         newest = self._newest_before(self.window.culprit)
         if newest is None:
-            return [f"However they are ordered, {culprit} cannot find {value}"]
+            return [f"In every order of them, {culprit} cannot find {value}"]
         letter = self.letters[newest]
-        sentences = [f"{letter} had returned before {culprit} was asked, so {letter} comes first"]
+        sentences = [f"{letter} had returned before {culprit} was invoked, so {letter} comes first"]
         makers = [self.letters[op] for op in self.overwriters]
         if makers:
             sentences.append(f"After {' and '.join(makers)} nothing wrote {value} again, so {culprit} cannot find it")
         return sentences
 
-    def _told(self, op: int) -> str:
+    def _in_words(self, op: int) -> str:
         """One operation in words."""
-        asked = self.invoke(op)
+        invoked = self.invoke(op)
         kind = self.key.kind[op]
         what = {READ: "read", WRITE: f"write of {self.made(op)}"}.get(int(kind))
-        if what is None or asked["f"] == "cas":
-            what = f"cas from {_value_of(asked['value'])} to {_value_of(asked['value2'])}"
+        if what is None or invoked["f"] == "cas":
+            what = f"cas from {_value_of(invoked['value'])} to {_value_of(invoked['value2'])}"
         if not self.acknowledged(op):
             completed = self._places(op)[1]
             until = f" until {_at(self._rows[completed])}" if completed >= 0 else ""
-            return (
-                f"process {asked['process']} asked at {_at(asked)} for a {what}, which stayed without an answer{until}"
-            )
+            return f"process {invoked['process']} invoked a {what} at {_at(invoked)}, and no answer came{until}"
         answered = self.answer(op)
-        result = f", with {_value(self.key.a[op])}" if asked["f"] == "read" else ""
+        result = f", with {_value(self.key.a[op])}" if invoked["f"] == "read" else ""
         result = ", as a mismatch" if kind == MISMATCH else result
-        times = f"asked at {_at(asked)} and answered at {_at(answered)}"
-        return f"the {what} of process {asked['process']} was {times} by {_who(answered)}{result}"
+        times = f"invoked at {_at(invoked)} and answered at {_at(answered)}"
+        return f"the {what} of process {invoked['process']} was {times} by {_who(answered)}{result}"
 
     def expected(self) -> str:
         """What would have been right."""
@@ -312,7 +308,7 @@ class Story:
                 "made": self.made(op) if self.key.kind[op] in (WRITE, CAS) else None,
                 "acknowledged": self.acknowledged(op),
                 "overwrites": op in self.overwriters,
-                "words": self._told(op),
+                "words": self._in_words(op),
             }
             for op, letter in self.letters.items()
         ]
@@ -334,7 +330,7 @@ def _who(row: Row) -> str:
 
 def _at(row: Row) -> str:
     if not row["time_ns"] and row["index"]:
-        return f"index {row['index']}"  # some histories of others have no times
+        return f"index {row['index']}"  # some foreign histories have no times
     return f"{row['time_ns'] / 1e9:.3f} s"
 
 

@@ -1,1 +1,1 @@
-"""Was it a real test: what the run exercised, how the nodes fared, and how often each operation succeeded."""
+"""Judges whether a run was a real test: faults, evidence, health of nodes, and the share of successful operations."""

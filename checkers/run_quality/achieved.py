@@ -1,4 +1,4 @@
-"""Computes what became of a fault from its measurements, never from the recorded word.
+"""Computes whether a fault was in force from its measurements, never from the recorded word.
 
 Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.  Every
 *requirement* of that promise must be proven again and again while it lasts.  Its opposite must be proven after the
@@ -49,8 +49,8 @@ _STATES_OF_OLD_KINDS = {"pause": "stopped", "kill": "dead"}
 
 @dataclass(frozen=True, slots=True)
 class Achievement:
-    """word: what became of the fault.  reason: why, unless installed.  lapsed_ns: when a fault that had been proven
-    was first contradicted, in ns since the test began; -1 if that did not happen."""
+    """word: the outcome of the fault.  reason: why, unless installed.  lapsed_ns: when a measurement first contradicted
+    a proven fault, in ns since the test began; -1 if none did."""
 
     word: str
     reason: str = ""
@@ -74,7 +74,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one measurement says of one requirement.  contrary, unclear: in words; both empty if it is proven."""
+    """One measurement of one requirement.  contrary, unclear: in words; both empty if it is proven."""
 
     contrary: str = ""
     unclear: str = ""
@@ -84,7 +84,7 @@ PROVEN = Reading()
 
 
 def achieved(record: Mapping[str, Any], *, demanded: bool = False) -> Achievement:
-    """What became of this fault.  A fault that was never carried out keeps its recorded word and reason.
+    """The outcome of this fault.  A fault that was never carried out keeps its recorded word and reason.
 
     demanded: the run is of a format that records measurements, so a record without them lost them.
     """
@@ -103,7 +103,7 @@ def achieved(record: Mapping[str, Any], *, demanded: bool = False) -> Achievemen
 
 
 def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requirement, Reading]:
-    """What the measurements of these phases say of every requirement, taken together.
+    """The measurements of these phases for every requirement, taken together.
 
     Requirements of the phase "heal" are those after the heal.  Used for the words of a proof; `achieved` is stricter.
     """

@@ -1,4 +1,4 @@
-"""Who led when, as far as clocks of one machine can tell: for figures, never for a violation."""
+"""Who led when, as far as clocks of one machine show it: for figures, never for a violation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def under_faults(
 
 
 def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
-    """Whether the leader goes on, and hears and is heard by a majority of the servers (itself included)."""
+    """Whether the leader goes on, and reaches a majority of the servers (itself included) in both directions."""
     ended = _ended(fault)
     if leader in ended:
         return False
@@ -63,7 +63,7 @@ def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str])
 
 
 def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
-    """The nodes whose process was ordered not to run.  Records of older runs do not say it: all their nodes."""
+    """The nodes whose process was ordered not to run.  Records of older runs do not name them: all their nodes."""
     states = mapping(mapping(mapping(fault.get("ordered")).get("held")).get("states"))
     if "ordered" not in fault:
         return frozenset(fault["nodes"])
@@ -75,7 +75,7 @@ Roles = dict[str, tuple[Int64, Int64]]
 
 
 def roles_of(traces: Iterable[str]) -> Roles:
-    """What these traces say of leading; empty where there are none."""
+    """The terms of leaders in these traces; empty if there are none."""
     roles = {}
     for path in traces:
         said = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))

@@ -1,4 +1,4 @@
-"""Is the evidence whole?  Nothing that a verdict rests on may be missing, cut short or changed after the run.
+"""Is the evidence whole?  Nothing on which a verdict depends may be missing, cut short or changed after the run.
 
 Three kinds of proof are held together:
 
@@ -6,10 +6,10 @@ Three kinds of proof are held together:
   or lost a row, or gained one, shows it.
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file.
 * Agreement.  test.json, outcome.json, faults.json and copies.json have counterparts in the history: phases, faults,
-  copies and final reads.  What they say must be what the history shows.
+  copies and final reads.  Both must agree.
 
-A difference makes the run *unknown*, never invalid: somebody or something damaged the evidence, and that says nothing
-of the system.  The other checkers go on with what there is.
+A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
+checkers go on with the remaining evidence.
 
 The history is read in parts, a few columns at a time, so its length does not matter.
 """
@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PartFinding:
-    """What some row groups hold.  counts: rows by function and type.  ledger: rows of process -1, whole.
+    """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1, whole.
     first_ns, last_ns: time of the first and the last row.  backwards: row whose time lies before its predecessor's.
     digest: of all rows but the end mark."""
 
@@ -62,7 +62,7 @@ class PartFinding:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The whole of what the parts found, in order of the history."""
+    """The findings of all parts, in order of the history."""
 
     rows: tuple[dict[str, Any], ...]
     total: int
@@ -290,7 +290,7 @@ def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]
 
 
 def _declared(run: StoredRun, kept: Ledger) -> list[str]:
-    """outcome.json says what the subject has; it may not say anything else than the subject itself."""
+    """outcome.json declares the parts of the subject; it must agree with the subject itself."""
     said = mapping(run.outcome.get("declares"))
     wrong = [
         name

@@ -1,7 +1,7 @@
-"""Did every node stay up, and did the system recover once it could.
+"""Did every node stay up, and did the system recover once it could?
 
-A node that dies unexpectedly, or refuses to go on, is itself a violation, with its reason: a fatal error by design (a
-truncation below the high watermark) is how a subject notices that another promise was broken.
+A node that dies unexpectedly, or refuses to go on, is itself a violation, with its reason.  A subject that stops by
+design (at a truncation below the high watermark) thereby reports that another promise was broken.
 
 There is one excuse.  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose
 disk fails cannot know what the disk holds, so it does right to end.  The excuse holds from inject to heal of a fault
@@ -98,8 +98,10 @@ class Excuse:
         return any(name == node and began <= time_ns <= healed for name, began, healed in self._spans)
 
     def without_excused(self, deaths: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The deaths that no fault explains.  A complaint in a node's log has no time: as many of them are excused as
-        the node has excused deaths."""
+        """The deaths that no fault explains.
+
+        A complaint in a node's log has no time.  So as many of them are excused as the node has excused deaths.
+        """
         kept: list[Mapping[str, Any]] = []
         excused: dict[str, int] = {}
         for death in sorted(deaths, key=lambda d: number(d.get("time_ns"), -1) < 0):
@@ -119,7 +121,7 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
     seen = [str(d.get("reason") or f"status {d.get('status', 'unknown')}") for d in deaths]
     reason = "; ".join(dict.fromkeys(said + seen)) or "no reason is known"
     excerpt = "\n".join(dict.fromkeys(str(d["excerpt"]) for d in deaths if d.get("excerpt")))
-    why = [f"The harness had not ordered {node} to stop.", f"It said, or its end shows: {reason}."]
+    why = [f"The harness had not ordered {node} to stop.", f"Its log or its exit status shows: {reason}."]
     if excerpt:
         why.append(f"Its log: {excerpt}")
     times = [d["time_ns"] for d in deaths if d.get("time_ns", -1) >= 0] + [r["time_ns"] for r in fatal]
@@ -141,7 +143,7 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
 
 
 def _split_nothing(run: StoredRun) -> list[Part]:
-    """All it needs stands in outcome.json."""
+    """One part: outcome.json holds everything it needs."""
     return []
 
 
@@ -186,7 +188,7 @@ def _not_recovered(run: StoredRun, recovery: Mapping[str, Any]) -> Witness:
             "offset": None,
             "why": [
                 "Every link was proven open and every process running.",
-                f"{seconds} s later it was still waited for: {waiting_for}",
+                f"{seconds} s later the harness still waited for: {waiting_for}",
             ],
             "expected": f"a leader, and every live node caught up, within {limit_s} s",
         },

@@ -1,4 +1,4 @@
-"""What the history says of how much was tested, counted in parts of consecutive rows.
+"""Figures of how much was tested, counted from the history in parts of consecutive rows.
 
 An operation may begin in one part and end in a later one, so a part returns for each key by how much the number of open
 operations changed, and its peak, both relative to the part's beginning.  `joined` adds the parts up in order.
@@ -47,7 +47,7 @@ class KeyCounts:
         return KeyCounts(*(np.concatenate([column, np.zeros(more, np.int64)]) for column in columns))
 
     def follow(self, later: KeyCounts, at: Int64) -> None:
-        """Add what comes after.  at: the number here of each of its keys."""
+        """Add the next part.  at: the number here of each of its keys."""
         self.ok_writes[at] += later.ok_writes
         self.final_reads[at] += later.final_reads
         self.peak[at] = np.maximum(self.peak[at], self.opened[at] + later.peak)
@@ -56,7 +56,7 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class HistoryFigures:
-    """What some rows say: ok operations, of them in faults; answers of deposed leaders (NOT_KNOWN without traces).
+    """Figures of some rows: ok operations, of them in faults; answers of deposed leaders (NOT_KNOWN without traces).
 
     ok_writes_by_fault: in the order of the windows.  answering: nodes that answered anything, refusals too.
     calm_operations: invoked in the main phase outside faults and their aftermath.
@@ -84,7 +84,7 @@ class HistoryFigures:
         return int((self.of_keys.final_reads > 0).sum())
 
     def keys_with_writes(self, keys: Sequence[str], least: int) -> int:
-        """Of these keys, how many have so many acknowledged writes."""
+        """How many of these keys have so many acknowledged writes."""
         enough = set(self.keys.filter(pa.array(self.of_keys.ok_writes >= least)).to_pylist())
         return sum(key in enough for key in keys)
 

@@ -1,8 +1,8 @@
-"""The least numbers that make a run a real test.  They grow with what the run was set to do.
+"""The minimums that make a run a real test.  They grow with the rate and the length of the run.
 
-A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, however valid every answer is.  So
-what counts as enough follows from the demands (rate, time limit, keys, client nodes) and from the faults that were
-installed.  All shares are low on purpose: they are to catch a run that did nearly nothing, not a slow one.
+A run of 12,000 scheduled operations that acknowledged 209 has tested nearly nothing, even if every answer is valid.  So
+the minimums follow from the demands (rate, time limit, keys, client nodes) and from the faults that were installed.
+All shares are low on purpose: they catch a run that did nearly nothing, not a slow one.
 
 A write can be demanded of a fault only if the system had a chance to acknowledge one: for long enough, some server
 reached a majority in both directions, and some client node reached that server.
@@ -18,25 +18,25 @@ from checkers.base.demands import Demands
 from checkers.base.json_file import mapping
 
 SHARE_OF_RATE = 0.8
-"""Of the scheduled rate, outside faults.  With less the harness or the system was the bottleneck, not the faults."""
+"""Share of the scheduled rate, outside faults.  Below it the harness or the system was the bottleneck, no fault."""
 
 CALM_S_LEAST = 3.0
-"""A rate over less time than this is shown and not demanded: it says more of chance than of the run."""
+"""A rate over less time than this is shown and not demanded: chance decides it more than the run."""
 
 SHARE_OF_OPERATIONS = 0.1
-"""Of the scheduled operations, faults included, that must be ok."""
+"""Share of the scheduled operations, faults included, that must be ok."""
 
 SHARE_OF_KEYS = 0.5
-"""Of all keys that must have seen enough writes; a workload may prefer some keys."""
+"""Share of all keys that must have enough writes; a workload may prefer some keys."""
 
 SHARE_OF_KEY_WRITES = 0.02
-"""Of the operations that a key gets on average, so many writes must be acknowledged."""
+"""Share of a key's average number of operations that must be acknowledged writes."""
 
 SHARE_OF_WRITES_IN_FAULTS = 0.005
-"""Of the operations scheduled during faults that let the system work, so many writes must be acknowledged."""
+"""Share of the operations scheduled during faults that let the system work; so many writes must be acknowledged."""
 
 SHARE_OF_FAULTS = 1 / 3
-"""Of the faults that let the system work, under so many a write must be acknowledged."""
+"""Share of the faults that let the system work; under so many of them a write must be acknowledged."""
 
 LONG_NS = 6_000_000_000
 """A shorter fault may end before a new leader is elected: fetch timeouts take 2 s, and a split vote 1-2 s more."""
@@ -98,7 +98,7 @@ def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
 
 
 def calm(main: tuple[int, int], faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """What is left of the main phase, in ns, without faults and their aftermath."""
+    """The length of the main phase, in ns, without faults and their aftermath."""
     left, at = [], main[0]
     struck = sorted(
         (

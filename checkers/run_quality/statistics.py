@@ -1,10 +1,10 @@
 """Statistics: how often each operation was invoked and how it ended, how long it took, with and without faults.
 
-This is no property of the system, but of the test.  Where a function was invoked and never once succeeded, nothing can
+This is no property of the system, but of the test.  If a function was invoked and never once succeeded, nothing can
 be concluded about it, so the verdict is *unknown*.  Time is the clock of the harness, of one machine.
 
 The history is judged in parts of consecutive rows, so its length does not matter.  An operation may begin in one part
-and end in a later one.  So a part returns what it left open, and the completions whose invoke it does not hold, and
+and end in a later one.  So a part returns its open operations, and the completions whose invoke it does not hold.
 `combine` joins them.  Latencies are counted by value, in microseconds with 17 significant bits.
 """
 
@@ -131,7 +131,7 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
         looked_at["ok_per_second"] = round(int(looked_at["ok"]) / ((last - first) / 1e9), 2)
     never = [name for name, f in sorted(functions.items()) if not f.ended[Type.OK]]
     if never:
-        reason = f"no {' and no '.join(never)} ever succeeded, so the run says nothing about it"
+        reason = f"no {' and no '.join(never)} ever succeeded, so the run shows nothing about it"
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
     return Verdict(Validity.VALID, looked_at, details=details)
 

@@ -1,9 +1,9 @@
-"""Was it a real test?  A run in which nothing happened proves nothing, however valid every other verdict is.
+"""Was it a real test?  A run in which nothing happened proves nothing, even if every other verdict is valid.
 
-Each criterion is a figure with the least that counts.  A shortfall makes the verdict *unknown*, never invalid: nothing
-was violated, but nothing was shown either.  What a subject declares it has not got is not demanded of it.  Some figures
-are shown and not demanded: they are for a reader to weigh (a harness that could not keep up on its own, clocks of one
-machine compared to count answers of deposed leaders).
+Each criterion is a figure with its minimum.  A shortfall makes the verdict *unknown*, never invalid: nothing was
+violated, but nothing was shown either.  Parts that a subject does not have are not demanded of it.  Some figures are
+shown and not demanded, for the reader to weigh: whether the harness kept up, and how many answers deposed leaders gave
+(counted by comparing clocks of one machine).
 
 `Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words"}, in the order in which
 a report shows them.
@@ -161,7 +161,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
 def _about_writes_in_faults(
     run: StoredRun, installed: Sequence[Mapping[str, Any]], figures: HistoryFigures
 ) -> list[Criterion]:
-    """Of faults that let the system work for long enough; where none does, of all."""
+    """Figures of the faults that let the system work for long enough; of all faults if none does."""
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
     struck_until = [END_OF_TIME if minimums.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
@@ -260,9 +260,7 @@ def _about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     if run.demands.traces:
         spoke = {node for node, file in node_files(run.trace).items() if pq.read_metadata(file).num_rows}
         delivered = len(spoke & set(everyone))
-        criteria.append(
-            Criterion("nodes with a trace", delivered, max(1, len(everyone)), "which say what they did, step by step")
-        )
+        criteria.append(Criterion("nodes with a trace", delivered, max(1, len(everyone)), "which recorded their steps"))
         if figures.deposed >= 0:
             words = f"of them {figures.deposed_reads} reads; counted by the clocks of one machine, for display only"
             criteria.append(Criterion("operations answered by a deposed leader", figures.deposed, 0, words, False))

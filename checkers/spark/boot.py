@@ -1,4 +1,4 @@
-"""The first thing that runs on a node of a cluster, alone: it unpacks the bundle and becomes the daemon.
+"""The first program on a node of a cluster: it unpacks the bundle and becomes the daemon.
 
 Spark puts this file (as krucible_boot.py) and the bundle into the executor's working folder, and starts
 `python -m krucible_boot` there.  The bundle is named after its content and is unpacked once per machine into the cache,
@@ -22,7 +22,7 @@ UNUSED_S_MAX = 7 * 86_400
 
 
 def unpack(bundle: Path, into: Path) -> Path:
-    """The folder the bundle is unpacked in, under `into`; several processes may ask at once.  Raises OSError."""
+    """The folder the bundle is unpacked in, under `into`; several processes may do this at once.  Raises OSError."""
     folder = into / bundle.stem
     if not folder.is_dir():
         partial = into / f"{bundle.stem}.{uuid.uuid4().hex}"
@@ -32,16 +32,16 @@ def unpack(bundle: Path, into: Path) -> Path:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
-            if not folder.is_dir():  # nobody else was first: it did not work
+            if not folder.is_dir():  # no other process was first: it did not work
                 raise
     os.utime(folder)
     return folder
 
 
 def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
-    """Remove bundles, and what was unpacked from bundles, that nobody has used for so long."""
+    """Remove bundles, and folders unpacked from bundles, that were not used for so long."""
     for folder in into.glob("krucible-*"):
-        with contextlib.suppress(FileNotFoundError):  # somebody else does the same
+        with contextlib.suppress(FileNotFoundError):  # another process does the same
             if time.time() - folder.stat().st_mtime < unused_s_max:
                 continue
             if folder.is_dir():
@@ -61,7 +61,7 @@ def main() -> None:
         into.mkdir(exist_ok=True)
         folder = unpack(bundle, into)
         forget_unused(into)
-    except OSError:  # no room or no right there: the executor's own folder, which goes when it does
+    except OSError:  # no room or no right there: the executor's own folder, which is removed with it
         folder = unpack(bundle, bundle.parent)
     sys.path[0] = str(folder)
     for name in [name for name in sys.modules if name.partition(".")[0] == "checkers"]:

@@ -1,4 +1,4 @@
-"""What is sent to the nodes of a cluster, so that nothing has to be put there by hand.
+"""The bundle that is sent to the nodes of a cluster, so that nothing has to be installed there by hand.
 
 One zip, named after its content: the sources of `checkers`, and the machine code of the kernels as they stand now.
 Every node must have Python of the same version with numba, numpy and pyarrow; Krucible itself need not be there.

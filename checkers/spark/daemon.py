@@ -1,14 +1,14 @@
-"""The process Spark forks its Python workers from: `python -m checkers.spark.daemon`, on a cluster by way of `boot`.
+"""The process from which Spark forks its Python workers: `python -m checkers.spark.daemon`, on a cluster through
+`boot`.
 
-Three things the stock daemon does not do:
+It does three things that the stock daemon does not:
 
   * it loads the kernels before the first fork, so that no worker has to (0.5 s each);
-  * it calls gc.freeze() after that, so that the collection a worker makes after every task finds nothing to walk
-    (56 ms each);
-  * it limits the memory a worker may ask for, so that a kernel that runs wild gets a MemoryError, which is a verdict
-    (unknown), instead of being killed, which is none.
+  * it calls gc.freeze() after that, so that the garbage collection after every task finds nothing to walk (56 ms each);
+  * it limits the memory of a worker.  A kernel that runs wild then gets a MemoryError, which is a verdict (unknown).
+    Without the limit it would be killed, which is no verdict.
 
-Where the kernels cannot be loaded the workers are forked all the same, so that the driver can ask why (`node.ask`).
+If the kernels cannot be loaded the workers are forked nevertheless, so that the driver learns why (`node.ask`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _ready(began: float) -> node.Node:
         with watch_compiler() as compiler:
             load_kernels()
         compiled, compile_s = len(compiler.names), compiler.seconds
-    except Exception as wrong:  # noqa: BLE001 - whatever it is, the driver has to hear of it
+    except Exception as wrong:  # noqa: BLE001 - the driver has to learn of any failure
         problem = f"{type(wrong).__name__}: {wrong}"
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))

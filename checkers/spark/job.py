@@ -1,4 +1,4 @@
-"""One Spark job: run in a thread of its own so that Ctrl-C is heard, watched, and given up where nobody works on it."""
+"""Runs one Spark job in a thread of its own, so that Ctrl-C works, and gives it up if no executor works on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _groups = itertools.count()
 
 
 class JobFailed(RuntimeError):
-    """Spark gave the job up.  died: because a task's worker was gone each time it was tried; else the message says why
-    in one line."""
+    """Spark gave the job up.  died: because a task's worker died at each try; else the message gives the reason in one
+    line."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(_last_python_line(problem))
@@ -57,16 +57,16 @@ def run_job(
     thread = InheritableThread(target=run, name=group, daemon=True)
     began = seen_at = time.monotonic()
     thread.start()
-    told = 0
+    reported = 0
     try:
         while thread.is_alive():
             thread.join(POLL_S)
             if not thread.is_alive():
                 break
             now = time.monotonic()
-            if (done := _done(context, group)) > told:
-                told = done
-                progress(told)
+            if (done := _done(context, group)) > reported:
+                reported = done
+                progress(reported)
             if executors(context):
                 seen_at = now
             if now - seen_at > alone_s_max:
@@ -106,7 +106,7 @@ def _done(context: Any, group: str) -> int:
 
 
 def _last_python_line(problem: str) -> str:
-    """The exception a worker raised, out of all that Spark says around it; else its own first line."""
+    """The exception that a worker raised, found in Spark's message; else the first line of that message."""
     if "Traceback" not in problem:
         return _first_line(problem)
     inside = problem[problem.rindex("Traceback") :].split("\n\n")[0]
@@ -116,4 +116,4 @@ def _last_python_line(problem: str) -> str:
 def _first_line(problem: str) -> str:
     """Py4J puts 'An error occurred while calling ...' first; the line after it names the exception."""
     lines = [line.strip(" :") for line in problem.splitlines() if line.strip() and "An error occurred" not in line]
-    return (lines or ["Spark said nothing"])[0][:300]
+    return (lines or ["Spark printed nothing"])[0][:300]

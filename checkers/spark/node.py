@@ -1,4 +1,4 @@
-"""What a node of Spark says of itself: the driver asks before it judges.  Needs nothing but Python."""
+"""The self-description of a node of Spark: the driver reads it before it judges.  Needs nothing but Python."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Node:
     """A place where Python workers are forked.
 
-    problem: why no worker here can judge, in one sentence, or "".  ready_s: what unpacking and loading took.
-    compiled: kernels whose machine code did not fit this processor or these versions and was made here; compile_s: the
-    part of ready_s that took.
+    problem: why no worker here can judge, in one sentence, or "".  ready_s: duration of unpacking and loading.
+    compiled: kernels whose machine code did not fit this processor or these versions, so they were compiled here.
+    compile_s: the part of ready_s for this.
     """
 
     host: str
@@ -37,6 +37,6 @@ def remember(node: Node) -> None:
 
 
 def ask(_: object) -> Node:
-    """Run as a task: what the daemon of this worker remembered."""
+    """Run as a task: returns the description that the daemon of this worker remembered."""
     unprepared = "its workers were not forked from Krucible's daemon (is spark.python.daemon.module set elsewhere?)"
     return _said or Node(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)

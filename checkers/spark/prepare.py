@@ -2,7 +2,7 @@
 
 A run needs the first group of kernels and the archive.  The other groups serve `check` and the project's own tests; a
 process behind the first run compiles them at the lowest priority.  What is not compiled by then is compiled on its
-first use.  Two processes share the work.  A step that takes longer than a moment says so at its begin and its end.
+first use.  Two processes share the work.  A step that takes longer than a moment is reported at its begin and its end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from checkers.warm_up import GROUPS, compile_group
 
 PROCESSES = 2
 QUIET_S = 2.0
-"""A step that takes no longer is not worth a line."""
+"""A shorter step is not reported."""
 
 ARCHIVE = "Spark's class-data archive"
 UNUSED_S_MAX = 30 * 86_400
 
 
 def prepare(everything: bool = True, processes: int = PROCESSES) -> None:
-    """Do what is not done yet.  everything: the kernels that no run needs as well.
+    """Do the steps that are not done yet.  everything: also the kernels that no run needs.
 
     Raises SparkUnavailable where Spark cannot run, WrongVerdict where kernels err.
     """
@@ -57,7 +57,7 @@ def prepare(everything: bool = True, processes: int = PROCESSES) -> None:
 
 
 def prepare_behind() -> None:
-    """Prepare everything at the lowest priority, unless another process of this user does; its words go to a log."""
+    """Prepare everything at the lowest priority, unless another process of this user does; its output goes to a log."""
     with (cache_folder() / "prepare.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,14 +101,14 @@ def _nothing(part: Part, budget: Budget) -> None:
 
 
 def _forget_older(archive: Path) -> None:
-    """Archives of other versions are of no use once this one stands, and large."""
+    """Remove archives of other versions: they are large, and of no use once this one exists."""
     for other in archive.parent.glob("classes-*.jsa"):
         if other != archive and time.time() - other.stat().st_mtime > 7 * 86_400:
             other.unlink(missing_ok=True)
 
 
 def _forget_unused() -> None:
-    """Machine code of sources long changed; what is still used is compiled again, and then is young."""
+    """Remove machine code of old sources.  Kernels that are still used are compiled again, and then are young."""
     for folder in kernels_folder().iterdir():
         if time.time() - folder.stat().st_mtime > UNUSED_S_MAX:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,9 @@
 """The Spark that judges: started in the background, one job for all parts, and never a stack trace.
 
 A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row crosses the
-virtual machine; a whole run is one job of a few dozen tasks.  `local[*,4]`, the default, lives inside this process and
-forgives a worker three deaths per task.  A cluster is sent the code, the machine code (`bundle`) and, where its nodes
-cannot read the run folder, the bytes of the files (`shipping`).  It says the same, bit for bit.
+virtual machine.  A whole run is one job of a few dozen tasks.  `local[*,4]`, the default, lives inside this process and
+forgives a worker three deaths per task.  The driver sends a cluster the code, the machine code (`bundle`) and, if its
+nodes cannot read the run folder, the bytes of the files (`shipping`).  The verdicts are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ class SparkJudge:
 
     @property
     def description(self) -> str:
-        """What judged, in words: the version of Spark, its master, the memory its workers are held to, and on a
-        cluster what the nodes had to compile and which bytes were sent to them."""
+        """The judge in words: the version of Spark, its master, and the memory limit of its workers.
+
+        On a cluster also the kernels that nodes had to compile, and the bytes that were sent to them.
+        """
         import pyspark
 
         words = [f"Spark {pyspark.__version__} on {self.master}"]
@@ -110,7 +112,7 @@ class SparkJudge:
         return ", ".join(words)
 
     def start_in_background(self) -> None:
-        """Begin to start; returns at once.  A failure to start is told by `judge`.  Calling it again does nothing."""
+        """Begin to start; returns at once.  `judge` reports a failure to start.  Calling it again does nothing."""
         with self._lock:
             if self._starting is None:
                 self._began = time.monotonic()
@@ -118,9 +120,9 @@ class SparkJudge:
                 self._starting.start()
 
     def wait_until_started(self) -> None:
-        """Raises SparkUnavailable, saying why, if Spark did not start."""
+        """Raises SparkUnavailable, with the reason, if Spark did not start."""
         self.start_in_background()
-        while not self._ready.wait(POLL_S):  # in short waits, so that Ctrl-C is heard
+        while not self._ready.wait(POLL_S):  # in short waits, so that Ctrl-C works
             waited = time.monotonic() - self._began
             if not self._local and self._context is None and waited > self._alone_s_max:
                 raise SparkUnavailable(f"{self.master} did not answer within {self._alone_s_max:.0f} s")
@@ -146,13 +148,13 @@ class SparkJudge:
         return judged
 
     def _answers(
-        self, judge: Callable[[T], R], items: Sequence[T], told: Callable[[int], None], task_of: Callable[[T], Task]
+        self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None], task_of: Callable[[T], Task]
     ) -> list[R | Judged]:
         """judge(item) for all; where a job fails, for one at a time, so that only what cannot be judged is not."""
         try:
-            return list(self._job(judge, items, told))
+            return list(self._job(judge, items, progress))
         except JobFailed:
-            pass  # told apart below
+            pass  # the next step tries each item alone
         answers: list[R | Judged] = []
         for item in items:
             try:
@@ -162,8 +164,8 @@ class SparkJudge:
                 answers.append(Judged(None, f"{named(task_of(item).part)}: {why}", 0.0))
         return answers
 
-    def _job(self, judge: Callable[[T], R], items: Sequence[T], told: Callable[[int], None]) -> list[R]:
-        return run_job(self._context, judge, items, told, alone_s_max=self._alone_s_max)
+    def _job(self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None]) -> list[R]:
+        return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
 
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
@@ -200,11 +202,11 @@ class SparkJudge:
             self._ready.set()
 
     def _await_nodes(self) -> list[Node]:
-        """What the nodes say of themselves; asking forks the workers.  Raises SparkUnavailable if one cannot judge."""
+        """The nodes as they describe themselves; forks the workers.  Raises SparkUnavailable if one cannot judge."""
         if not self._local:
             self._await_executor()
         tasks = 2 if self._local else 2 * self._context.defaultParallelism
-        said = run_job(
+        found = run_job(
             self._context,
             node.ask,
             range(tasks),
@@ -212,7 +214,7 @@ class SparkJudge:
             alone_s_max=self._alone_s_max,
             seconds_max=READY_S_MAX,
         )
-        nodes = {(one.host, one.pid): one for one in said}
+        nodes = {(one.host, one.pid): one for one in found}
         for one in nodes.values():
             if one.problem:
                 raise SparkUnavailable(f"the workers on {one.host} (Python {one.python}) cannot judge: {one.problem}")
@@ -221,7 +223,7 @@ class SparkJudge:
     def _await_executor(self) -> None:
         while not executors(self._context):
             if stopped(self._context):
-                raise SparkUnavailable(f"{self.master} refused: {self._last_words(RuntimeError('it did not say why'))}")
+                raise SparkUnavailable(f"{self.master} refused: {self._last_words(RuntimeError('it gave no reason'))}")
             if time.monotonic() - self._began > self._alone_s_max:
                 raise SparkUnavailable(
                     f"{self.master} gave us no executor within {self._alone_s_max:.0f} s: it has no worker with a free "
@@ -277,7 +279,7 @@ class SparkJudge:
 
 @dataclass
 class _Cluster:
-    """`shipping.Nodes` on a session.  What was shared is let go of at the end of the `with` block."""
+    """`shipping.Nodes` on a session.  The end of the `with` block releases the shared data."""
 
     context: Any
     answers: Callable[..., list[Judged | Unreadable]]
@@ -308,7 +310,7 @@ def _seconds(named: str, default: float) -> float:
 
 
 def terminate_children(thread: threading.Thread) -> None:
-    """End what a thread of this process has started; nothing where the kernel does not list it."""
+    """End the processes that a thread of this process has started; does nothing if the kernel does not list them."""
     listed = Path(f"/proc/self/task/{thread.native_id}/children")
     with contextlib.suppress(OSError):
         for pid in listed.read_text().split():
@@ -316,7 +318,7 @@ def terminate_children(thread: threading.Thread) -> None:
 
 
 def _end_gateway(gateway: Any, seconds_max: float) -> None:
-    """Let go of the virtual machine, which ends when its standard input does, and wait until it has."""
+    """Close the standard input of the virtual machine, which makes it end, and wait for its end."""
     from pyspark import SparkContext
 
     if gateway is None:

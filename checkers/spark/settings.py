@@ -32,7 +32,7 @@ _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """fixed: what must be as it is.  defaults: what a user's spark-defaults.conf (SPARK_CONF_DIR) may say otherwise."""
+    """fixed: settings that must stay.  defaults: a user's spark-defaults.conf (SPARK_CONF_DIR) may change them."""
 
     fixed: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -90,8 +90,10 @@ def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundl
 
 
 def await_master(master: str) -> None:
-    """Raises SparkUnavailable where nobody answers at the address of a standalone master: Spark itself would try for a
-    minute.  Of several masters one has to answer."""
+    """Raises SparkUnavailable if no standalone master answers at its address: Spark itself would try for a minute.
+
+    Of several masters one has to answer.
+    """
     addresses = _addresses(master)
     problems = []
     for host, port in addresses:

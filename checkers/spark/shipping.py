@@ -34,8 +34,10 @@ _TAIL_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Tells a file from another of the same name: its size, and a hash of its end, where Parquet has its footer with
-    sizes and extremes of every column."""
+    """Distinguishes files of the same name by size and a hash of the end.
+
+    There Parquet has its footer, with sizes and extremes of every column.
+    """
 
     size_bytes: int
     tail: bytes
@@ -57,7 +59,7 @@ class Unreadable:
 
 
 class Content(Protocol):
-    """The bytes of a file, wherever they are asked for: a broadcast."""
+    """The bytes of a file, available on every node: a broadcast."""
 
     @property
     def value(self) -> bytes: ...
@@ -67,7 +69,7 @@ Progress = Callable[[int], None]
 
 
 class Nodes(Protocol):
-    """What judges far away."""
+    """The remote judges."""
 
     def share(self, content: bytes) -> Content:
         """Make the bytes of a file available to all nodes."""
@@ -187,7 +189,7 @@ def _spark_folder() -> str | None:
 
 
 def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
-    """A text in which files are called again what the driver calls them."""
+    """The text with the driver's names of files."""
     if folder in text:
         for path, moved in there.items():
             text = text.replace(moved, path)

@@ -22,14 +22,14 @@ A witness' `events` are those of exactly the transactions it is about, in index 
       ],
       "length": 2,                                     edges of the whole cycle; of a long one `cycle` is the beginning
       "why": ["T1 appended ...", ...],                 the sentences of the edges, or the one of another anomaly
-      "expected": "...",                               one sentence: what should have been
-      "assumes": "strict-serializable",                only where time orders versions: the model under which
+      "expected": "...",                               one sentence: what would have been right
+      "assumes": "strict-serializable",                only if time orders versions: the model under which
                                                        that order is certain
       "violates": ["read-committed"],                  the weakest models it violates; all stronger ones fall with them
       "rules_out": ["read-committed", ...],            every model it violates
     }
 
-Witnesses of Kafka's logs (`checkers/kafka_log`) that are cycles have "transactions", "cycle", "length" and "why" alike.
+Witnesses of cycles in Kafka's logs (`checkers/kafka_log`) have "transactions", "cycle", "length" and "why" too.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class _Names:
             for t in self._txns
         }
         events = sorted((row for t in self._txns for row in rows[t]), key=lambda row: row["index"])
-        told = {"transactions": listed, **facts, "violates": weakest(excluded), "rules_out": excluded}
-        return Witness(kind, summary, tuple(events), facts=told)
+        facts = {"transactions": listed, **facts, "violates": weakest(excluded), "rules_out": excluded}
+        return Witness(kind, summary, tuple(events), facts=facts)
 
 
 _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
@@ -130,10 +130,10 @@ def _edge(transcript: Transcript, names: _Names, orders: _ListOrders, step: Step
         invoked = transcript.rows(step.target)[0]["index"]
         return edge | {"why": f"{a} completed (event {completed}) before {b} was invoked (event {invoked})"}
     lists = transcript.model == "list-append"
-    told = _list_edge(transcript, orders, step) if lists else _register_edge(transcript, step)
-    if told is None:
+    found = _list_edge(transcript, orders, step) if lists else _register_edge(transcript, step)
+    if found is None:
         return edge | {"why": f"{a} precedes {b} by the order of versions"}
-    key, words = told
+    key, words = found
     return edge | {"key": key, "why": words(a, b)}
 
 
@@ -162,10 +162,10 @@ def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple
         for a in a_rows:
             if txns.key[a] != key:
                 continue
-            said = orders.before(a, key, new, step.kind)
-            if said is not None:
+            before = orders.before(a, key, new, step.kind)
+            if before is not None:
                 appended = f"appended {transcript.value_name(key, new)} to {name}"
-                return name, lambda a, b, said=said, appended=appended: said(a, b, appended)
+                return name, lambda a, b, before=before, appended=appended: before(a, b, appended)
     return None
 
 
@@ -192,7 +192,7 @@ class _ListOrders:
                 if longest[-1] != int(txns.value[row]):
                     return None
                 return lambda a, b, did: (
-                    f"{a} appended {old}, the last element anybody read, before {b} {did}, which nobody read"
+                    f"{a} appended {old}, the last element that was read, before {b} {did}, which was never read"
                 )
             if longest.index(int(txns.value[row])) + 1 <= longest.index(new):
                 return lambda a, b, did: f"{a} appended {old} before {b} {did}"
@@ -254,7 +254,8 @@ def _shown(elements: list[Any]) -> str:
 
 
 Words = Callable[[_Names], str]
-Told = tuple[list[int], Words]
+Explained = tuple[list[int], Words]
+"""The transactions that an anomaly is about, and its sentence."""
 
 
 def _owner(transcript: Transcript, row: int) -> int:
@@ -266,18 +267,18 @@ def _read_words(transcript: Transcript, row: int) -> str:
     return f"{key} as {_shown(answer) if isinstance(answer, list) else answer}"
 
 
-def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Told:
+def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Explained:
     key, answer = transcript.micro_operation(row)[1:]
     value = answer[at] if isinstance(answer, list) else answer
-    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, but nobody ever wrote {value} to {key}"
+    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, but no transaction wrote {value} to {key}"
 
 
-def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Told:
+def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Explained:
     value = transcript.read_list(row)[at]
     return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, in which {value} stands twice"
 
 
-def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Told:
+def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Explained:
     a, b = _owner(transcript, row), _owner(transcript, longest)
     key = transcript.micro_operation(row)[1]
     return (
@@ -289,34 +290,37 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> To
     )
 
 
-def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Told:
+def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:
     return [t, by], lambda n: f"{n[t]} read {_read_words(transcript, row)}, of which {n[by]} wrote a part and failed"
 
 
-def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Told:
+def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Explained:
     name = transcript.key_name(key)
-    return [aborted, by], lambda n: f"{n[aborted]} failed, but {n[by]} built its write of {name} upon what it wrote"
+    return [
+        aborted,
+        by,
+    ], lambda n: f"{n[aborted]} failed, but {n[by]} built its write of {name} on that of {n[aborted]}"
 
 
-def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Told:
+def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> Explained:
     return [
         t,
         by,
     ], lambda n: f"{n[t]} read {_read_words(transcript, row)}, which is not the last that {n[by]} wrote there"
 
 
-def _internal(transcript: Transcript, t: int, row: int, other: int) -> Told:
+def _internal(transcript: Transcript, t: int, row: int, other: int) -> Explained:
     f, key, value = transcript.micro_operation(other)
     did = f"read {_read_words(transcript, other)}" if f == "r" else f"wrote {value} to {key}"
     return [t], lambda n: f"{n[t]} {did} and then read {_read_words(transcript, row)}, which contradicts it"
 
 
-def _future(transcript: Transcript, t: int, row: int, later: int) -> Told:
+def _future(transcript: Transcript, t: int, row: int, later: int) -> Explained:
     _, key, value = transcript.micro_operation(later)
     return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)} before it wrote {value} to {key} itself"
 
 
-def _lost(transcript: Transcript, a: int, b: int, row: int) -> Told:
+def _lost(transcript: Transcript, a: int, b: int, row: int) -> Explained:
     key = transcript.micro_operation(row)[1]
     value = transcript.txns
     read = row if value.kind[row] == READ else _first_read(transcript, b, row)
@@ -328,7 +332,7 @@ def _first_read(transcript: Transcript, t: int, row: int) -> int:
     return next(r for r in range(int(txns.first[t]), row) if txns.key[r] == txns.key[row] and txns.kind[r] == READ)
 
 
-def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Told:
+def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Explained:
     txns = transcript.txns
     key, value, before = int(txns.key[row]), int(txns.value[row]), transcript.micro_operation(earlier)[2]
     reads = ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist()
@@ -344,7 +348,7 @@ def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Told:
     )
 
 
-def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Told:
+def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Explained:
     txns = transcript.txns
     name, old, new = transcript.key_name(key), transcript.value_name(key, a), transcript.value_name(key, b)
     wrote = ((txns.key == key) & (txns.kind == WRITE)).nonzero()[0].tolist()
@@ -352,7 +356,7 @@ def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Told:
     return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
 
 
-_FINDINGS: dict[int, Callable[[Transcript, int, int, int], Told]] = {
+_FINDINGS: dict[int, Callable[[Transcript, int, int, int], Explained]] = {
     kinds.UNWRITTEN_READ: _unwritten,
     kinds.DUPLICATE_ELEMENTS: _duplicate,
     kinds.INCOMPATIBLE_ORDER: _incompatible,
@@ -370,11 +374,11 @@ _EXPECTED: dict[int, str] = {
     kinds.UNWRITTEN_READ: "only values that some transaction wrote",
     kinds.DUPLICATE_ELEMENTS: "each element once",
     kinds.INCOMPATIBLE_ORDER: "lists of which one is the beginning of the other",
-    kinds.ABORTED_READ: "nothing of what a failed transaction wrote",
-    kinds.DIRTY_UPDATE: "no version built upon what a failed transaction wrote",
-    kinds.INTERMEDIATE_READ: "only what a transaction wrote last",
-    kinds.INTERNAL: "what the transaction itself read and wrote of the key before",
-    kinds.FUTURE_READ: "nothing of what the transaction wrote only later",
+    kinds.ABORTED_READ: "no value that a failed transaction wrote",
+    kinds.DIRTY_UPDATE: "no version built on a write of a failed transaction",
+    kinds.INTERMEDIATE_READ: "only the last value that a transaction wrote",
+    kinds.INTERNAL: "the value that the transaction itself had read or written before",
+    kinds.FUTURE_READ: "no value that the transaction wrote only later",
     kinds.LOST_UPDATE: "one transaction at most that read a version and then wrote the key",
     kinds.CYCLIC_VERSIONS: "an order of the versions",
     kinds.REORDERED_APPENDS: "a transaction's appends in the order in which it made them",

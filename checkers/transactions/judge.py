@@ -1,15 +1,15 @@
-"""Transactional histories: which anomalies they show, and which consistency models they therefore rule out.
+"""Transactional histories: the anomalies they show, and the consistency models that these rule out.
 
     judge_transactions(events, "list-append")        from events whose payloads are micro-operations (`read.py`)
     checker.LIST_APPEND, checker.RW_REGISTER         from a run's history.parquet, in process or on Spark
-    judge_columns(txns, "list-append", event_count)  from integer columns , for large ones
+    judge_columns(txns, "list-append", event_count)  from integer columns, for large ones
 
 Theory: Adya 1999; Alvaro & Kingsbury, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
-Reads tell which versions there were and who wrote them, versions tell who depends on whom, and a cycle of dependencies
-is an anomaly, named by the kinds of its edges.  Everything reported is certain; a history without anomalies may still
-come from a system that has them.
+Reads show the versions and their writers, and versions show the dependencies between transactions.  A cycle of
+dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.  A history without
+anomalies may still come from a system that has them.
 
-Registers tell less than lists: `kernels/transactions/rw_register.py` says what is not concluded from them.
+Registers show less than lists: `kernels/transactions/rw_register.py` names the conclusions that they do not allow.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from checkers.transactions.version_orders import orders_under
 __all__ = ["judge_columns", "judge_transactions", "judge_transcript"]
 
 BYTES_PER_ITEM = 40
-"""Memory the kernels take besides the columns, for each micro-operation and each version (measured, rounded up): 1.5 GB
-for ten million transactions with two and a half micro-operations each, which fit the default budget so."""
+"""Memory the kernels take besides the columns, for each micro-operation and each version (measured, rounded up).
+
+Ten million transactions with two and a half micro-operations each take 1.5 GB, which fits the default budget.
+"""
 
 _STEPS_PER_ROW = 2
 _ELEMENTS_PER_STEP = 8
@@ -56,7 +58,7 @@ def judge_transactions(
 
     consistency: the model it has to have, one of `anomalies.MODELS`.  Anomalies it allows are listed and do not count.
     Of registers it also decides which version orders may be concluded (`version_orders.py`).
-    `details`: {"consistency": as asked for, "anomalies": {name: how often}, "allowed": [names that do not count],
+    `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
     "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...]}.
     Raises MalformedHistory where a payload holds no micro-operations of this model.
     """

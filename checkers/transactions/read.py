@@ -1,10 +1,10 @@
-"""Transactions out of a history's events: micro-operations come as JSON in the payload of invoke and completion.
+"""Transactions out of a history's events: the payload of invoke and completion holds micro-operations as JSON.
 
     list-append    [["append", key, value], ["r", key, [value, ...] or null], ...]
     rw-register    [["w", key, value], ["r", key, value or null], ...]
 
-Keys and values may be any JSON; they are numbered in the order in which they turn up.  Of a transaction that committed
-the completion tells what it did; of all others, where the completion has no micro-operations, the invoke.
+Keys and values may be any JSON; they are numbered in the order in which they turn up.  The completion of a committed
+transaction shows what it did.  For all others the invoke does.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class Transcript:
                 {name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in self.events[t]
             ]
         done = [self.micro_operation(r) for r in range(int(self.txns.first[t]), int(self.txns.first[t + 1]))]
-        asked = [[f, k, None if f == "r" else v] for f, k, v in done]
+        invoked = [[f, k, None if f == "r" else v] for f, k, v in done]
         status, process = Type(int(self.txns.status[t])), int(self.txns.process[t])
-        both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=json.dumps(asked))]
+        both = [Event(int(self.txns.invoked[t]), 0, process, Type.INVOKE, "txn", payload=json.dumps(invoked))]
         if self.txns.completed[t] != NEVER:
-            payload = json.dumps(done if status is Type.OK else asked)
+            payload = json.dumps(done if status is Type.OK else invoked)
             both.append(Event(int(self.txns.completed[t]), 0, process, status, "txn", payload=payload))
         return [{name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in both]
 
 
 def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
-    """The transactions among the events (those of the nemesis and of set-up are passed over).
+    """The transactions among the events; those of the nemesis and of set-up are left out.
 
     Raises MalformedHistory where a payload is no list of micro-operations of this model.
     """
@@ -101,7 +101,7 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
 
 
 def _question(micro_operation: list[Any]) -> str:
-    """What of a micro-operation its invoke fixes, as JSON: all of a write, of a read all but the answer."""
+    """The part of a micro-operation that its invoke fixes, as JSON: a whole write, or a read without its answer."""
     fixed = micro_operation[:2] if micro_operation[:1] == ["r"] else micro_operation
     return json.dumps(fixed, sort_keys=True)
 
@@ -122,23 +122,23 @@ class _Reader:
         self._lists: list[int] = []
 
     def add(self, pair: list[tuple[int, Event]]) -> None:
-        invoked, asked = pair[0]
+        invoked, invoke = pair[0]
         completed, done = pair[-1]
         status = done.type if len(pair) == 2 else Type.INFO
-        told = done if status is Type.OK else asked
+        event = done if status is Type.OK else invoke
         if status is Type.OK:
-            self._demand_agreement(asked, done)
-        for micro_operation in self._parse(told):
-            self._add_row(told, micro_operation, committed=status is Type.OK)
+            self._demand_agreement(invoke, done)
+        for micro_operation in self._parse(event):
+            self._add_row(event, micro_operation, committed=status is Type.OK)
         self._first.append(len(self._rows))
         ended = NEVER if status is Type.INFO else completed
-        self._of_txns.append((asked.process, int(status), invoked, ended))
+        self._of_txns.append((invoke.process, int(status), invoked, ended))
 
-    def _demand_agreement(self, asked: Event, done: Event) -> None:
+    def _demand_agreement(self, invoke: Event, done: Event) -> None:
         """The answer holds the micro-operations that were invoked, and fills in what was read."""
-        if asked.payload is None:
+        if invoke.payload is None:
             return
-        before, after = self._parse(asked), self._parse(done)
+        before, after = self._parse(invoke), self._parse(done)
         for number, (old, new) in enumerate(zip(before, after, strict=False)):
             if isinstance(old, list) and isinstance(new, list) and _question(old) != _question(new):
                 words = f"micro-operation {number + 1} was invoked as {old!r:.60} and completed as {new!r:.60}"
@@ -149,21 +149,21 @@ class _Reader:
 
     def _parse(self, event: Event) -> list[Any]:
         try:
-            told = json.loads(event.payload) if event.payload is not None else None
+            parts = json.loads(event.payload) if event.payload is not None else None
         except ValueError as problem:
             raise MalformedHistory(f"event {event.index}: the payload is not JSON ({problem})") from problem
-        if not isinstance(told, list):
+        if not isinstance(parts, list):
             raise MalformedHistory(f"event {event.index}: a transaction needs a list of micro-operations in its value")
-        return told
+        return parts
 
-    def _add_row(self, event: Event, told: Any, *, committed: bool) -> None:
+    def _add_row(self, event: Event, part: Any, *, committed: bool) -> None:
         write = _WRITES[self._model]
-        if not isinstance(told, list) or len(told) != 3 or told[0] not in ("r", write):
+        if not isinstance(part, list) or len(part) != 3 or part[0] not in ("r", write):
             raise MalformedHistory(
-                f"event {event.index}: {told!r:.60} is no micro-operation of {self._model}, "
+                f"event {event.index}: {part!r:.60} is no micro-operation of {self._model}, "
                 f'which are ["{write}", key, value] and ["r", key, answer]'
             )
-        f, key_name, answer = told
+        f, key_name, answer = part
         key = self._number(self._keys, self._key_names, key_name)
         if key == len(self._values):
             self._values.append({})

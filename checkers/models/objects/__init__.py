@@ -1,1 +1,1 @@
-"""The objects that come with the project, one file each; `docs/models.md` says how to write one's own."""
+"""The objects that come with the project, one file each; `docs/models.md` shows how to write your own."""

@@ -1,7 +1,7 @@
 """A log that is only appended to: append a value (the answer names its offset), read the log from its beginning.
 
-Offsets say the order outright, so the rank check decides (`ranks.py`): an append stands at its offset, a read of n
-values after offset n - 1 and before offset n.
+Offsets fix the order, so the rank check decides (`ranks.py`).  An append stands at its offset.  A read of n values
+stands after offset n - 1 and before offset n.
 
     append v  ok [v offset]   the value stands at that offset (offsets may be left out, never used twice)
     append v  ok v            acknowledged, offset unknown: found by its value if a read shows it, else it comes after
@@ -64,7 +64,7 @@ class _Part:
     """What is known of a log of which only some values are looked at.
 
     entries: those values in order, each with its offset, None where no answer named one yet.  least: how many entries
-    the log certainly has, of whatever value.
+    the log certainly has, of any value.
     """
 
     entries: tuple[tuple[Hashable, int | None], ...] = ()
@@ -78,8 +78,10 @@ def whole(operations: Sequence[Operation]) -> Model:
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
-    """A log of which only these values are looked at.  Others may be appended at any time, so that it may be longer
-    than `least`, never shorter."""
+    """A log of which only these values are looked at.
+
+    Other values may be appended at any time, so the log may be longer than `least`, never shorter.
+    """
     at_stake = frozenset(values)
 
     def step(state: State, operation: Operation) -> object:
@@ -117,7 +119,7 @@ def _in_words(state: State) -> str:
 
 
 def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Sequence[Operation]) -> Violation:
-    """With the appends of the values at stake that were asked before the last answer."""
+    """The violation, with the appends of the values at stake that were invoked before the last answer."""
     end = max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in values and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
@@ -169,13 +171,13 @@ def _two_at_an_offset(
 def _from_nowhere(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
 ) -> _Found | None:
-    """Fills `holder` with the appends whose offsets only reads tell."""
+    """Fills `holder` with the appends whose offsets only reads show."""
     unplaced = _unplaced(appends, holder)
     for offset, value in enumerate(_shown(longest)):
         if offset in holder:
             continue
         if not unplaced.get(value):
-            words = f"a read saw {value!r} at offset {offset}, and nobody appended it there"
+            words = f"a read saw {value!r} at offset {offset}, and no append put it there"
             read = next(r for r in reads if len(_shown(r)) > offset)
             right = f"an answer without {value!r} there"
             why = [f"No append of {value!r}, answered or not, can have put it there"]
@@ -208,30 +210,32 @@ def _out_of_order(
     if pair is None:
         return None
     early, late = (ranked[at][1] for at in pair)
-    return _told(early, late, longest)
+    return _in_wrong_order(early, late, longest)
 
 
-def _told(early: Operation, late: Operation, longest: Operation | None) -> _Found:
-    """early returned before late was called, and yet stands behind it in the log.  longest: the read that shows where
-    values stand whose appends named no offset."""
+def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> _Found:
+    """early returned before late was called, and yet stands behind it in the log.
+
+    longest: the read that shows the offsets of values whose appends named none.
+    """
     x, y = early.input, late.input
     both = [early, late]
     if late.f == "read" and early.f == "append":
-        words = f"{x!r} was acknowledged before a read was asked that did not show it"
-        why = [real_time(early, f"{x!r} was acknowledged", late, "the read was asked"), _STAYS]
+        words = f"{x!r} was acknowledged before a read was invoked that did not show it"
+        why = [real_time(early, f"{x!r} was acknowledged", late, "the read was invoked"), _STAYS]
         return Violation("stale read", words, both, late, f"an answer that shows {x!r}", why), (x,)
     if late.f == "read":
-        words = "a read showed less than one that had been answered before it was asked"
-        why = [real_time(early, "The longer answer was given", late, "the other read was asked"), _STAYS]
+        words = "a read showed less than one that had been answered before it was invoked"
+        why = [real_time(early, "The longer answer was given", late, "the other read was invoked"), _STAYS]
         right = f"an answer of {len(_shown(early))} values or more"
         return Violation("stale read", words, both, late, right, why), ()
     if early.f == "read":
         words = f"a read showed {y!r} before it was appended"
-        why = [real_time(early, "The read was answered", late, f"{y!r} was asked to be appended")]
+        why = [real_time(early, "The read was answered", late, f"the append of {y!r} was invoked")]
         right = f"an answer that ends before {y!r}"
         return Violation("value from nowhere", words, both, early, right, why), (y,)
-    words = f"{x!r} was acknowledged before {y!r} was asked, and stands behind it in the log"
-    why = [real_time(early, f"{x!r} was acknowledged", late, f"{y!r} was asked to be appended")]
+    words = f"{x!r} was acknowledged before the append of {y!r} was invoked, and stands behind it in the log"
+    why = [real_time(early, f"{x!r} was acknowledged", late, f"the append of {y!r} was invoked")]
     shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
     right = f"an offset behind that of {x!r}"
     return Violation("order cycle", words, [*both, *shows], late, right, why), (x, y)

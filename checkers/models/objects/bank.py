@@ -3,9 +3,9 @@
     transfer   [from, to, amount] or {"from", "to", "amount"}; the answer says nothing more
     read       ok [balance, ...] or {account: balance}: all accounts, in one snapshot
 
-In every snapshot the same accounts add up to the same total.  That is necessary wherever reads are snapshots (snapshot
-isolation and stronger), in whatever order transfers happened, so the rule never raises a false alarm there.  The right
-total is the one that most reads show, the earliest of these on a tie: one wrong read must not accuse all others.
+In every snapshot the same accounts add up to the same total.  That holds in every order of the transfers wherever reads
+are snapshots (snapshot isolation and stronger), so the rule never raises a false alarm there.  The right total is the
+one that most reads show, the earliest of these on a tie: one wrong read must not accuse all others.
 
 `bank` also forbids negative balances; `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """

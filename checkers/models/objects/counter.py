@@ -1,8 +1,8 @@
 """A counter that begins at 0: add a number (`add`, also `inc` and `dec` of 1), read the sum.
 
-Two questions.  `bounds` (as Jepsen's counter asks, one pass over any history): does every read lie between the least
+Two questions.  `bounds` (that of Jepsen's counter, one pass over any history): does every read lie between the least
 and the greatest sum that the operations before and around it allow?  It is necessary and not enough: of two reads one
-after another the second may go back.  The model asks for one order of all, exactly, where the sums that can occur are
+after another the second may go back.  The model demands one order of all, exactly, where the sums that can occur are
 few enough to enumerate.
 """
 
@@ -92,12 +92,12 @@ def bounds(operations: Sequence[Operation]) -> Decided | None:
 def _impossible_sum(
     read: Operation, meanwhile: Sequence[Operation], before: tuple[int, int], right: tuple[int, int]
 ) -> Decided:
-    """before, right: the least and the greatest sum when the read was asked, and that it could have answered."""
+    """before: the least and greatest sum when the read was invoked.  right: those that it could answer."""
     low, high = right
     could = f"between {low} and {high}" if low < high else f"{low}"
     why = [
         f"All that had been answered before the read makes at least {low} of the sum, "
-        f"and all that had been asked before its answer at most {high}"
+        f"and all that had been invoked before its answer at most {high}"
     ]
     violation = Violation(
         "impossible sum",
@@ -113,7 +113,7 @@ def _impossible_sum(
 
 
 SUMS_MAX = 50
-"""Of more sums that may have been reached before a read only the least and the greatest are told."""
+"""If more sums may have been reached before a read, the witness names only the least and the greatest."""
 
 
 def _within(state: State, operation: Operation) -> object:

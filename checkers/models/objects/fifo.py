@@ -19,7 +19,7 @@ Operations without an answer: an enqueue happened if its value was taken, at any
 never taken, it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.  Every
 combination is tried while there are few.
 
-`not_conserved` (queue.py) has already looked for the first two.
+`not_conserved` (queue.py) has already searched for the first two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER
 
 WAYS_TIMES_VALUES_MAX = 5_000_000
-"""In how many ways open dequeues may have taken values, times the values of the queue, is worth trying."""
+"""Limit of a product: the ways in which open dequeues may have taken values, times the values of the queue."""
 
 
 class NotUnique(ValueError):
@@ -71,8 +71,10 @@ class _Stay(NamedTuple):
 
 
 def overlapping_drain(operations: Sequence[Operation], but_open_takes: bool) -> Operation | None:
-    """A drain while which something else was under way, if there is one: anything, or anything `but_open_takes`,
-    dequeues and drains that were never answered.  operations: in order of call."""
+    """A drain during which another operation was under way, if there is one.
+
+    but_open_takes: dequeues and drains that were never answered do not count.  operations: in order of call.
+    """
     busy_until, last = -1, None
     for o in operations:
         if but_open_takes and not o.returned and o.f != PUT:
@@ -106,10 +108,9 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def out_of_order(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of one queue's order, if there is one.  operations: conserved, and without a drain that overlaps
-    any but open takes.
+    """The violation of one queue's order, if there is one.
 
-    Raises NotUnique.
+    operations: conserved, and without a drain that overlaps any but open takes.  Raises NotUnique.
     """
     stays, empties, open_takes = _spans(operations)
     found = _wrong(stays, empties)
@@ -117,7 +118,7 @@ def out_of_order(operations: Sequence[Operation]) -> Decided | None:
         return None
     if open_takes:
         sure = _wrong([stay for stay in stays if stay.taken is not None], empties)
-        found = sure or _wrong_whatever_was_taken(stays, empties, open_takes, found)
+        found = sure or _wrong_in_every_case(stays, empties, open_takes, found)
     if found is None:
         return None
     values, violation = found
@@ -128,7 +129,7 @@ def _wrong(stays: Sequence[_Stay], empties: Sequence[_Span]) -> _Found | None:
     return _overtaken(stays) or _not_empty(empties, stays)
 
 
-def _wrong_whatever_was_taken(
+def _wrong_in_every_case(
     stays: Sequence[_Stay], empties: Sequence[_Span], open_takes: Sequence[_Span], found: _Found
 ) -> _Found | None:
     """An open dequeue may have taken any remaining value, or none.  The violation that remains in every case, or None.
@@ -138,7 +139,7 @@ def _wrong_whatever_was_taken(
     left = [place for place, stay in enumerate(stays) if stay.taken is None]
     ways_max = WAYS_TIMES_VALUES_MAX // len(stays)
     if any(take.operation.f == DRAIN for take in open_takes) or (len(left) + 1) ** len(open_takes) > ways_max:
-        raise NotUnique("dequeues were never answered, and may have taken what nobody else took")
+        raise NotUnique("dequeues were never answered, and may have taken what no other dequeue took")
     at_stake = dict.fromkeys(found[0])
     involved = dict.fromkeys(found[1].operations)
     for ways in product([None, *left], repeat=len(open_takes)):
@@ -158,7 +159,7 @@ def _wrong_whatever_was_taken(
         if stay.value in at_stake:
             involved |= dict.fromkeys(span.operation for span in (stay.put, stay.taken) if span is not None)
     involved |= dict.fromkeys(take.operation for take in open_takes)
-    why = [*found[1].why, "Nor does it help if the dequeues that were never answered took what nobody else took"]
+    why = [*found[1].why, "Nor does it help if the dequeues that were never answered took what no other dequeue took"]
     return tuple(at_stake), replace(found[1], operations=list(involved), why=why)
 
 
@@ -173,7 +174,9 @@ def _spans(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span], l
         call, ret = room * o.call, NEVER if o.ret is None else room * o.ret
         if o.f == PUT:
             if o.input is None or o.input in puts:
-                raise NotUnique(f"{o.input!r} is put there more than once, or cannot be told from nothing")
+                raise NotUnique(
+                    f"{o.input!r} is put there more than once, or cannot be distinguished from an empty answer"
+                )
             puts[o.input] = _Span(o, call, ret)
         elif not o.returned:
             open_takes.append(_Span(o, call, ret))
@@ -208,14 +211,14 @@ def _overtaken(stays: Sequence[_Stay]) -> _Found | None:
         first = longest[before - 1]
         if first.certain_until > later.taken.ret and (found is None or later.taken.ret < found[0]):
             found = later.taken.ret, first, later
-    return None if found is None else _told_overtaken(found[1], found[2])
+    return None if found is None else _overtaken_in_words(found[1], found[2])
 
 
-def _told_overtaken(first: _Stay, later: _Stay) -> _Found:
+def _overtaken_in_words(first: _Stay, later: _Stay) -> _Found:
     a, b = first.value, later.value
     assert later.taken is not None
     put, put_later, culprit = first.put.operation, later.put.operation, later.taken.operation
-    why = [real_time(put, f"{a!r} was put there", put_later, f"{b!r} was asked to be")]
+    why = [real_time(put, f"{a!r} was put there", put_later, f"the enqueue of {b!r} was invoked")]
     involved = [put, put_later, culprit]
     if first.taken is None:
         words = f"{b!r} came out of the queue and {a!r}, put there before it, never did"
@@ -225,7 +228,9 @@ def _told_overtaken(first: _Stay, later: _Stay) -> _Found:
         if first.taken.operation is culprit:
             why.append(f"One drain took {b!r} before {a!r}")
         else:
-            why.append(real_time(culprit, f"{b!r} was taken", first.taken.operation, f"{a!r} was asked for"))
+            why.append(
+                real_time(culprit, f"{b!r} was taken", first.taken.operation, f"the dequeue of {a!r} was invoked")
+            )
         involved.append(first.taken.operation)
     why.append(f"Only {a!r} and {b!r} matter here; what else the queue holds is left out")
     operations = list(dict.fromkeys(involved))
@@ -271,7 +276,7 @@ def _told_not_empty(empty: _Span, certain: Sequence[_Stay]) -> _Found:
     words = f"a {empty.operation.f} found nothing while {named} {'was' if len(values) == 1 else 'were'} there"
     why = ["From the return of its enqueue to the call of its dequeue a value is certainly there"]
     if len(values) > 1:
-        why.append("Before each of these values was asked for, the next one had been put there")
+        why.append("Before the dequeue of each of these values was invoked, the next one had been put there")
     why.append(f"Only {named} matter{'s' * (len(values) == 1)} here; what else the queue holds is left out")
     involved = list(dict.fromkeys(operations))
     return values, Violation("not empty", words, involved, empty.operation, f"an answer of {values[0]!r}", why)

@@ -1,8 +1,8 @@
 """A store of strings under keys: get, put, append; every key begins as the empty string.
 
-Appends make a new state each, so that the states of a key are far too many to enumerate.  But only answers are ever
-compared: a string that is no prefix of any string somebody read can never again become one by appending, so all such
-strings are one and the same state (`_BEYOND`) until somebody puts a new one.
+Each append makes a new state, so a key has far too many states to enumerate.  But only answers are ever compared.  Take
+a string that is no prefix of any string that was read: appending never makes it one again.  So all such strings are one
+state (`_BEYOND`) until a put replaces them.
 """
 
 from __future__ import annotations

@@ -68,13 +68,13 @@ def _sorted_out(operations: Sequence[Operation]) -> tuple[dict[Hashable, Operati
 
 
 def _steps(operation: Operation) -> list[tuple[str, Hashable, Hashable]]:
-    told = operation.output if operation.returned and operation.output is not None else operation.input
-    if isinstance(told, tuple) and told and all(isinstance(e, tuple) and len(e) == 3 for e in told):
-        steps = [(str(f), key, value) for f, key, value in told]
+    found = operation.output if operation.returned and operation.output is not None else operation.input
+    if isinstance(found, tuple) and found and all(isinstance(e, tuple) and len(e) == 3 for e in found):
+        steps = [(str(f), key, value) for f, key, value in found]
         if all(f in ("r", "w") for f, _, _ in steps):
             return steps
     words = 'is no list of ["w", key, value] and ["r", key, answer]'
-    raise WrongOperation(f"index {operation.call}: {told!r:.60} {words}")
+    raise WrongOperation(f"index {operation.call}: {found!r:.60} {words}")
 
 
 def _from_nowhere(reads: Sequence[_Read], writes: dict[Hashable, Operation]) -> Decided | None:

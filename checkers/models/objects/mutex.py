@@ -1,16 +1,16 @@
 """A lock: acquire it, release it.  Decided in O(n log n) where every release follows its process' own acquire.
 
-An acquire and the release that follows it form a block: nothing else may stand between.  That is just what a register
-with unique values asks of a write and a read of its value, so each pair becomes a write and a read of the same fresh
-number and the register kernel decides (`kernels/registers/unique_values.py`; the block lemma).
+An acquire and the release that follows it form a block: nothing else may stand between.  A register with unique values
+demands the same of a write and a read of its value.  So each pair becomes a write and a read of the same fresh number,
+and the register kernel decides (`kernels/registers/unique_values.py`; the block lemma).
 
     acquire never answered       need not have happened: a process that never learned that it holds the lock keeps no
                                  promise, and taking it would only shut the others out
-    release never answered       happens some time later, or never if nobody follows
+    release never answered       happens some time later, or never if no acquire follows
     acquired and never released  held for ever: its block ends after all events
 
-A process that releases what it did not acquire, or acquires twice, is no such history; then the model, which knows no
-owners (as Jepsen's mutex), is searched.
+A process may release a lock that it did not acquire, or acquire twice.  Then the model is searched, which knows no
+owners (as Jepsen's mutex).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
     held = f"processes {one.process} and {other.process} both held the lock"
     spans = [
         f"process {acquire.process} held it from index {acquire.ret} on, "
-        + (f"and asked to release it at index {release.call}" if release is not None else "and never released it")
+        + (f"and invoked a release at index {release.call}" if release is not None else "and never released it")
         for acquire, release in two
     ]
     why = [

@@ -1,12 +1,12 @@
 """A first-in-first-out queue: enqueue a value, dequeue the oldest (nil if there is none), drain it.
 
-`not_conserved` needs less than an order, in one pass over histories of any size (as Jepsen's total-queue does).  Every
-value taken was put there before, and none was taken more often than put.  Where a drain emptied the queue at the end,
-every acknowledged value is among those taken.  `fifo.py` decides about the order where every value is put there
-once, the model where values repeat.
+`not_conserved` needs no order, only one pass over a history of any size (as Jepsen's total-queue).  Every value taken
+was put there before, and none was taken more often than put.  If a drain emptied the queue at the end, every
+acknowledged value is among those taken.  `fifo.py` decides about the order where every value is put there once.  The
+model decides where values repeat.
 
-A `drain` answers with a list of values: what that many dequeues, one after another, would have taken, and one more,
-which found nothing.  While nothing else is under way that is one step; otherwise others may take and put in between.
+A `drain` answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
+nothing.  While nothing else is under way that is one step.  Otherwise other operations may take and put in between.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def _known(operation: Operation) -> None:
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """No order puts a value there more often than it was asked to be."""
-    asked = Counter(o.input for o in operations if o.f == PUT)
+    """No order takes a value more often than an enqueue of it was invoked."""
+    invoked = Counter(o.input for o in operations if o.f == PUT)
 
     def one_of(state: State) -> State:
         assert isinstance(state, tuple)
         held = Counter(state)
-        return REFUSED if any(held[value] > asked[value] for value in held) else state
+        return REFUSED if any(held[value] > invoked[value] for value in held) else state
 
     return one_of
 
@@ -82,8 +82,8 @@ def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
             found.setdefault(violation.kind, (violation, value))
     last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
     if last_drain is not None and all(o.returned for o in operations if o.f != PUT):
-        for value, asked in puts.items():
-            violation = _lost(value, asked, takes.get(value, []), last_drain)
+        for value, of_value in puts.items():
+            violation = _lost(value, of_value, takes.get(value, []), last_drain)
             if violation is not None:
                 found.setdefault(violation.kind, (violation, value))
     return tuple(Decided(violation, seen_through([value])) for violation, value in found.values())
@@ -114,26 +114,26 @@ def seen_through(values: Sequence[Hashable]) -> Model:
 
 
 def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:
-    """Taken more often than anybody had asked to put it there by then."""
+    """Taken more often than an enqueue of it had been invoked by then."""
     in_time = sorted(takes, key=lambda o: o.ret or 0)
     calls = [put.call for put in puts]
     for times, take in enumerate(in_time, 1):
-        asked = bisect_left(calls, take.ret or 0)
-        if times <= asked:
+        invoked = bisect_left(calls, take.ret or 0)
+        if times <= invoked:
             continue
-        involved = [*puts[:asked], *dict.fromkeys(in_time[:times])]
-        if not asked:
-            words = f"{value!r} was taken, and nobody had asked to put it there"
-            why = [f"No enqueue of {value!r} had been asked when it was answered (index {take.ret})"]
+        involved = [*puts[:invoked], *dict.fromkeys(in_time[:times])]
+        if not invoked:
+            words = f"{value!r} was taken, and no enqueue of it had been invoked"
+            why = [f"No enqueue of {value!r} had been invoked when it was answered (index {take.ret})"]
             return Violation("value from nowhere", words, involved, take, _RIGHT, why)
-        words = f"{value!r} was taken {times} times, and put there {asked} time{'s' * (asked > 1)} at most"
+        words = f"{value!r} was taken {times} times, and put there {invoked} time{'s' * (invoked > 1)} at most"
         why = [f"Each take of {value!r} needs an enqueue of its own; what else the queue holds is left out"]
         return Violation("duplicate", words, involved, take, _RIGHT, why)
     return None
 
 
 def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation], drain: Operation) -> Violation | None:
-    """Acknowledged before the last drain was asked, and in no answer."""
+    """Acknowledged before the last drain was invoked, and in no answer."""
     certain = [o for o in puts if o.ret is not None and o.ret < drain.call]
     if len(certain) <= len(takes):
         return None
@@ -141,7 +141,7 @@ def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]
     if takes:
         words = f"{value!r} was acknowledged {len(certain)} times and taken {len(takes)}, though the queue was drained"
     right = f"that {value!r} comes out of the queue as often as it was put there, at the latest in the last drain"
-    why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was asked")]
+    why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was invoked")]
     why += ["A drain takes all there is", f"Only {value!r} matters here; what else the queue holds is left out"]
     return Violation(
         "acknowledged element lost", words, list(dict.fromkeys([*certain, *takes, drain])), drain, right, why

@@ -1,6 +1,6 @@
 """Names for the two models with kernels of their own (`checkers/registers`): register and cas-register.
 
-As small models they are what tests compare with: the same object, told again.
+Tests compare these small models with the kernels: both describe the same object.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A set that only grows: add an element, read the whole set.  Linearizable or not, exactly, in one sweep.
 
-The sets that reads saw must form a chain S1 < S2 < ... (each inside the next), for the set only grows.  That fixes
-every place up to ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on; what
-was acknowledged and is in no read comes last; what was never acknowledged and never seen need not have happened.  So
-the rank check decides (`ranks.py`).
+The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each inside the next).  That fixes every
+place up to ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.  Adds that
+were acknowledged and that no read saw come last.  Adds that were neither acknowledged nor seen need not have happened.
+So the rank check decides (`ranks.py`).
 
-An element may be added twice: the add called first is taken to be the one that mattered, and none may stand earlier.
+An element may be added twice.  Then the add called first counts, and none may stand earlier.
 
 The kinds of violation are those of Jepsen's set-full: an element from nowhere, a duplicate (twice in one read), a lost
 one (acknowledged, and missing from every read that began later), a stale read (missing from some such read).
@@ -69,8 +69,10 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
 
 
 def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:
-    """With the adds of the elements at stake that were asked before the last answer.  One asked after the element had
-    certainly been added changes nothing in any order."""
+    """The violation, with the adds of the elements at stake that were invoked before the last answer.
+
+    An add that was invoked after its element had certainly been added changes nothing in any order.
+    """
     end = max(o.ret for o in violation.operations if o.ret is not None)
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
     concerned = [a for a in adds if a.input in first_ret and a.call < min(end, first_ret[a.input])]
@@ -171,7 +173,7 @@ def _from_nowhere(
     if element is None:
         return None
     read = next(r for r in reads if element in _seen(r))
-    words = f"a read saw {element!r}, which nobody ever asked to add"
+    words = f"a read saw {element!r}, and no add of it was ever invoked"
     why = [f"No add of {element!r} is in the history, answered or not"]
     return Violation("value from nowhere", words, [read], read, f"an answer without {element!r}", why), (element,)
 
@@ -188,20 +190,20 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         if lost:
             certain, missing = _missing(adds, reads)
             words += f"; of {len(certain)} acknowledged elements, {len(missing)} are missing from the last read"
-        why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was asked"), _STAYS]
+        why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was invoked"), _STAYS]
         return Violation(kind, words, both, late, f"an answer with {x!r} in it", why), (x,)
     if early.f == "read" and late.f == "read":
         gone = _any(_seen(early) - _seen(late))
-        words = f"a read saw {gone!r}, and a read asked after its answer did not"
-        why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was asked"), _STAYS]
+        words = f"a read saw {gone!r}, and a read invoked after its answer did not"
+        why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was invoked"), _STAYS]
         return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
     if early.f == "read":
-        words = f"a read saw {y!r} before anybody had asked to add it"
-        why = [real_time(early, "The read was answered", late, f"an add of {y!r} was asked for the first time")]
+        words = f"a read saw {y!r} before any add of it was invoked"
+        why = [real_time(early, "The read was answered", late, f"the first add of {y!r} was invoked")]
         return Violation("value from nowhere", words, both, early, f"an answer without {y!r}", why), (y,)
-    words = f"{y!r} was seen without {x!r}, whose add had returned before {y!r} was asked"
+    words = f"{y!r} was seen without {x!r}, whose add had returned before that of {y!r} was invoked"
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
-    why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was asked"), _STAYS]
+    why = [real_time(early, f"The add of {x!r} was acknowledged", late, f"that of {y!r} was invoked"), _STAYS]
     right = f"an answer with both of them, or without {y!r}"
     return Violation("order cycle", words, [early, between], between, right, why), (x, y)
 

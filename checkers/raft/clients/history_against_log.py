@@ -6,8 +6,8 @@ has exactly one cause.  (The last is a violation only if the history shows its o
 from the history, and the verdict is unknown.)  And the order of the log respects real time over all keys: if one
 write had completed before another was invoked, it stands before it.
 
-This sees what registers hide.  A register shows only its last value, so a lost acknowledged write disappears as soon as
-somebody overwrites it; and judging key by key shows no order between keys.
+This sees what registers hide.  A register shows only its last value, so the next write hides a lost acknowledged write.
+And a judgement key by key shows no order between keys.
 
 *Caught up* = the final copy of a node reaches the largest mark that any node had committed when its own final copy was
 taken, and either holds that very prefix or has an entry of its epoch or a later one.  (A node cut off to the end may

@@ -85,7 +85,7 @@ def committed_log(
 def _committed_log(
     traces: tuple[str, ...], copies: tuple[FinalCopy, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget
 ) -> CommittedLog:
-    """stamps: what tells a file from another one of the same name."""
+    """stamps: they distinguish files of the same name."""
     top = largest_marks(traces, {copy.node: copy.trace_seq for copy in copies})
     reached = []
     for copy in (copy for copy in copies if copy.path):

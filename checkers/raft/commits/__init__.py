@@ -1,1 +1,1 @@
-"""What was committed, and that it stays."""
+"""Judges which entries were committed, and that they stay."""

@@ -1,4 +1,4 @@
-"""Witnesses of `committed-never-lost`: what was committed, who lacks it, and whose write it was."""
+"""Witnesses of `committed-never-lost`: the committed entry, the log that lacks it, and the write that made it."""
 
 from __future__ import annotations
 

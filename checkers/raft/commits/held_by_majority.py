@@ -1,18 +1,18 @@
-"""A high watermark is held by a majority: what is called committed lies durably on more than half of the voters.
+"""A high watermark is held by a majority: committed entries lie durably on more than half of the voters.
 
 Ongaro & Ousterhout 2014, section 5.3; KIP-595: the leader of an epoch raises its mark to an offset once a majority of
 voters, itself included, has reported *in that epoch* that its log durably reaches it.  A node writes its `flush` row
 before it sends anything, so its trace holds everything that it ever claimed.  No clock is needed: a mark of epoch e is
 violated iff fewer than a majority of voters ever durably held it while they were in an epoch up to e.
 
-Held how far?  The leader's own entries are of its epoch: if the mark lies beyond the epoch's start, the log below it
-ends with a batch of epoch e.  A log whose last batch is of epoch e is a prefix of that leader's log (log matching), so
-a node can have held that mark only if its log durably reached it while its last batch was of epoch e.  An older tail,
-however long, does not count.  For a mark that is not beyond the start of its epoch (a follower that lags says such), or
-whose leader is not known, only the length is compared.
+How far is it held?  The leader's own entries are of its epoch: if the mark lies beyond the epoch's start, the log below
+it ends with a batch of epoch e.  A log whose last batch is of epoch e is a prefix of that leader's log (log matching),
+so a node can have held that mark only if its log durably reached it while its last batch was of epoch e.  An older
+tail, however long, does not count.  For a mark that is not beyond the start of its epoch (a lagging follower reports
+such marks), or whose leader is not known, only the length is compared.
 
-Whatever is not known counts as held: a node without a trace, what a trace begins with, a recovered log.  Only marks
-said before their node's last copy was taken are judged, for all traces were collected after that.
+Everything unknown counts as held: by a node without a trace, before the first row of a trace, in a recovered log.  Only
+marks reported before their node's last copy was taken are judged, because all traces were collected after that.
 
 A part is one node.  Cost: linear in its trace; memory: 40 bytes a row.
 """
@@ -70,8 +70,8 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class VoterFinding:
-    """Of one node.  marks: the largest mark it said in each epoch (trace rows).  offices: epoch -> its start offset,
-    for each epoch that the node led."""
+    """Of one node.  marks: the largest mark it reported in each epoch (trace rows).  offices: epoch -> its start
+    offset, for each epoch that the node led."""
 
     node: str
     reach: Reach | None = None
@@ -160,7 +160,7 @@ def _combine(run: StoredRun, findings: Sequence[VoterFinding]) -> Verdict:
 
 
 def _worst(witnesses: list[Witness]) -> list[Witness]:
-    """One per epoch before the second of any: several nodes repeat what their leader said."""
+    """One per epoch before the second of any: several nodes repeat the mark of their leader."""
     seen: dict[int, int] = {}
     ranked = []
     for witness in sorted(witnesses, key=lambda w: (w.facts["epoch"], -w.facts["offset"])):

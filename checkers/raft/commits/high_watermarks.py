@@ -65,7 +65,7 @@ def said_marks(paths: Sequence[str], budget: Budget) -> Said:
 
 @lru_cache(maxsize=1)
 def _said_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> Said:
-    """stamps: what tells a file from another one of the same name."""
+    """stamps: they distinguish files of the same name."""
     joined = _of_trace(0, paths[0]) if paths else _NOTHING
     for number, path in enumerate(paths[1:], 1):
         more = _of_trace(number, path)

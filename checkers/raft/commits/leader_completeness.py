@@ -1,16 +1,16 @@
 """Leader completeness: a leader holds, from its first moment, all that was committed in earlier epochs.
 
-Ongaro & Ousterhout 2014, figure 3 and section 5.4.  A leader says where its log ended when it took office (`role`,
-offset = epoch start offset), and every node says what was committed in which epoch (`high-watermark`, with the hash of
+Ongaro & Ousterhout 2014, figure 3 and section 5.4.  A leader reports where its log ended when it took office (`role`,
+offset = epoch start offset).  Every node reports what was committed in which epoch (`high-watermark`, with the hash of
 the prefix).  Epochs order them, so no two clocks are compared.  A leader of epoch e must have, of every mark of an
 epoch below e:
 
 - the length: its log reached at least to the mark;
-- the content: the same prefix hash there.  What its log held on taking office is seen in any copy of it, taken before
-  or after, as far as nothing was cut in between: up to the smallest end that its own trace tells of on the way
+- the content: the same prefix hash there.  Any copy of its log, taken before or after, shows what the log held when it
+  took office, as far as nothing was cut in between: up to the smallest end that its own trace reports on the way
   (truncations, restarts, the copy's own end).
 
-Of what no copy shows, only the length can be judged; committed-never-lost and log-matching look at the rest.
+If no copy shows the content, only the length is judged; committed-never-lost and log-matching look at the rest.
 
 A part is one node, with the marks of all nodes.  Cost: linear in marks and in the entries of that node's copies;
 memory: the distinct marks and one copy.

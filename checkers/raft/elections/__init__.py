@@ -1,1 +1,1 @@
-"""Who led, and by whose votes."""
+"""Judges who led in each epoch, and with which votes."""

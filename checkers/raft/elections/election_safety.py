@@ -1,12 +1,12 @@
 """Election safety and votes: at most one leader in an epoch, because every voter votes once in it.
 
 Ongaro & Ousterhout 2014, sections 5.2 and 5.4; KIP-595.  Two majorities share a voter, so two leaders of one epoch need
-a voter that voted twice, or a leader without a majority.  A leader is who says so itself, and whom others take for it:
-a node may die before it can say much of its own leadership.
+a voter that voted twice, or a leader without a majority.  A leader is a node that reports to lead, or that others
+report as their leader: a node may die before it reports its own leadership.
 
 A vote row is written once the vote is durable and before the candidate hears of it.  The same vote granted again is
-one vote; pre-votes are none.  What a copied quorum-state file says of the vote must agree with the votes traced before
-the copy was taken: after a restart it is all that the voter knows.
+one vote; pre-votes are none.  The vote in a copied quorum-state file must agree with the votes traced before the copy
+was taken: after a restart the file is all that the voter knows.
 
 A part is the trace of one node.  Cost and memory: linear in its role and vote rows; a million of them in five traces
 take half a second.
@@ -49,8 +49,10 @@ LEADS, FOLLOWS = 0, 1
 
 
 def claims(said: pa.Table) -> list[Row]:
-    """Of one node's rows (CLAIM_EVENTS, in seq order), the first of each kind that says something of an epoch's leader:
-    of each epoch it led, per life of its process; of each other leader it names; of each vote."""
+    """The first rows of each kind that show an epoch's leader, of one node's rows (CLAIM_EVENTS, in seq order).
+
+    That is one of each epoch it led, per life of its process; of each other leader it names; and of each vote.
+    """
     rows: dict[tuple[int, str, str], Row] = {}
     for claim in rows_of(said):
         if claim["event"] == "vote":
@@ -64,7 +66,7 @@ def claims(said: pa.Table) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What one node reported of leaders, first rows only.
+    """The leaders that one node reported, first rows only.
 
     epoch, kind, who, life, seq: int64, one entry per claim.  kind: LEADS, this node is the leader (one claim for each
     life of its process); FOLLOWS, another is.  who: number of the leader in `names`.
@@ -146,7 +148,7 @@ def _votes_in(path: str, epochs: Int64) -> list[Row]:
 
 
 def judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
-    """rows: what all nodes claim of one epoch (`claims`)."""
+    """rows: the claims of all nodes about one epoch (`claims`)."""
     own = [r for r in rows if r["role"] == "leader"]
     said: dict[str, Row] = {}
     for claim in [*own, *(r for r in rows if r["event"] == "role" and r["role"] != "leader")]:

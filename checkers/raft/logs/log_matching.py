@@ -10,7 +10,7 @@ older epoch; such a tail differs in every epoch behind d and is no violation.
 
 A part is some ranges of offsets over all files, each the size of a row group.  Inside a range identical slices are
 grouped first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not
-435.  What a range says of two logs is a first difference and a last equal epoch; minimum and maximum join the ranges.
+435.  A range yields for two logs a first difference and a last equal epoch; minimum and maximum join the ranges.
 A log by itself must have no hole, and its epochs never fall.
 
 Cost: linear in the entries of all copies, which are decoded and compared once; memory: one range of every log, whatever
@@ -36,7 +36,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.kernels.raft.rows import NOWHERE, Slice, compare_all, irregular, slice_of
 
 RANGE = 1 << 17
-"""Offsets compared at a time; a writer whose row groups hold as many entries lets nothing be opened in vain."""
+"""Offsets compared at a time.  A writer should make row groups of this size, so that none is opened in vain."""
 
 RANGES_PER_PART = 8
 
@@ -59,7 +59,7 @@ Columns = tuple[Int64, Int32, Int64]
 
 @dataclass(frozen=True, slots=True)
 class RangeFinding:
-    """What one range of offsets says.
+    """The findings on one range of offsets.
 
     logs: those with an entry in the range.  class_of: class of each, by identical content in the range.
     compared: (class, class) -> (first offset that differs, last offset of equal epochs), NOWHERE if there is none.

@@ -8,7 +8,7 @@ KIP-630: a snapshot (end, exclusive; epoch) replaces the log below its end.  So
 - a log that begins above 0 begins at or below the end of a snapshot that the node has, or entries are missing between
   the two.
 
-A subject without snapshots, every log of which begins at 0, is none of this checker's business: not applicable.
+Not applicable to a subject without snapshots whose logs all begin at 0.
 
 Parts: each node by itself, and one over all for the states.  Cost: linear in the rows of the traces; memory: the marks
 and snapshots of one node, and the applied states at the ends of snapshots.

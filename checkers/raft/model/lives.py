@@ -63,7 +63,7 @@ def _recovered(quorum: Quorum, voter: Voter, end: int) -> Position | Answer:
 
 
 def end_of_process(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
-    """A process ends, and says so."""
+    """A process ends, and reports it."""
     voter.ended = True
     return None
 

@@ -1,8 +1,8 @@
 """Trace validation: every node's trace, as a whole, is a behaviour of KRaft.
 
 An executable model of the protocol replays all traces together (`quorum_model.py`, `trace_replay.py`).  The first row
-that no step of the model explains is the witness.  The single rules ask single questions of the same rows: one leader
-in an epoch, one vote, rising marks.  The model asks whether each row could have happened at all after the rows before
+that no step of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in
+an epoch, one vote, rising marks.  The model decides whether each row could have happened at all after the rows before
 it, on its own node and on the others.
 
 Every voter's trace is needed, because a missing row could be the cause of any other.  Where one is missing the verdict

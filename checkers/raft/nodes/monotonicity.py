@@ -1,12 +1,12 @@
 """What only goes forward: epochs, high watermarks, and the states that applied entries lead to.
 
-Epochs never go back, restarts included, for they are on disk before anybody hears of them: so at the end the
+Epochs never go back, restarts included, because a node writes them to disk before it uses them.  So at the end the
 quorum-state file holds an epoch at least as large as any the node reported, and as that of its log's last entry.  The
-high watermark is not persisted: it never goes back within one life of a process (an *incarnation*), and a new
+high watermark is not persisted.  It never goes back within one life of a process (an *incarnation*), and a new
 leader's is unknown (null), not 0.
 
 State machine safety (Ongaro & Ousterhout 2014, figure 3): no two nodes apply different entries at one offset.  Every
-node says the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  Nothing is
+node reports the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  Nothing is
 applied that the same life of the process does not know to be committed, and nothing is applied backwards.
 
 Cost: linear in the rows of a trace, and for the states n log n in the applied rows of a range of offsets; memory: 40
@@ -176,7 +176,7 @@ def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
             "epoch": higher["epoch"],
             "offset": higher["offset"],
             "why": [why, f"Copy {copy['copy']} ({copy['when']}) finds epoch {epoch} in its quorum-state."],
-            "expected": "an epoch is on disk before anybody hears of it, and before an entry of it is written",
+            "expected": "an epoch is on disk before another node learns of it, and before an entry of it is written",
         },
     )
 

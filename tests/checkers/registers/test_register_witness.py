@@ -34,7 +34,7 @@ def test_a_stale_read_is_told_with_what_overwrote_it_and_when(tmp_path: Path) ->
     witness = witness_of(tmp_path, script)
     assert witness.kind == "stale read"
     assert witness.summary == (
-        "At 0.070 s n1 answered a read of k7 with 41 although 48 was acknowledged 0.03 s before it was asked"
+        "At 0.070 s n1 answered a read of k7 with 41 although 48 was acknowledged 0.03 s before the read was invoked"
     )
     assert witness.facts["states_before"] == [41]
     assert witness.facts["expected"] == "an answer of 48"
@@ -83,7 +83,7 @@ def test_old_answers_of_another_node_are_stale_not_lost(tmp_path: Path) -> None:
 def test_a_value_nobody_wrote(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 7))
     assert witness.kind == "value from nowhere"
-    assert witness.summary == "At 0.030 s n1 answered a read of k with 7, a value nobody ever wrote to it"
+    assert witness.summary == "At 0.030 s n1 answered a read of k with 7, a value never written to it"
     assert indices(witness) == [2, 3]
 
 
@@ -96,7 +96,7 @@ def test_a_value_whose_write_was_refused(tmp_path: Path) -> None:
 def test_a_value_read_before_it_was_written(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
     assert witness.kind == "value from nowhere"
-    assert "index 2 did so only afterwards" in witness.summary
+    assert "only write was invoked afterwards (index 2)" in witness.summary
 
 
 def test_two_cas_from_one_value_are_a_cycle(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_fault_that_never_healed_lasts_to_the_end(tmp_path: Path) -> None:
 def test_an_operation_that_never_once_succeeded_makes_it_unknown(tmp_path: Path) -> None:
     verdict = statistics_of(tmp_path, Script().invoke(0, "write", 1).fail(0).invoke(0, "read").ok(0, None).events)
     assert verdict.validity is Validity.UNKNOWN
-    assert verdict.reason == "no write ever succeeded, so the run says nothing about it"
+    assert verdict.reason == "no write ever succeeded, so the run shows nothing about it"
 
 
 def test_a_history_of_faults_alone_is_not_applicable(tmp_path: Path) -> None:

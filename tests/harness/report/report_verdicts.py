@@ -146,7 +146,7 @@ def stale_read(world: World) -> dict[str, Any]:
     return {
         "kind": "stale read",
         "summary": f"At {bad.end:.3f} s {old} answered a read of {key} with {first.value} "
-        f"although {second.value} was acknowledged {gap:.0f} ms before it was asked",
+        f"although {second.value} was acknowledged {gap:.0f} ms before the read was invoked",
         "events": rows,
         "rows": [],
         "facts": {
@@ -156,7 +156,7 @@ def stale_read(world: World) -> dict[str, Any]:
             "culprit": culprit,
             "rejudged": True,
             "why": [
-                f"{by} had returned before {culprit} was asked, so {by} comes first",
+                f"{by} had returned before {culprit} was invoked, so {by} comes first",
                 f"After {by} nothing wrote {first.value} again, so {culprit} cannot find it",
                 f"An independent search tried every order of these {len(window)} operations and found none that fits",
             ],
