@@ -46,6 +46,7 @@ async def test_a_server_runs_is_stopped_continued_and_killed(agent: LocalAgent) 
 async def test_a_server_is_killed_as_soon_as_it_writes(agent: LocalAgent, tmp_path: Path) -> None:
     log, data = tmp_path / "data" / "deep" / "log", tmp_path / "data"
     log.parent.mkdir(parents=True)
+    log.touch()  # or the new file would already be what counts as written
     go = tmp_path / "go"
     writes = f"until test -e {go}; do sleep 0.01; done; while :; do echo x >> {log}; sleep 0.01; done"
     await agent.node.start(("sh", "-c", writes))

@@ -177,7 +177,7 @@ async def test_a_server_is_paused_killed_and_started_again(cluster: SshBackend) 
     after_ns = time.monotonic_ns()
     assert await cluster.state("n1") == "dead"
     end, error_ns = cluster.exits()[-1], cluster.clocks()["n1"].error_ns
-    assert (end.node, end.status, end.bidden) == ("n1", -9, True)
+    assert (end.node, end.status, end.ordered) == ("n1", -9, True)
     assert before_ns - error_ns <= end.monotonic_ns <= after_ns + error_ns, "by the clock of the harness"
     await cluster.restart("n1")
     assert await cluster.state("n1") == "running"
