@@ -56,7 +56,7 @@ class SshBackend(AgentCluster):
         """Node -> addresses whose packets it drops; no entry where an order may not have arrived."""
         self._cutting = asyncio.Lock()
         self._stop = threading.Event()
-        self._beating: asyncio.Task[None] | None = None
+        self._beating: list[asyncio.Task[None]] = []
 
     @property
     def notes(self) -> Sequence[str]:
@@ -77,7 +77,6 @@ class SshBackend(AgentCluster):
         try:
             await self._log_in(self._assigned(), progress)
             packed = await self._pack(progress)
-            self._beating = asyncio.create_task(self._beat())
             await _all(self._start(name, packed[_kind(visit)], progress) for name, visit in self._visits.items())
             await self.start_beacons()
             await self.wait_until_open(
@@ -113,10 +112,10 @@ class SshBackend(AgentCluster):
 
     async def destroy(self) -> None:
         self._stop.set()
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
-            self._beating = None
+        beating, self._beating = self._beating, []
+        for task in beating:
+            task.cancel()
+        await asyncio.gather(*beating, return_exceptions=True)
         for visit in self._visits.values():
             if visit.attached is not None:  # one that has not come to be a link yet as well
                 visit.attached.writer.close()
@@ -182,6 +181,7 @@ class SshBackend(AgentCluster):
             python=(visit.facts.python,),
         )
         await self.add(link, node)
+        self._beating.append(asyncio.create_task(self._beat(name)))
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])
 
     async def _make_table(self, link: AgentLink, visit: Visit) -> None:
@@ -203,15 +203,13 @@ class SshBackend(AgentCluster):
         await self._link(name).call("nft", {"owned": [self._table]}, text.encode())
         self._dropped[name] = sources
 
-    async def _beat(self) -> None:
-        """Let every agent hear from the harness, and read its clock, until the end."""
+    async def _beat(self, name: str) -> None:
+        """Let one agent hear from the harness, and read its clock, until the end.  Every host has a task of its own,
+        so that a silent host holds up no other one."""
         while True:
-            await asyncio.gather(*(self._beat_once(name) for name in self._links))
+            with contextlib.suppress(OSError):  # every verb says so
+                self._clocks[name].add(await _read_clock(self._link(name)))
             await asyncio.sleep(BEAT_S)
-
-    async def _beat_once(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # every verb says so
-            self._clocks[name].add(await _read_clock(self._link(name)))
 
 
 async def _all(jobs: Iterable[Any]) -> None:

@@ -154,7 +154,7 @@ async def test_a_network_that_dies_in_silence_is_the_end_as_well(hosts: SshHosts
     """No end of file ever arrives: nothing from the harness' address does."""
     gateway = hosts.address_of["beta"].rpartition(".")[0] + ".1"
     chain = f"type filter hook input priority 0; ip saddr {gateway} drop;"
-    async with a_cluster(hosts, "silent", silence_s=8.0):
+    async with a_cluster(hosts, "silent", silence_s=20.0):
         assert hosts.run("beta", "nft", f"table ip silent {{ chain arriving {{ {chain} }}; }}") == ""
         try:
             await asyncio.to_thread(seconds_until, lambda: not hosts.left_on("beta"))
