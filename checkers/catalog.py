@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
 from checkers.kafka_log.checker import KAFKA
@@ -13,6 +12,7 @@ from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.clients.log_order import LOG_ORDER
 from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
 from checkers.raft.commits.committed_never_lost import COMMITTED
+from checkers.raft.commits.held_before_mark import HELD_BEFORE_MARK
 from checkers.raft.commits.held_by_majority import HELD_BY_MAJORITY
 from checkers.raft.commits.leader_completeness import LEADER_COMPLETENESS
 from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
@@ -37,6 +37,7 @@ _IN_ORDER = (
     ANSWERED_AFTER_COMMIT,
     COMMITTED,
     HELD_BY_MAJORITY,
+    HELD_BEFORE_MARK,
     COMMITS_OWN_EPOCH,
     LEADER_COMPLETENESS,
     LOG_MATCHING,
@@ -70,17 +71,6 @@ def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Chec
     return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in models else ())}]
 
 
-def markdown_table(checkers: Iterable[Checker]) -> str:
-    """The checkers as a table of Markdown: name, question, and what a run must offer."""
-    rows = [("checker", "question", "needs"), ("---", "---", "---")]
-    rows += [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs))) for c in checkers]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
 def of_logs_and_traces() -> list[Checker]:
     """The checkers of consensus: those that look at the servers' logs or traces."""
     return [checker for checker in _IN_ORDER if checker.needs & {"logs", "traces"}]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown_table(of_logs_and_traces()))

@@ -32,7 +32,7 @@ from checkers.kernels.kafka_files.prefix_hash import chain
 from checkers.kernels.kafka_files.record_batch import scan
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online.keys import OnlineKeys
-from checkers.online.logs import LIVE, Entries, OnlineLogs
+from checkers.online.logs import LIVE, NewEntries, OnlineLogs
 from checkers.online.traces import OnlineTraces
 from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
 from checkers.sealing.seal import seal
@@ -104,7 +104,7 @@ def load_online_kernels() -> None:
     logs = OnlineLogs()
     for node in _NODES:
         table = pa.Table.from_pylist(_log_rows(node), LOG)
-        logs.take(Entries(node, LIVE, *(table[name].to_numpy() for name in ("offset", "epoch", "checksum"))))
+        logs.take(NewEntries(node, LIVE, *(table[name].to_numpy() for name in ("offset", "epoch", "checksum"))))
 
 
 def load_reading_kernels() -> None:
@@ -198,15 +198,15 @@ def _end(process: int, text: str) -> tuple[int, Type]:
 
 def _history(texts: Sequence[str], order: Sequence[tuple[int, Type]]) -> list[Event]:
     """Transactions like `ax1 rx1` (append 1 to x, read [1]) and `wx1 =x1` (the same of a register); `!`: it failed."""
-    told = [json.dumps([_operation(word) for word in text.lstrip("!").split()]) for text in texts]
-    return [Event(n, n, process, type_, "txn", payload=told[process]) for n, (process, type_) in enumerate(order)]
+    payloads = [json.dumps([_operation(word) for word in text.lstrip("!").split()]) for text in texts]
+    return [Event(n, n, process, type_, "txn", payload=payloads[process]) for n, (process, type_) in enumerate(order)]
 
 
 def _poll_of_each_other() -> list[Event]:
     """Two transactions on one partition of Kafka; each polled what the other sent."""
-    told = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
-    asked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
-    order = ((0, Type.INVOKE, asked), (1, Type.INVOKE, asked), (0, Type.OK, told), (1, Type.OK, told))
+    answered = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
+    invoked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
+    order = ((0, Type.INVOKE, invoked), (1, Type.INVOKE, invoked), (0, Type.OK, answered), (1, Type.OK, answered))
     return [Event(n, n, p, type_, "txn", payload=json.dumps(words[p])) for n, (p, type_, words) in enumerate(order)]
 
 
@@ -233,14 +233,14 @@ def _log_rows(node: str) -> list[dict[str, Any]]:
 def _trace_rows(node: str) -> list[dict[str, Any]]:
     """One election, and three records appended, flushed, committed and applied."""
     leads = node == _NODES[0]
-    told: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {"event": "start", "epoch": 0, "offset": 0, "hash": 0},
         {"event": "vote", "epoch": 1, "peer": _NODES[0]},
         {"event": "role", "epoch": 1, "peer": _NODES[0], "role": "leader" if leads else "follower", "offset": 0},
     ]
     for event in ("append", "flush", "high-watermark", "applied"):
-        told += [{"event": event, "epoch": 1, "offset": end, "hash": end} for end in (1, 2, 3)]
-    return [{"node": node, "incarnation": 0, "seq": seq, "time_ns": seq} | row for seq, row in enumerate(told)]
+        rows += [{"event": event, "epoch": 1, "offset": end, "hash": end} for end in (1, 2, 3)]
+    return [{"node": node, "incarnation": 0, "seq": seq, "time_ns": seq} | row for seq, row in enumerate(rows)]
 
 
 def _copy_row(node: str) -> dict[str, Any]:

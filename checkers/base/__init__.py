@@ -1,1 +1,1 @@
-"""The base of every checker: the history, verdicts, what a checker is, and how the files of a run are read."""
+"""The base of every checker: the history, verdicts, the interface of a checker, and readers of a run's files."""

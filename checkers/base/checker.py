@@ -1,10 +1,10 @@
-"""What a checker is: a value that names its needs, splits a run into parts, judges them and combines the findings.
+"""The interface of a checker.  A checker is a value: it names its needs, splits a run, judges parts, combines findings.
 
     run folder --split--> parts --judge (pure, in a Spark worker or in process)--> findings --combine--> Verdict
 
-A part names files and a slice of them; `judge` opens them itself, so that no row crosses the JVM.  The same
-`judge` runs in process and on Spark and gives the same findings, bit for bit.  A budget that runs out inside
-one part makes that part unknown, never the run, and never raises.
+A part names files and a slice of them.  `judge` opens the files itself, so no row passes through the JVM.  The same
+`judge` runs in process and on Spark, and its findings are equal bit for bit.  If the budget of a part runs out, `judge`
+raises nothing: its finding states what is unknown, and the other parts are judged as usual.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not 
 Need = Literal["history", "logs", "traces", "nodes", "model", "unique-values", "kraft-steps"]
 """What a checker needs.
 
-history: the operations of clients.  logs, traces: of the servers.  nodes: server processes that faults act on.  model:
-the workload has to name this checker, because no other checker understands its histories.  unique-values: no value is
-written twice to a key.  kraft-steps: logs and traces of the bundled KRaft, so that each record and each row needs a
-cause that its protocol knows.
+history: the operations of clients.
+logs, traces: files that the servers wrote.
+nodes: server processes that faults act on.
+model: the workload names this checker, because no other checker understands its histories.
+unique-values: the workload writes no value twice to a key.
+kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One unit of work: files to open and parameters; small, picklable, and with no row in it."""
+    """One unit of work: the files to open, and parameters.  It is small and picklable, and it holds no rows."""
 
     paths: tuple[str, ...]
     params: dict[str, Any] = field(default_factory=dict)
@@ -40,8 +42,8 @@ class Part:
 class Budget:
     """Limits of one part.
 
-    steps, size_bytes: counted inside the kernel, so that a history has one verdict everywhere.
-    wall_s: a backstop in seconds, outside that promise: a part that takes longer is unknown
+    steps, size_bytes: the kernel counts both itself, so a history gets the same verdict on every machine.
+    wall_s: a last limit in seconds.  A part that takes longer is unknown, and that may depend on the machine
     (`judging/wall_clock.py`).
     """
 
@@ -52,10 +54,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """name: as in results.json; title: as in the report; question: what it decides, one sentence for readers.
+    """One checker.
 
-    judge's second argument is the budget of that part.  `combine` sees findings in the order of parts.
-    needs: a run that lacks one of these is not judged by this checker (`checkers.catalog.select`).
+    name: as in results.json.  title: as in the report.  question: what the checker decides, one sentence for readers.
+    split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
+    needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`).
     """
 
     name: str

@@ -1,8 +1,9 @@
 """Histories, logs and traces as Arrow tables: the schemas, and how they are read and written.
 
-A history is an Arrow IPC stream (`history.arrows`) while the test runs, so that a killed harness loses at most
-its last second: a Parquet file without its footer cannot be read.  Sealed, it is `history.parquet` in index
-order.  A subject turns the files of its nodes into LOG, COPIES and TRACE (see each schema's comment).
+While the test runs, a history is an Arrow IPC stream (`history.arrows`).  If the harness is killed, the stream loses at
+most its last second.  A Parquet file could not be read at all, because its footer would be missing.  Sealing turns the
+stream into `history.parquet`, in index order.  A subject turns the files of its nodes into LOG, COPIES and TRACE (see
+each schema's comment).
 """
 
 from __future__ import annotations
@@ -40,13 +41,12 @@ LOG = pa.schema(
         pa.field("node", pa.string(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("epoch", pa.int32(), nullable=False),  # leader epoch of the batch
-        pa.field(
-            "checksum", pa.int64(), nullable=False
-        ),  # identifies the record's bytes (batch CRC mixed with position in it)
+        # Identifies the bytes of the record: the CRC of its batch, mixed with its position in the batch.
+        pa.field("checksum", pa.int64(), nullable=False),
         pa.field("batch_offset", pa.int64(), nullable=False),  # base offset of its batch
         pa.field("batch_hash", pa.int64(), nullable=False),  # prefix hash at the END of its batch
-        pa.field("key", pa.string()),  # the object a workload's write touched, else null
-        pa.field("value", pa.int64()),  # the value written, null also where it was removed
+        pa.field("key", pa.string()),  # the object that a workload's write changed, else null
+        pa.field("value", pa.int64()),  # the value that was written; null also if the record removes the value
     ]
 )
 
@@ -58,9 +58,9 @@ COPIES = pa.schema(
         pa.field("when", pa.string(), nullable=False),  # "before heal 3", "final"
         pa.field("state", pa.string(), nullable=False),  # of the process when copied: running|stopped|dead
         pa.field("log_end", pa.int64(), nullable=False),  # log end offset: offset after the last whole batch
-        pa.field("torn_bytes", pa.int64(), nullable=False),  # of an incomplete last batch
-        pa.field("quorum_epoch", pa.int32(), nullable=False),  # of the quorum-state file, -1 if there is none
-        pa.field("voted_for", pa.string()),  # node voted for in that epoch
+        pa.field("torn_bytes", pa.int64(), nullable=False),  # size of an incomplete last batch
+        pa.field("quorum_epoch", pa.int32(), nullable=False),  # epoch in the quorum-state file, -1 if there is none
+        pa.field("voted_for", pa.string()),  # the node that got this node's vote in that epoch
         pa.field("trace_seq", pa.int64(), nullable=False),  # last seq of the node's trace when copied, -1 if none
         pa.field("error", pa.string()),  # why the copy is unreadable, null if it is readable
     ]
@@ -71,7 +71,7 @@ TRACE = pa.schema(
         # One row per event that a node recorded; (node, seq) orders them, never the clock.
         pa.field("node", pa.string(), nullable=False),
         pa.field("incarnation", pa.int32(), nullable=False),  # 0 for the first start of the process, then 1, ...
-        pa.field("seq", pa.int64(), nullable=False),  # per node, rising across incarnations
+        pa.field("seq", pa.int64(), nullable=False),  # rises within a node, also from one incarnation to the next
         pa.field("time_ns", pa.int64(), nullable=False),  # since the test began (display only)
         pa.field("event", _NAME, nullable=False),  # see TRACE_EVENTS
         pa.field("epoch", pa.int32(), nullable=False),
@@ -79,7 +79,7 @@ TRACE = pa.schema(
         pa.field("hash", pa.int64()),  # see TRACE_EVENTS
         pa.field("peer", pa.string()),  # candidate of a vote; leader of a role, null if unknown
         pa.field("role", pa.string()),  # unattached|prospective|candidate|leader|follower|resigned
-        pa.field("detail", pa.string()),  # words, for people
+        pa.field("detail", pa.string()),  # text for readers
     ]
 )
 
@@ -88,16 +88,16 @@ TRACE_EVENTS = {
     "append": "offset = log end after the append, epoch = of the last appended batch",
     "flush": "offset = log end known durable",
     "truncate": "offset = log end after the truncation",
-    "vote": "epoch, peer = candidate that durably got this node's vote (its own name for itself)",
+    "vote": "the node's vote is durable: epoch, peer = the candidate (its own name if it votes for itself)",
     "role": "epoch, role, peer = leader if known; offset = epoch start offset when role is leader",
-    "high-watermark": "offset = new mark, hash = prefix hash there (null where it falls inside a batch)",
+    "high-watermark": "offset = new mark, hash = prefix hash there (null if the mark is inside a batch)",
     "applied": "offset = end of the applied batch (exclusive), hash = state hash there",
     "snapshot": "a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, "
     "peer = the node it was fetched from, null if the node made it itself (the bundled kraft takes none)",
     "refused": "the node refused a fetched batch because it was damaged: offset = the batch's base offset, "
-    "peer = who sent the batch; detail says why",
-    "fatal": "the node refuses to go on; detail says why",
-    "stop": "orderly end of the process",
+    "peer = who sent the batch; detail holds the reason",
+    "fatal": "the node stops because of an error; detail holds the reason",
+    "stop": "the process ends in order",
 }
 
 
@@ -110,24 +110,26 @@ def events_to_table(events: Iterable[Event]) -> pa.Table:
 
 
 def read_stream(path: Path) -> pa.Table:
-    """All whole record batches of an Arrow IPC stream up to the first that cannot be read (a killed writer's tail).
+    """All record batches of an Arrow IPC stream before the first that cannot be read.
 
+    A killed writer leaves an incomplete batch at the end.
     Raises MalformedHistory if not even the schema can be read.
     """
     return read_stream_to(path)[0]
 
 
 def read_stream_to(path: Path) -> tuple[pa.Table, str]:
-    """As `read_stream`; and why reading stopped before the mark that a closed stream ends with, "" if it did not."""
+    """Like `read_stream`.  Returns also why the stream is not complete, "" if it is (`StreamReader.torn`)."""
     stream = StreamReader(path)
     return pa.Table.from_batches(list(stream), schema=HISTORY), stream.torn
 
 
 class StreamReader:
-    """The whole record batches of an Arrow IPC stream, one after another, up to the first that cannot be read.
+    """Reads the record batches of an Arrow IPC stream, one after another, up to the first that cannot be read.
 
-    torn: once all were read, why reading stopped before the mark that a closed stream ends with; "" if it did not.
-    A batch is validated as a whole, so that no damaged offset leads out of its buffers.  Memory: one batch.
+    torn: why the stream is not complete, known after the last batch.  It is "" if nothing follows the batches but the
+    mark that closes a stream.
+    Each batch is validated, so that no damaged offset points outside its buffers.  Memory: one batch.
     Raises MalformedHistory if not even the schema can be read.
     """
 
@@ -160,7 +162,7 @@ class StreamReader:
 def read_history(run_folder: Path) -> pa.Table:
     """The history of a run, sealed (`history.parquet`) or not (`history.arrows`), in index order.
 
-    Raises MalformedHistory where neither can be read.
+    Raises MalformedHistory if there is neither, or if it cannot be read.
     """
     sealed = run_folder / "history.parquet"
     if sealed.exists():

@@ -1,13 +1,17 @@
 """What a run must show before its verdict may be valid.
 
-The harness computes the demands from the spec, the subject and the workload, before it reads any evidence.  A file of
-the run never lowers them: outcome.json, faults.json and copies.json are evidence, and evidence is held against the
-demands.  A default value demands nothing: it suits a bare history or a few collected logs.
+The harness computes the demands from the spec, the subject and the workload, before it reads any evidence.  Checkers
+compare the evidence with the demands.  outcome.json, faults.json and copies.json are evidence, so no file of the run
+can lower a demand.  A default value demands nothing: use it for a single history or a few collected logs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+Dealt = tuple[str, str | None, int | None, int | None, str | None]
+"""An operation that a thread must invoke: f, key, value, value2 and payload, as in the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +23,18 @@ class Demands:
     final_reads: (function, key) of every read that must be ok after recovery.
     reads: functions whose answer shows a state.  writes: functions that may change a state.
     nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
-    leader.  faults: the run injects faults.
-    ledger: the history holds a ledger and a manifest binds the files (every run of format 1).
-    ok_share: share of the scheduled operations that can be ok if nothing is broken (locks are mostly held).
-    nemesis: name of the nemesis that injects them.  rate_hz: operations per second in all; 0 is without a pause.
+    leader.
+    faults: the run injects faults.  nemesis: name of the nemesis that injects the faults.
+    ledger: the history contains a ledger, and a manifest binds the files (true for every run of format 1).
+    rate_hz: operations per second of all clients together; 0: clients make no pause.
+    ok_share: share of the scheduled operations that can be ok without any fault.  It is below 1 for locks, because
+    an acquire fails while another client holds the lock.
+    time_limit_s: length of the main phase.  recovery_limit_s: the system must recover within this time.
+    concurrency: number of threads.
+    ends_early: the run may end as soon as an online check finds a violation.
+    dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
+    decide about operations too.  generators: version of the generators that deal the operations.
+    set_up: function of every request that must be ok before the main phase.
     """
 
     servers: tuple[str, ...] = ()
@@ -43,3 +55,7 @@ class Demands:
     time_limit_s: float = 0.0
     recovery_limit_s: float = 0.0
     concurrency: int = 0
+    ends_early: bool = False
+    dealt: Callable[[int], Iterator[Dealt]] | None = None
+    generators: int = 0
+    set_up: tuple[str, ...] = ()

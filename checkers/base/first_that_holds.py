@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 
 def first_that_holds(low: int, high: int, holds: Callable[[int], bool], times: int = 0) -> int:
-    """The smallest number from `low` on for which a monotone condition holds; it holds for `high`, which is not tried.
+    """The smallest number in `low` .. `high` for which a monotone condition holds.
 
-    times: if small numbers are the likely ones, they are tried first, in steps that grow by this factor.
+    The condition must hold for `high`: the function does not try it.
+
+    times: if small numbers are likely, give a factor.  They are tried first, in steps that grow by this factor.
     """
     step = 1
     while times and low < high:

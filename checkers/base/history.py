@@ -1,13 +1,14 @@
-"""The history: what clients asked, what they were told, and in which order the harness saw it.
+"""The history: what clients invoked, what the system answered, and in which order the harness recorded it.
 
-Everyone's ground: every other package may import this file, and it imports none of them.  It needs
-nothing beyond the standard library, so that it also loads on nodes; Arrow lives in `columns.py`.
+Every other package may import this file, and it imports none of them.  It needs only the standard library, so that
+it also loads on nodes.  `columns.py` holds the Arrow schemas.
 
-Theory.  A history is a list of events.  An operation is an `INVOKE` and, later, one completion of the
-same process: `OK` (it happened, here is the answer), `FAIL` (it certainly did not happen) or `INFO`
-(nobody knows; it stays open for ever, and the process is retired).  `index` alone decides order; `time_ns`
-is for display.  The harness records an invoke before the operation leaves and the completion after the
-answer has arrived, which can only widen intervals: a verdict over wider intervals never cries wolf.
+Theory.  A history is a list of events.  An operation is an `INVOKE` and, later, one completion of the same process.
+`OK` means that it happened, and holds the answer.  `FAIL` means that it certainly did not happen.  `INFO` means that
+the outcome is unknown: the operation stays open for ever, and the process is retired.
+
+`index` alone decides order; `time_ns` is for display.  The harness records an invoke before the operation leaves, and
+the completion after the answer has arrived.  This can only widen intervals, so it causes no false alarm.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ NEMESIS = -1
 """The process number under which faults are recorded."""
 
 CREATE = "create"
-"""The f with which set-up makes an object; it says nothing of what the object holds, so no model is asked about it."""
+"""The f with which set-up makes an object.  It does not state what the object holds, so no model judges it."""
 
 HARNESS_NODE = ""
 """`node` of an event that no node answered."""
 
 
 class Type(IntEnum):
-    """What an event says of its operation; the integer is what is stored (column `type`, int8)."""
+    """The state of an operation that an event records; the column `type` stores the integer (int8)."""
 
     INVOKE = 0
     OK = 1
@@ -41,13 +42,13 @@ class Event:
     index: position in the history, from 0, without gaps.
     time_ns: monotonic nanoseconds since the test began (display only).
     process: logical process, one operation at a time; `NEMESIS` for faults.
-    f: what was asked (`read`, `write`, `cas`, ...).
-    key: which object, or None where the operation has none.
+    f: the invoked function (`read`, `write`, `cas`, ...).
+    key: the object, or None if the operation has none.
     value, value2: int64 or None; for a cas the expected and the new value.  A read's answer is the
         `value` of its completion; None there means the object holds nothing (nil).
     payload: JSON text for all that does not fit two integers (transactions, lists), else None.
-    error: why, for FAIL and INFO.
-    node: which node answered, or was asked.
+    error: the reason of a FAIL or INFO.
+    node: the node that answered, or the node that received the request.
     """
 
     index: int
@@ -64,4 +65,4 @@ class Event:
 
 
 class MalformedHistory(ValueError):
-    """A history breaks its own grammar; the message names the line or row and what is wrong there."""
+    """A history breaks its own grammar; the message names the line or row, and what is wrong there."""

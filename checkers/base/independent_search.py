@@ -1,11 +1,13 @@
-"""The independent search: is there any order at all?  It is slow and plain, and shares nothing with the kernels.
+"""The independent search: does any order explain the operations?  It is slow and plain.
 
-It judges the judges: tests compare the kernels with it, and it judges every witness again.  The method is that of Wing
-& Gong (1993).  Linearize, one after another, any operation that was invoked before the first return still to come.
-Lowe's (2017) memory avoids repetition: it holds pairs of the linearized operations and the state.
+It shares no code with the kernels.  Tests compare the kernels with it, and it judges every witness again.
 
-A `Model` describes a small object: a function from a state and an operation to the next state, or `REFUSED` if that
-state does not allow the answer.
+The method is that of Wing & Gong (1993).  A step linearizes one more operation.  It may be any operation that was
+invoked before the first return of those not yet linearized.  As in Lowe (2017), the search remembers every pair of
+linearized operations and state, and explores no pair twice.
+
+A `Model` describes a small object.  It is a function from a state and an operation to the next state, or to `REFUSED`
+if that state does not allow the answer.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from checkers.base.history import Event, Type
 
 @dataclass(frozen=True, slots=True)
 class RegisterOperation:
-    """One operation as it would have to take effect.
+    """One operation on a register that may have taken effect.
 
-    call, ret: event indices; ret is None for an operation that never returned: it may take effect at any time after
-    its call, or never.  value: what was read or written, or what a cas expected; value2: what a cas put there.
+    call, ret: event indices.  ret is None if the operation never returned.  Then it may take effect at any time after
+    its call, or never.
+    value: what was read or written, or what a cas expected.  value2: the new value of a cas.
     """
 
     f: str
@@ -38,15 +41,18 @@ Model = Callable[[State, RegisterOperation], object]
 
 
 class Disagreement(AssertionError):
-    """A checker calls a window impossible and this search finds an order: nothing may be claimed."""
+    """A checker reports that a window has no order, but this search finds one, so no violation may be claimed."""
 
 
 class SearchExhausted(RuntimeError):
-    """More configurations than allowed; the verdict is unknown."""
+    """The search needs more configurations than it may hold, so the verdict is unknown."""
 
 
 def register(state: State, operation: RegisterOperation) -> object:
-    """A register with reads, writes and cas; None is nil.  A cas given to it did match."""
+    """The model of a register with reads, writes and cas.  None is nil.  A cas succeeded, so its value must match.
+
+    Raises ValueError for any other function.
+    """
     match operation.f:
         case "read":
             return state if state == operation.value else REFUSED
@@ -63,7 +69,7 @@ def linearizable(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> bool:
-    """Whether some order explains the history, starting in one of the states.  Raises SearchExhausted."""
+    """Whether some order from one of the states explains all operations.  Raises SearchExhausted."""
     return bool(_explore(operations, states, model, configurations_max, stop_at_first=True))
 
 
@@ -73,14 +79,18 @@ def reachable_states(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> set[State]:
-    """Every state in which some order may end, after all returned operations took effect.  Raises SearchExhausted."""
+    """Every state in which an order of all returned operations may end.  Raises SearchExhausted.
+
+    Such an order may also contain operations that never returned.
+    """
     return _explore(operations, states, model, configurations_max, stop_at_first=False)
 
 
 def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
     """The operations of one key of a register history, in order of call.
 
-    Operations that cannot matter are left out: reads without an answer, and failed ones (they did not happen).
+    Two sorts of operations cannot matter and are left out: reads without an answer, and operations that failed (they
+    did not happen).
     """
     open_of: dict[int, Event] = {}
     completed: list[tuple[Event, Event | None]] = []
@@ -107,7 +117,7 @@ def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
 def _explore(
     operations: Sequence[RegisterOperation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
 ) -> set[State]:
-    """States of the configurations in which every returned operation is linearized."""
+    """The states of all configurations in which every returned operation is linearized, or only the first found."""
     must = sum(1 << i for i, operation in enumerate(operations) if operation.ret is not None)
     pending: list[tuple[int, State]] = [(0, state) for state in states]
     seen = set(pending)
@@ -132,7 +142,7 @@ def _explore(
 
 
 def _candidates(operations: Sequence[RegisterOperation], done: int) -> list[int]:
-    """Operations that may be linearized next: those invoked before the first return still to come."""
+    """The operations that may be linearized next: they were invoked before the first return of those not yet done."""
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
     first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)
     return [i for i in waiting if first_ret is None or operations[i].call < first_ret]

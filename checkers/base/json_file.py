@@ -1,4 +1,4 @@
-"""The small JSON files of a run, checked before use: a run may be judged years later, or after a disk was full."""
+"""The small JSON files of a run.  They are checked before use: they may be years old, or written to a full disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class BrokenFile(ValueError):
-    """A file of a run that cannot be used; the message names the file and the reason."""
+    """A file of a run cannot be used.  The message names the file and the reason."""
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is no such file.  Raises BrokenFile if it is no JSON."""
+    """The content of a JSON file; None if there is no such file.  Raises BrokenFile if the file is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -24,7 +24,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object a JSON file holds; an empty one if there is no such file.  Raises BrokenFile."""
+    """The object in a JSON file; empty if there is no such file.  Raises BrokenFile if the file holds anything else."""
     found = read_json(path)
     if found is None and not path.exists():
         return {}
@@ -34,7 +34,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """The list of objects a JSON file holds; an empty one if there is no such file.  Raises BrokenFile."""
+    """The list of objects in a JSON file; empty if there is no such file.  Raises BrokenFile if it is anything else."""
     found = read_json(path)
     if found is None and not path.exists():
         return []
@@ -44,7 +44,7 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def write_json_whole(path: Path, content: object) -> None:
-    """Write a JSON file whole or not at all, and flush it to disk: no kill leaves half of it."""
+    """Write a JSON file and flush it to disk.  A kill leaves the old file or the whole new file, and no half of it."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("w") as file:
         file.write(json.dumps(content, indent=1) + "\n")

@@ -5,15 +5,15 @@ JSON unless stated otherwise:
 
     begin       OK      the format, the id of the run, and its spec; the first row of every history
     phase       INVOKE  the name of a phase that begins; OK when it ends, INFO when it is broken off
-    inject-K    INVOKE  a fault of kind K is ordered; then OK, FAIL or INFO (words, not JSON)
-    heal-K      INVOKE  the fault is undone; then OK or INFO (words, not JSON)
-    copy        INVOKE  data directories are about to be copied, and why; OK with the rows of copies.json that it added
+    inject-K    INVOKE  the harness orders a fault of kind K; then OK, FAIL or INFO (words, not JSON)
+    heal-K      INVOKE  the harness orders the end of the fault; then OK or INFO (words, not JSON)
+    copy        INVOKE  why data directories are about to be copied; OK with the rows of copies.json that it added
     file        OK      the name and the whole content of one small file of the run, as it was written last
-    bound       OK      size and hash of every file that nodes left (`sealing/manifest.py`), by its path
+    bound       OK      path -> size and hash of every file that nodes left (`sealing/manifest.py`)
     end         OK      counts and digest of all rows before it; the last row of every history
 
-A history whose ledger does not end with `end` was cut short.  A count that differs shows a row that was lost or added.
-A small file that differs from its `file` row was changed after the run.
+A ledger that does not end with `end` belongs to a history that was cut short.  A count that differs shows that a row
+was lost or added.  A small file that differs from its `file` row was changed after the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from checkers.base.history import Type
 
 FORMAT = 1
-"""Of a run folder.  Format 0 is every run that was recorded before there was a ledger; it had no number."""
+"""The format of a run folder.  Runs from before the ledger record no format; they count as format 0."""
 
 BEGIN, PHASE, COPY, FILE, BOUND, END = "begin", "phase", "copy", "file", "bound", "end"
 INJECT, HEAL = "inject-", "heal-"
@@ -36,7 +36,10 @@ FINAL_READS = "final reads"
 
 
 def counted(counts: Mapping[tuple[str, int], int]) -> dict[str, list[int]]:
-    """Rows by function and type, as the payload of `end` holds them: function -> [invoke, ok, fail, info]."""
+    """The counts of rows in the form of the payload of `end`: function -> [invoke, ok, fail, info].
+
+    counts: (function, type) -> number of rows.
+    """
     table: dict[str, list[int]] = {}
     for (f, type_), count in sorted(counts.items()):
         table.setdefault(f, [0] * len(Type))[type_] += count
@@ -44,7 +47,7 @@ def counted(counts: Mapping[tuple[str, int], int]) -> dict[str, list[int]]:
 
 
 def payload(row: Mapping[str, Any]) -> Any:
-    """The content of a row's payload; None if it is no JSON."""
+    """The content of a row's payload; None if the payload is not JSON."""
     try:
         return json.loads(row["payload"])
     except (TypeError, ValueError):

@@ -22,14 +22,14 @@ from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 
 CURRENT_EPOCH_EVENTS = ("start", "vote", "role", "high-watermark")
-"""Trace events whose epoch is the node's own at that moment (an append's is that of the batch)."""
+"""Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
 
 _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
-"""Columns of a few distinct words: they are read as numbers."""
+"""Columns with few distinct words.  They are read as dictionaries."""
 
 
 def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | None:
-    """The verdict of a checker that needs "logs" or "traces" and got none at all; None if there is some of each."""
+    """The verdict of a checker that needs "logs" or "traces" and got none at all; None if it got some of each need."""
     for need in needs:
         if not getattr(run.demands, need):
             return Verdict(Validity.NOT_APPLICABLE, reason=f"the system under test has no {need} of this kind")
@@ -40,7 +40,7 @@ def not_judged(run: StoredRun, *needs: Literal["logs", "traces"]) -> Verdict | N
 
 
 def gaps(run: StoredRun, *needs: str) -> list[str]:
-    """Evidence that was demanded and not delivered, or could not be read; one clause each."""
+    """What is missing of the demanded evidence, because no node delivered it or it is unreadable; one clause each."""
     found = []
     everyone = run.servers
     for need, folder in (("logs", run.log), ("traces", run.trace)):
@@ -58,9 +58,10 @@ def conclude(
     open_questions: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Invalid with witnesses; unknown if a question stayed open; else valid.  Witnesses come worst first.
+    """The verdict is invalid if there is a witness, else unknown if a question is open, else valid.
 
-    The verdict counts all of them and keeps a few.  looked_at may count more `violations` than there are witnesses.
+    witnesses: the worst first.  The verdict counts all of them and keeps MAX_WITNESSES.
+    looked_at: `violations` in it may be more than the witnesses; then the verdict keeps that number.
     """
     reason = "; ".join(open_questions)
     if witnesses:
@@ -73,7 +74,10 @@ def conclude(
 
 
 def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
-    """Why a part's files are too large to open within the budget; None if they fit.  Counted from Parquet footers."""
+    """Why a part's files are too large to open within the budget; None if they fit.  Reads only Parquet footers.
+
+    columns: the columns that will be read; None: all.
+    """
     size_bytes = 0
     for path in part.paths:
         metadata = pq.read_metadata(path)
@@ -88,7 +92,10 @@ def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None
 
 
 def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None = None) -> pa.Table:
-    """A Parquet file, or only the rows of one copy of a log.  One thread: parts are judged side by side already."""
+    """The rows of a Parquet file.  copy: only the rows of this copy of a log.
+
+    Reads in one thread, because parts are judged side by side already.
+    """
     file = pq.ParquetFile(path)
     if copy is None:
         return file.read(columns, use_threads=False)
@@ -99,11 +106,14 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
 
 
 class BeyondBudget(Exception):
-    """A part needs more memory than its budget; the message says for what.  Caught where the part is judged."""
+    """A part needs more memory than its budget allows.  The message names the data.  `judge` of the part catches it."""
 
 
 class LogGroup(NamedTuple):
-    """A row group of a log: its number in the file, its lowest and highest offset, and its copy, -1 if of several."""
+    """A row group of a log.
+
+    number: in the file.  first, last: its lowest and highest offset.  copy: -1 if it holds rows of several copies.
+    """
 
     number: int
     first: int
@@ -112,9 +122,9 @@ class LogGroup(NamedTuple):
 
 
 def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGroup]:
-    """The row groups of a log's file that hold anything (of one copy).
+    """The row groups of a log's file that are not empty.  copy: only those that may hold rows of this copy.
 
-    Raises ValueError where the writer kept no statistics of the offsets.
+    Raises ValueError if the file has no statistics of the offsets.
     """
     at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
     groups = []
@@ -136,9 +146,9 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
 def read_entries(
     path: str, copy: int, first: int = 0, columns: Sequence[str] | None = None, end: int | None = None
 ) -> pa.Table:
-    """The rows of one copy of a log from offset `first` on, and below `end`.
+    """The rows of one copy of a log with offsets from `first` on and below `end`; None: to the end of the log.
 
-    Opens only the row groups they may be in, one after another.
+    Opens one row group after another, and only groups that may hold such rows.  The table has at least `columns`.
     """
     file = pq.ParquetFile(path)
     read = None if columns is None else list(dict.fromkeys(["copy", "offset", *columns]))
@@ -155,11 +165,11 @@ def read_entries(
 def read_trace(
     path: str, events: Iterable[str], columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> pa.Table:
-    """The trace rows of some events, in seq order.
+    """The rows of some events in a trace, in seq order.
 
-    They have all columns, or `columns` and seq and event; they are of all row groups, or of some.  Row groups are
-    opened one after another and only the chosen rows are kept, so a long trace costs the memory of those rows.  Give
-    columns if there may be millions of rows: a witness' row is fetched by its seq.
+    columns: read only these, seq and event; None: all.  Give columns if there may be millions of rows, and fetch the
+    rows of witnesses with `trace_row`.  groups: read only these row groups; None: all.
+    Opens one row group after another and keeps only the rows of these events.
     """
     file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
     wanted = dict.fromkeys(events, 1)
@@ -179,7 +189,10 @@ def read_trace(
 
 
 def trace_row(path: str, seq: int) -> dict[str, Any]:
-    """The whole row of a trace with that seq, as a witness carries it.  Opens only the row groups it may be in."""
+    """The trace row of this seq with all its columns, as a witness contains it.  Raises LookupError if there is none.
+
+    Opens only row groups that may hold the row.
+    """
     file = pq.ParquetFile(path)
     at = file.schema_arrow.names.index("seq")
     for group in range(file.num_row_groups):
@@ -193,7 +206,7 @@ def trace_row(path: str, seq: int) -> dict[str, Any]:
 
 
 def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: int = -1) -> Int64:
-    """A column of words as the numbers given, `other` for every other word and for null."""
+    """A column of words as numbers.  numbers_of: word -> its number.  other: the number of other words and of null."""
     pieces = []
     for chunk in table[column].chunks:
         words_there = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
@@ -203,26 +216,26 @@ def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: in
 
 
 def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
-    """The rows of some events in a table of one node's trace, in seq order."""
+    """The rows of some events, in seq order.  table: the trace of one node."""
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")
 
 
 def codes(table: pa.Table, column: str) -> tuple[Int64, list[str | None]]:
-    """A column of words as numbers, and the word of each number (None for null)."""
+    """A column of words as numbers from 0 on, and the word of each number.  The last number is null, its word None."""
     encoded = pc.cast(table[column], pa.string()).combine_chunks().dictionary_encode()
     names = [*encoded.dictionary.to_pylist(), None]
     return np.asarray(pc.fill_null(encoded.indices, len(names) - 1).to_numpy(False), np.int64), names
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
-    """An integer column as int64, `null` where it is null."""
+    """An integer column as int64.  null: the number that stands for null."""
     return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
 
 
 def present(table: pa.Table, column: str) -> Bools:
-    """Where a column is not null."""
+    """Whether a column is not null, for each row."""
     return np.asarray(pc.is_valid(table[column]).to_numpy(), np.bool_)
 
 
@@ -233,12 +246,12 @@ def words(table: pa.Table, column: str) -> list[str | None]:
 
 
 def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
-    """One row as a witness carries it: its columns, and the name of its table."""
+    """One row as a witness contains it: its columns, and under "table" the name of its table."""
     return {"table": name, **table.slice(position, 1).to_pylist()[0]}
 
 
 def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
-    """The rows of one copy at some offsets, as a witness carries them; an offset the log does not have is left out."""
+    """The rows of one copy at some offsets, as a witness contains them, by offset.  Missing offsets are left out."""
     file = pq.ParquetFile(path)
     groups = [g.number for g in log_groups(file.metadata, copy) if any(g.first <= o <= g.last for o in offsets)]
     table = file.read_row_groups(groups, use_threads=False)

@@ -1,8 +1,9 @@
 """A stored run: the paths of its files, the content of its small files, and the demands on it.
 
-Checkers get one `StoredRun`.  No other code of theirs reads test.json, outcome.json, faults.json or the index of
-copies.  Each is read once, on first use.  A missing file is empty.  A file that cannot be used raises BrokenFile, and
-the checkers that need it are then unknown.  Demands come from the harness and never from these files (`demands.py`).
+Checkers get one `StoredRun`, and read test.json, outcome.json, faults.json and the index of copies only through it.
+Each file is read once, on first use.  A missing file counts as empty.  A file that cannot be used raises BrokenFile,
+and the checkers that need it are then unknown.  Demands come from the harness and never from these files
+(`demands.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
 """Names of the small files of a run (results/README.md)."""
 
 DAMAGES_DATA = "damages_data"
-"""Name of a fault's setting (`nemesis.faults`)."""
+"""Name of the setting that is true if a fault damages data on a disk (`nemesis.faults`)."""
 FINAL_COPY = "final"
+"""`when` of the copies that the harness takes at the end of the run."""
 END_OF_COPIES = 1 << 62
+"""A number above that of every copy."""
 
 _CLIENT_NODE = re.compile(r"c\d+")
 
@@ -37,7 +40,7 @@ class StoredRun:
         self.root = root
         self.demands = demands or Demands()
 
-    # Where the large files lie.
+    # Paths of the large files.
 
     @property
     def history(self) -> Path:
@@ -51,7 +54,7 @@ class StoredRun:
 
     @property
     def log(self) -> Path:
-        """Folder of `<node>.parquet` (schema LOG: all copies of one node, copies ascending, then offsets)."""
+        """Folder of `<node>.parquet` (schema LOG: all copies of one node, ordered by copy, then by offset)."""
         return self.root / "tables" / "log"
 
     @property
@@ -64,7 +67,7 @@ class StoredRun:
         """Parquet file of schema COPIES."""
         return self.root / "tables" / "copies.parquet"
 
-    # What the small files hold, read once.
+    # Content of the small files, read once.
 
     @cached_property
     def test(self) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class StoredRun:
 
     @cached_property
     def outcome(self) -> dict[str, Any]:
-        """outcome.json: facts that only the harness knows; empty if it never wrote one.  It is evidence, no demand."""
+        """outcome.json: facts that only the harness knows; empty if there is none.  It is evidence and not a demand."""
         return read_object(self.root / OUTCOME)
 
     @cached_property
@@ -90,8 +93,8 @@ class StoredRun:
     def copies(self) -> list[dict[str, Any]]:
         """Rows of COPIES, in order of copy and node; empty if there are none.
 
-        Copies of a disk that a fault had damaged by then are left out: they show nothing about the system.  If that
-        fault was not proven, the run is unknown for that reason.
+        A copy of a disk is left out if a fault had damaged that disk before: it shows nothing about the system.  If
+        that fault was not proven, the run is unknown for that reason.
         """
         whole = [row for row in self._all_copies if row["copy"] < self.damaged_from.get(row["node"], END_OF_COPIES)]
         return sorted(whole, key=lambda row: (row["copy"], by_number(row["node"])))
@@ -119,19 +122,19 @@ class StoredRun:
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
-        """Names of the servers that were demanded, and of all other nodes that left a log, a trace or a copy."""
+        """Names of the demanded servers, and of all other nodes except clients that left a log, a trace or a copy."""
         left = {*node_files(self.log), *node_files(self.trace), *(copy["node"] for copy in self.copies)}
         strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
 
 
 def _before_heal(fault: dict[str, Any]) -> str:
-    """The name of the copy that is taken before the heal of this fault."""
+    """`when` of the copies that the harness takes before the heal of this fault."""
     return f"before heal {mapping(fault.get('card')).get('number')}"
 
 
 def was_ordered(death: Mapping[str, Any]) -> bool:
-    """Whether the harness had ordered the end of a server process: an entry of `deaths` in outcome.json.
+    """Whether the harness had ordered the end of a server process.  death: an entry of `deaths` in outcome.json.
 
     Runs of older versions name this field `bidden`.
     """

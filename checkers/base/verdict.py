@@ -1,7 +1,7 @@
 """Verdicts and the evidence behind them.
 
-Invalid dominates unknown, unknown dominates valid.  *Not applicable* (the run has nothing that the checker could look
-at) is shown and never combined.
+Invalid dominates unknown, and unknown dominates valid.  A checker is *not applicable* if the run has nothing that it
+could look at.  The report shows this, and it has no influence on the verdict of the run.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _STRENGTH = {Validity.NOT_APPLICABLE: 0, Validity.VALID: 1, Validity.UNKNOWN: 2,
 
 
 def combine(validities: Iterable[Validity]) -> Validity:
-    """The strongest of them; NOT_APPLICABLE if there are none besides NOT_APPLICABLE."""
+    """The dominant validity; NOT_APPLICABLE if there is no other."""
     return max(validities, key=_STRENGTH.__getitem__, default=Validity.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Why a verdict is invalid: the smallest evidence that can be checked by hand.
+    """Why a verdict is invalid: the smallest evidence that a reader can check by hand.
 
     kind: short name of the violated rule, e.g. "stale read", "two leaders in one epoch".
-    summary: one sentence in words, with the nodes, keys, offsets and values it is about.
+    summary: one sentence.  It names the nodes, keys, offsets and values of the violation.
     events: rows of the history, as dicts with the columns of HISTORY, in index order.  For linearizability
         this is the minimised window.
     rows: rows of LOG or TRACE, as dicts with a column "table" ("log" or "trace") besides their own.
@@ -64,10 +64,12 @@ class Witness:
 class Verdict:
     """The verdict of one checker on one run.
 
-    looked_at: how much it saw, e.g. {"keys": 10, "operations": 11873}; never empty unless not applicable.
+    looked_at: how much the checker read, e.g. {"keys": 10, "operations": 11873}.
     reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
-    witnesses: at least one for INVALID, at most `MAX_WITNESSES` kept, worst first.
+    witnesses: at least one for INVALID, the worst first.  Checkers keep at most `MAX_WITNESSES`.
     details: more data for the report, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
+
+    Raises ValueError for an invalid verdict without a witness, or an unknown or not applicable one without a reason.
     """
 
     validity: Validity
@@ -96,5 +98,5 @@ class Verdict:
 MAX_WITNESSES = 10
 
 VIOLATIONS_BY_KIND = "violations_by_kind"
-"""In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.  In
-`looked_at`, `violations` is the number of all."""
+"""In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.
+`violations` in `looked_at` is the sum."""

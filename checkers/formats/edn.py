@@ -51,14 +51,14 @@ class Form:
 
 def read_forms(text: str) -> Iterator[Form]:
     """Every top-level value.  Raises MalformedHistory ("line N ...") at the first damage, after what came before it."""
-    reader = _Reader(text)
+    reader = _FormReader(text)
     while (token := reader.next_token()) is not None:
         yield from reader.form(token)
 
 
 def read_items(text: str) -> Iterator[Form]:
     """As `read_forms`, but the items of top-level vectors and lists come one by one, each with a line of its own."""
-    reader = _Reader(text)
+    reader = _FormReader(text)
     while (token := reader.next_token()) is not None:
         if token[1] not in ("(", "["):
             yield from reader.form(token)
@@ -72,7 +72,7 @@ def read_items(text: str) -> Iterator[Form]:
 _Token = tuple[str, str]
 
 
-class _Reader:
+class _FormReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

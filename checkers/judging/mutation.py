@@ -29,12 +29,12 @@ from checkers.sealing.seal import seal
 Row = dict[str, Any]
 NEVER_WRITTEN = 10**15
 FAR_AHEAD = 1000
-"""Epochs: no run reaches this one."""
+"""An epoch that no run reaches."""
 
 
 @dataclass
 class Evidence:
-    """The tables of a sealed run as rows that can be changed; logs and traces by node, all empty where it has none."""
+    """The tables of a sealed run as rows that can be changed; logs and traces by node.  What the run lacks is empty."""
 
     history: list[Row]
     logs: dict[str, list[Row]]
@@ -50,7 +50,7 @@ class Evidence:
 
 
 Mutate = Callable[[Evidence, Random], Row | None]
-"""Changes one row and returns it; None where the run has no such row."""
+"""Changes one row and returns it; returns None if the run has no such row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Mutant:
 
 
 def mutants(run: StoredRun, checkers: Sequence[Checker], rng: Random, scratch: Path) -> Iterator[Mutant]:
-    """One mutant per mutation that finds a row in this run; `scratch` is an empty folder for the falsified copies."""
+    """Yields one mutant for each mutation that finds a row in this run.  scratch: an empty folder for these runs."""
     for name, mutate in MUTATIONS.items():
         evidence = load(run)
         row = mutate(evidence, rng)
@@ -91,7 +91,7 @@ def load(files: StoredRun) -> Evidence:
 
 
 def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
-    """A run folder with this evidence, and everything else as in `source`."""
+    """Write a run folder with this evidence.  Everything else is as in `source`."""
     target = StoredRun(folder)
     folder.mkdir(parents=True)
     for plain in (source.root / name for name in (TEST, FAULTS, OUTCOME)):
@@ -117,12 +117,12 @@ def acknowledged_write_that_failed(evidence: Evidence, rng: Random) -> Row | Non
     return _changed(rng, (r for r in _answers(evidence, "write") if (r["key"], r["value"]) in seen), type=Type.FAIL)
 
 
-def answer_nobody_wrote(evidence: Evidence, rng: Random) -> Row | None:
+def answer_never_written(evidence: Evidence, rng: Random) -> Row | None:
     return _changed(rng, _answers(evidence, "read"), value=NEVER_WRITTEN)
 
 
 def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
-    """The last read of a key is answered with the first value that was read from it, of several."""
+    """The last read of a key now returns the first value that was ever read from it, which must be another value."""
     by_key: dict[str, list[Row]] = {}
     for row in _answers(evidence, "read"):
         if row["value"] is not None:
@@ -138,7 +138,7 @@ def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
 # In the logs.
 
 
-def logged_value_nobody_wrote(evidence: Evidence, rng: Random) -> Row | None:
+def logged_value_never_written(evidence: Evidence, rng: Random) -> Row | None:
     ok = {(row["key"], row["value"]) for row in _answers(evidence, "write")}
     return _changed(rng, (r for r in evidence.final_log_rows() if (r["key"], r["value"]) in ok), value=NEVER_WRITTEN)
 
@@ -202,9 +202,9 @@ MUTATIONS: dict[str, Mutate] = {
     mutate.__name__: mutate
     for mutate in (
         acknowledged_write_that_failed,
-        answer_nobody_wrote,
+        answer_never_written,
         answer_from_the_past,
-        logged_value_nobody_wrote,
+        logged_value_never_written,
         committed_entry_of_other_content,
         committed_entry_of_another_epoch,
         mark_over_another_prefix,

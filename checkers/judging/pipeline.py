@@ -1,4 +1,4 @@
-"""From the files of a run to verdicts: split, judge every part, combine.
+"""Turns the files of a run into verdicts: it splits the run, judges every part and combines the findings.
 
 The same functions judge parts in process and on Spark, so a run has one verdict everywhere.  Any failure of a part (a
 kernel that raises, memory that runs out, a missing file) makes that part *unknown* with its reason.  It never stops the
@@ -25,7 +25,7 @@ Progress = Callable[[str], None]
 class Verdicts(dict[str, Verdict]):
     """Verdicts by name of checker, in the order judged.
 
-    seconds: of work per checker, wherever it was done.  judged_by: "in process", or Spark and its master.
+    seconds: of work per checker, summed over all places that worked.  judged_by: "in process", or Spark and its master.
     """
 
     def __init__(self, checkers: Sequence[Checker] = ()) -> None:
@@ -73,7 +73,7 @@ def judge_run(
 def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     """The content of results.json (results/README.md).
 
-    If nothing was judged the run is unknown: no checker looked at it, and that is no pass.
+    If nothing was judged, the run is unknown: a run that no checker looked at has not passed.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
     if overall is Validity.NOT_APPLICABLE:
@@ -128,7 +128,7 @@ def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
 
 
 def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
-    """Judge on Spark, or here if it did not start; also returns words for the place."""
+    """Judge on Spark, or in process if Spark cannot run.  Also returns in words where it was judged."""
     try:
         return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
     except CannotJudge as problem:
@@ -137,23 +137,23 @@ def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[l
 
 
 def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split_failure: str) -> Verdict:
-    """The checker's verdict over the parts that were judged, at least unknown if some were not."""
+    """The checker's verdict on the judged parts.  It is never better than unknown if some parts were not judged."""
     failures = [j.failure for j in judged if j.failure]
     if split_failure:
         return Verdict(Validity.UNKNOWN, reason=split_failure)
     if failures and len(failures) == len(judged):
-        return Verdict(Validity.UNKNOWN, reason=_told(failures, len(judged)))
+        return Verdict(Validity.UNKNOWN, reason=_words_of_failures(failures, len(judged)))
     try:
         verdict = checker.combine(files, [j.finding for j in judged if not j.failure])
     except Exception as problem:  # noqa: BLE001 - as above
         return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:
         return verdict
-    reason = "; ".join(text for text in (verdict.reason, _told(failures, len(judged))) if text)
+    reason = "; ".join(text for text in (verdict.reason, _words_of_failures(failures, len(judged))) if text)
     return replace(verdict, validity=combine((verdict.validity, Validity.UNKNOWN)), reason=reason)
 
 
-def _told(failures: Sequence[str], parts: int) -> str:
+def _words_of_failures(failures: Sequence[str], parts: int) -> str:
     return f"{len(failures)} of {parts} parts could not be judged: {failures[0]}"
 
 
@@ -172,6 +172,6 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
 
 
 def worst(witnesses: Sequence[Witness], order: Sequence[str]) -> tuple[Witness, ...]:
-    """At most MAX_WITNESSES, first those of the named kinds; otherwise in the order given."""
+    """At most MAX_WITNESSES witnesses, sorted by the place of their kind in `order`; kinds that it lacks come last."""
     rank = {kind: place for place, kind in enumerate(order)}
     return tuple(sorted(witnesses, key=lambda w: rank.get(w.kind, len(rank)))[:MAX_WITNESSES])

@@ -37,13 +37,13 @@ class CannotJudge(RuntimeError):
 
 
 class TaskJudge(Protocol):
-    """A place where tasks are judged (Spark); description: in words, for results.json."""
+    """A place where tasks are judged (Spark).  description: the place in words, for results.json."""
 
     @property
     def description(self) -> str: ...
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
-        """The tasks judged, in their order; progress(done, total).  Raises CannotJudge."""
+        """Judge all tasks; the results have the same order.  Calls progress(done, total).  Raises CannotJudge."""
         ...
 
 
@@ -53,7 +53,7 @@ def judge_task(task: Task) -> Judged:
     try:
         finding = within(task.budget.wall_s, lambda: task.judge(task.part, task.budget))
         return Judged(finding, "", time.perf_counter() - began)
-    except Exception as problem:  # noqa: BLE001 - a judge that breaks says nothing of the run, and must not stop others
+    except Exception as problem:  # noqa: BLE001 - a judge that breaks proves nothing about the run, and must not stop others
         return Judged(None, f"{named(task.part)}: {in_words(problem)}", time.perf_counter() - began)
 
 

@@ -2,9 +2,9 @@
 
 Budgets count steps, so that a history has one verdict on every machine.  The wall clock is a backstop against errors
 of the checkers themselves, and lies outside that promise.  A task therefore runs in a thread of its own, and the
-caller waits for it only so long.  Compiled kernels run without the interpreter's lock, so the caller can give up even
-where a kernel hangs.  A thread that is given up gets an exception at its next step in Python.  It is a daemon, so it
-never delays the end of the process.
+caller waits for it only a limited time.  Compiled kernels run without the interpreter's lock, so the caller can give
+up even if a kernel hangs.  A thread that is given up gets an exception at its next step in Python.  It is a daemon, so
+it never delays the end of the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class OutOfTime(RuntimeError):
-    """A task took longer than the wall clock allows; the message says how long that was."""
+    """A task took longer than the wall clock allows; the message contains the limit."""
 
 
 def within(wall_s: float, work: Callable[[], R]) -> R:
@@ -29,7 +29,7 @@ def within(wall_s: float, work: Callable[[], R]) -> R:
     thread.join(wall_s)
     if thread.is_alive():
         _raise_in(thread)
-        raise OutOfTime(f"it took longer than {wall_s:g} s of wall clock, which no budget of steps had ended")
+        raise OutOfTime(f"it took longer than {wall_s:g} s of wall clock, and no budget of steps ended it")
     if running.problem is not None:
         raise running.problem
     [result] = running.results

@@ -1,7 +1,7 @@
-"""Histories of Kafka's logs as a checker of a run.
+"""The checker of runs whose clients use Kafka's logs.
 
-One part holds the whole history, as with transactions (`transactions/checker.py`): consumers and transactions span
-partitions, and cycles join them all.
+One part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and transactions span
+partitions, so cycles may span all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget, Checker, Need, Part
-from checkers.base.run_evidence import over_budget
+from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kafka_log.columns import from_file
@@ -20,22 +20,26 @@ from checkers.transactions.table import COLUMNS
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """The verdict on one history.  params: those of `checker_of`."""
+    """Judge one history.  params: those of `checker_of`."""
     whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
     if (reason := over_budget(part, whole, COLUMNS)) is not None:
         return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
-    return judge_history(from_file(part.paths[0]), whole, **part.params)
+    try:
+        history = from_file(part.paths[0], whole.size_bytes)
+    except BeyondBudget as problem:
+        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, str(problem))
+    return judge_history(history, whole, **part.params)
 
 
 def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
-    """That of the one part."""
+    """Return the verdict of the only part."""
     return findings[0]
 
 
 def checker_of(
     *, subscribed: bool | None = None, ww_dependencies: bool = False, allow: Collection[str] | None = None
 ) -> Checker:
-    """A checker of Kafka's logs; the parameters are those of `judge_kafka_log`."""
+    """Make a checker of Kafka's logs; the parameters are those of `judge_kafka_log`."""
     allowed = None if allow is None else tuple(sorted(allow))
     params = {"subscribed": subscribed, "ww_dependencies": ww_dependencies, "allow": allowed}
 

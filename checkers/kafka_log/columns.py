@@ -1,7 +1,7 @@
-"""Histories of Kafka's logs as columns: out of events or a file, by kernels where they can read the payloads.
+"""Reads histories of Kafka's logs as columns, from events or from a file.
 
-What they cannot read (`kernels/kafka_log/payloads.py`) is read operation by operation: slower, and with a sentence
-about what is wrong where it is no operation at all.
+Kernels read the payloads (`kernels/kafka_log/payloads.py`).  If they cannot, a slower reader reads each operation, and
+its error names what is wrong.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int32, Int64
+from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Operation, read_operation
+from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, read_operation
 from checkers.kernels.kafka_log import payloads as kafka_payloads
 from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
 from checkers.kernels.kafka_log.slots import UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.sealing.codes import dense_processes, dictionary_codes
-from checkers.transactions.table import COLUMNS, EventsOfFile, stretch
+from checkers.transactions.table import EventsOfFile, demand_room_for_events, read_columns, stretch
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
-"""In the order of the numbers in `kernels/kafka_log/slots.py`."""
+"""The functions, in the order of their numbers in `kernels/kafka_log/slots.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaHistory:
-    """Columns, and the way back to what people wrote.
+    """Columns, and the names and values that their numbers stand for.
 
     pairs: when each operation was invoked and completed.  keys: their names.  values: the value of each message.
-    events: per operation, its events.  event_count: positions lie below it.
+    events: per operation, its events.  event_count: the upper bound of positions.
     """
 
     columns: KafkaColumns
@@ -45,14 +45,14 @@ class KafkaHistory:
     events: Callable[[int], tuple[Event, ...]]
     event_count: int
 
-    def operation(self, o: int) -> Operation:
+    def operation(self, o: int) -> KafkaOperation:
         completed = int(self.pairs.completed[o])
         known = self.pairs.status[o] != Type.INFO
         return read_operation(self.events(o), int(self.pairs.invoked[o]), completed if known else None)
 
 
 def from_events(events: Sequence[Event]) -> KafkaHistory:
-    """Raises MalformedHistory where a payload is not as `read.py` says."""
+    """Read the columns of events.  Raises MalformedHistory if a payload has not the form that `read.py` describes."""
     functions = sorted({e.f for e in events})
     number = {f: i for i, f in enumerate(functions)}
     count = len(events)
@@ -72,9 +72,9 @@ def from_events(events: Sequence[Event]) -> KafkaHistory:
     return _history(pairs, f, payloads, events_of)
 
 
-def from_file(path: str) -> KafkaHistory:
-    """The same of a sealed history."""
-    table = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False)
+def from_file(path: str, size_bytes_max: int = Budget().size_bytes) -> KafkaHistory:
+    """Read the columns of a sealed history.  Raises BeyondBudget too."""
+    table = read_columns(path, size_bytes_max)
     codes, functions = dictionary_codes(table["f"])
     pairs = _pairs(
         np.asarray(table["process"].combine_chunks()),
@@ -83,7 +83,8 @@ def from_file(path: str) -> KafkaHistory:
         functions,
     )
     numbers = np.array([FUNCTIONS.index(f) if f in FUNCTIONS else -1 for f in functions] or [-1], np.int8)
-    return _history(pairs, numbers[codes[pairs.invoked]], table["payload"], EventsOfFile(path, pairs).__getitem__)
+    events = EventsOfFile(path, pairs).__getitem__
+    return _history(pairs, numbers[codes[pairs.invoked]], table["payload"], events, size_bytes_max)
 
 
 def _pairs(process: Int32, type_: npt.NDArray[np.int8], codes: Int32, functions: Sequence[str]) -> Pairs:
@@ -92,8 +93,13 @@ def _pairs(process: Int32, type_: npt.NDArray[np.int8], codes: Int32, functions:
 
 
 def _history(
-    pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray, events: Callable[[int], tuple[Event, ...]]
+    pairs: Pairs,
+    f: npt.NDArray[np.int8],
+    payloads: pa.ChunkedArray,
+    events: Callable[[int], tuple[Event, ...]],
+    size_bytes_max: int | None = None,
 ) -> KafkaHistory:
+    """size_bytes_max: for a reading of rows one by one; None where the events are in memory anyway."""
     count = len(payloads)
     shown = _shown_by(pairs, np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False)))
     owner = np.full(count, -1, np.int32)
@@ -109,6 +115,8 @@ def _history(
             data, bounds, first_row, owner, f, pairs.status, keys, messages, rows
         )
         if strange:
+            if size_bytes_max is not None:
+                demand_room_for_events(count, size_bytes_max)
             return _slowly(pairs, f, events, count)
         first_row += len(bounds) - 1
     names = [text.decode() for text in _texts(keys)]
@@ -123,12 +131,12 @@ def _zero() -> Int64:
 
 
 def _shown_by(pairs: Pairs, has_payload: npt.NDArray[np.bool_]) -> Int64:
-    """The row that says what an operation did."""
+    """Return the row whose payload shows what an operation did."""
     shown: Int64 = np.where((pairs.ended >= 0) & has_payload[pairs.ended], pairs.ended, pairs.invoked)
     return shown
 
 
-class _Texts(Sequence[bytes]):
+class _TextsByNumber(Sequence[bytes]):
     def __init__(self, texts: Texts) -> None:
         self._text, self._first, self._count = texts.text, texts.first, int(texts.counts[0])
 
@@ -141,8 +149,8 @@ class _Texts(Sequence[bytes]):
         return self._text[self._first[number] : self._first[number + 1]].tobytes()
 
 
-def _texts(texts: Texts) -> _Texts:
-    return _Texts(texts)
+def _texts(texts: Texts) -> _TextsByNumber:
+    return _TextsByNumber(texts)
 
 
 def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -> KafkaColumns:
@@ -172,7 +180,7 @@ def _columns(pairs: Pairs, f: npt.NDArray[np.int8], rows: Rows, key_of: Int32) -
 def _slowly(
     pairs: Pairs, f: npt.NDArray[np.int8], events: Callable[[int], tuple[Event, ...]], event_count: int
 ) -> KafkaHistory:
-    """By way of operations."""
+    """Read the columns operation by operation."""
     keys: dict[str, int] = {}
     messages: dict[tuple[int, Any], int] = {}
     values: list[Any] = []

@@ -1,8 +1,8 @@
 """Cycles of Kafka transactions: G0 and G1c with their process and realtime variants.
 
-A poll makes the sender precede the poller (wr), for only committed messages are polled.  Whether the order of two
-messages in a log makes their senders precede one another (ww) is the caller's to say: transactions interleave their
-sends all the time, so that cycles with ww are everyday, and allowed.
+A poll makes the sender precede the poller (wr), because consumers poll only committed messages.  The caller decides
+whether the order of two messages in a log also orders their senders (ww).  Transactions interleave their sends all the
+time, so cycles with ww are common, and allowed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = {WW: "ww", WR: "wr", PROCESS: "process", REALTIME: "realtime"}
 
 
 def search(seen: Seen, ww: bool, steps_max: int) -> CycleSearch:
-    """The smallest cycle found of each class.  ww: whether the order of messages orders their senders."""
+    """Find the smallest cycle of each class.  ww: whether the order of messages orders their senders."""
     columns, logs, pairs = seen.history.columns, seen.logs, seen.history.pairs
     happened = logs.happened & (columns.f < ASSIGN)
     poller = np.repeat(np.arange(len(columns.status), dtype=np.int32), np.diff(columns.poll_first))
@@ -56,7 +56,7 @@ def _edges(source: Int32, target: Int32, kind: int, happened: np.typing.NDArray[
 
 
 def explain_cycle(seen: Seen, cycle: NamedCycle) -> Witness:
-    """A cycle edge by edge; its facts are as those of transactions (`transactions/explain.py`)."""
+    """Explain a cycle edge by edge; its facts have the form of those of transactions (`transactions/explain.py`)."""
     members = sorted({step.source for step in cycle.steps})
     names = {o: f"T{i}" for i, o in enumerate(members, 1)}
     edges = []
@@ -80,7 +80,7 @@ def explain_cycle(seen: Seen, cycle: NamedCycle) -> Witness:
 
 
 def _words(seen: Seen, step: Step, names: dict[int, str]) -> tuple[str | None, str]:
-    """The key an edge stands on, and the sentence."""
+    """Return the key behind an edge, and the sentence."""
     columns, logs = seen.history.columns, seen.logs
     one, two = names[step.source], names[step.target]
     a, b = seen.history.events(step.source), seen.history.events(step.target)
@@ -103,7 +103,7 @@ def _words(seen: Seen, step: Step, names: dict[int, str]) -> tuple[str | None, s
 
 
 def _next_sent(seen: Seen, message: int) -> int:
-    """The next message of the log that somebody sent, or -1."""
+    """Return the next message of the log with a known sender, or -1."""
     logs, key_of = seen.logs, seen.history.columns.key_of
     at = int(logs.place[message])
     while 0 <= at < len(logs.at_place) - 1 and key_of[logs.at_place[at + 1]] == key_of[message]:

@@ -1,4 +1,4 @@
-"""Anomalies of Kafka's logs in words, with the events of the operations they are about."""
+"""Explains anomalies of Kafka's logs in words, with the events of the operations concerned."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RIGHT: dict[str, str] = {
     "int-nonmonotonic-send": "later offsets for the later messages of a transaction",
     "int-send-skip": "the messages of a transaction one after another",
 }
-"""What would have been right, per anomaly; all cycles share one sentence."""
+"""The correct behaviour, per anomaly; all cycles share one sentence."""
 
 _CYCLE_RIGHT = "an order in which each comes after all that it depends on; there is none"
 _SHOWN_MAX = 5
@@ -76,7 +76,7 @@ class Seen:
         return [o for o in found if o >= 0]
 
     def placed(self) -> tuple[Int64, Int64]:
-        """(slots, messages) of all messages that certainly stand in a log, polled messages first."""
+        """Return (slots, messages) of all messages that are certainly in a log, polled messages first."""
         columns = self.history.columns
         sender = np.repeat(np.arange(len(columns.status)), np.diff(columns.send_first))
         sure = self.logs.happened[sender]
@@ -93,7 +93,7 @@ def explain(seen: Seen, kind: int, sample: tuple[int, int, int, int]) -> Witness
 def witness(
     history: KafkaHistory, name: str, words: str, operations: Iterable[int], facts: dict[str, Any] | None = None
 ) -> Witness:
-    """The sentence and the events of the operations it is about, in index order, each once."""
+    """Make a witness: the sentence, and the events of the operations concerned, in index order, each once."""
     events = {e.index: e for o in operations for e in history.events(o)}
     rows = [{c: getattr(e, c) for c in Event.__slots__} | {"type": int(e.type)} for e in events.values()]
     in_order = tuple(sorted(rows, key=lambda row: row["index"]))

@@ -1,16 +1,16 @@
-"""Histories of Kafka's logs: what was sent, at which offsets it landed, and who polled it in which order.
+"""Judges histories of Kafka's logs: what was sent, at which offsets, and which operations polled it in which order.
 
     judge_kafka_log(events)    events with the payloads of `read.py`
     checker.KAFKA              from a run's history.parquet, in process or on Spark
 
-The history is judged as read-committed consumers see it.  Retention and compaction must not have removed anything, and
-some consumer must have read every partition from its beginning.  Otherwise `unseen` and `lost-write` are false alarms.
+The judge assumes read-committed consumers.  Retention and compaction must not have removed anything, and some consumer
+must have read every partition from its beginning.  Otherwise `unseen` and `lost-write` are false alarms.
 
 Allowed anomalies are reported and not counted:
 
     always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
     where any process subscribes    poll-skip, nonmonotonic-poll: a rebalance moves consumers between polls
-    with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are everyday
+    with ww_dependencies            G1c, G1c-process, G1c-realtime: without isolation of writes such cycles are common
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ ANOMALIES = (
     *("G0" + v for v in VARIANTS),
     *("G1c" + v for v in VARIANTS),
 )
-"""Every anomaly by name, worst first."""
+"""The names of all anomalies, worst first."""
 
 _STEPS_PER_ROW = 5
 _BYTES_PER_ROW = 120
-"""Of operations, sends and polled messages together (measured, rounded up)."""
+"""Memory per operation, send or polled message (measured, rounded up)."""
 
 
 def allowed_anomalies(*, subscribed: bool, ww_dependencies: bool) -> frozenset[str]:
@@ -81,11 +81,11 @@ def judge_kafka_log(
 ) -> Verdict:
     """Judge a history of sends, polls and transactions of both.
 
-    subscribed: whether consumers shared partitions by subscription; None: as the history says.
-    ww_dependencies: let the order of messages order their senders; shows G0, and then G1c proves nothing.
-    allow: names of what does not count; None: `allowed_anomalies`.
+    subscribed: whether consumers shared partitions by subscription; None: the history decides.
+    ww_dependencies: let the order of messages order their senders.  This shows G0, but then a G1c proves nothing.
+    allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
-    Raises MalformedHistory where a payload is not as `read.py` says.
+    Raises MalformedHistory if a payload has not the form that `read.py` describes.
     """
     return judge_history(
         from_events(events), budget, subscribed=subscribed, ww_dependencies=ww_dependencies, allow=allow
@@ -100,7 +100,7 @@ def judge_history(
     ww_dependencies: bool = False,
     allow: Collection[str] | None = None,
 ) -> Verdict:
-    """As `judge_kafka_log`, of a history that was read already."""
+    """As `judge_kafka_log`, for a history that was already read."""
     columns = history.columns
     looked_at = {
         "operations": int((columns.f < kinds.ASSIGN).sum()),
@@ -155,7 +155,7 @@ def _look(history: KafkaHistory) -> tuple[Seen, Found]:
 
 
 def _witnesses(seen: Seen, found: Found, cycles: CycleSearch, counted: Sequence[str]) -> Iterator[Witness]:
-    """One for each anomaly that counts."""
+    """Make one witness for each anomaly that counts."""
     kind_of = {name: kind for kind, name in KIND_NAMES.items()}
     cycle_of = {cycle.name: cycle for cycle in cycles.cycles}
     for name in counted:
@@ -167,7 +167,7 @@ def _witnesses(seen: Seen, found: Found, cycles: CycleSearch, counted: Sequence[
 
 
 def _sent_twice(history: KafkaHistory) -> str:
-    """A sentence about a value that was sent twice to one key, or nothing."""
+    """Return a sentence about a value that was sent twice to one key, or ""."""
     sent, columns = history.columns.sent, history.columns
     again = np.flatnonzero(np.bincount(sent, minlength=1) > 1)
     if not len(again):

@@ -1,13 +1,13 @@
-"""Operations on Kafka's logs out of a history's events.  A key is one partition, a log of messages with offsets.
+"""Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
 
     f                payload of the completion (the invoke has neither offsets nor answers)
     send, poll, txn  [["send", key, [offset, value]], ["poll", {key: [[offset, value], ...], ...}], ...]
     assign           [key, ...]  the consumer of this process reads these partitions from now on
-    subscribe        [key, ...]  the same, but the group deals them out, and may take them away at any time
+    subscribe        [key, ...]  the same, but the group assigns them, and may take them away at any time
 
-An offset is null if the client never learnt it; `["send", key, value]` means the same.  In a transaction
-`["rebalance", [key, ...]]` names partitions that came or went in it.  Keys are compared as text (in JSON those of a map
-always are), values as they are.  No value is sent twice to a key.
+An offset is null if the client never learnt it; `["send", key, value]` means the same.  In a transaction,
+`["rebalance", [key, ...]]` names partitions that were assigned or revoked during it.  Keys are compared as text,
+because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to a key.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ASSIGNMENTS = ("assign", "subscribe")
 
 
 @dataclass(slots=True)
-class Operation:
-    """One operation.  invoked, completed: positions in the history; completed is None where the outcome is unknown.
+class KafkaOperation:
+    """One operation.  invoked, completed: positions in the history; completed is None if the outcome is unknown.
 
-    sends: (key, message) in order.  polls: per poll, messages by key.  keys: of an assignment.
-    rebalanced: keys that came or went in it.
+    sends: (key, message) in order.  polls: per poll, messages by key.  keys: those of an assignment.
+    rebalanced: keys that were assigned or revoked during it.
     """
 
     process: int
@@ -47,14 +47,14 @@ class Operation:
     rebalanced: frozenset[str] = frozenset()
 
 
-def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> Operation:
-    """One operation of its invoke and, if there is one, its completion.
+def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> KafkaOperation:
+    """Make one operation from its invoke and its completion, if there is one.
 
-    The payload of the completion says what the operation did; if it has none, the payload of the invoke.
-    Raises MalformedHistory where the payload is not as above.
+    The payload of the completion shows what the operation did; without it, the payload of the invoke counts.
+    Raises MalformedHistory if the payload has not the form above.
     """
     status = events[-1].type if len(events) == 2 else Type.INFO
-    operation = Operation(events[0].process, events[0].f, status, invoked, completed, events)
+    operation = KafkaOperation(events[0].process, events[0].f, status, invoked, completed, events)
     event = next((e for e in reversed(events) if e.payload is not None), None)
     if event is None:
         raise MalformedHistory(f"event {events[0].index}: a {operation.f} needs a list as its value")
@@ -78,7 +78,7 @@ def read_operation(events: tuple[Event, ...], invoked: int, completed: int | Non
     return operation
 
 
-def _add(operation: Operation, part: Any) -> None:
+def _add(operation: KafkaOperation, part: Any) -> None:
     match part:
         case ["send", key, [int() | None as offset, value]]:
             operation.sends.append((str(key), (offset, _hashable(value))))
@@ -105,5 +105,5 @@ def _message(pair: Any) -> Message:
 
 
 def _hashable(value: Any) -> Value:
-    """Truth values and fractions as JSON, too: Python calls `True`, 1 and 1.0 equal."""
+    """Return a hashable value; booleans and fractions become JSON text, since Python calls `True`, 1 and 1.0 equal."""
     return json.dumps(value, sort_keys=True) if isinstance(value, list | dict | bool | float) else value

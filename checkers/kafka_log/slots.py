@@ -1,4 +1,4 @@
-"""Offsets as numbers without gaps to speak of: one slot for each offset of each key, side by side."""
+"""Numbers the offsets of all keys: each offset of each key gets a slot, and slots of one key are consecutive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from checkers.base.arrays import Int32, Int64
 from checkers.kernels.kafka_log.slots import KafkaColumns
 
 _GAPS = 8
-"""Slots per row, up to which offsets are taken as they are; beyond it only those that occur get one."""
+"""If slots for all offsets would be at most this many per row, each offset gets one; else only those that occur."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """of_sent, of_polled: per row, its slot, -1 where its offset is unknown.  key, offset: per slot."""
+    """of_sent, of_polled: per row, the slot, or -1 if its offset is unknown.  key, offset: per slot."""
 
     of_sent: Int64
     of_polled: Int64

@@ -1,4 +1,4 @@
-"""Watching the compiler: which kernels had no machine code and were compiled while something ran."""
+"""Watches the compiler: which kernels had no machine code, and were compiled while a block of code ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from numba.core import event
 
 @dataclass
 class Compilations:
-    """names: of the functions compiled, in order, one entry per combination of types.  seconds: it took, in all."""
+    """What the compiler did.
+
+    names: the functions it compiled, in order, one entry for each combination of types.  seconds: the time it took.
+    """
 
     names: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -19,14 +22,17 @@ class Compilations:
 
 @contextmanager
 def watch_compiler() -> Iterator[Compilations]:
-    """What is compiled inside the block; complete when it ends.  Loading kept machine code is no compilation."""
+    """Record what is compiled inside the block; the record is complete when the block ends.
+
+    Loading machine code from the cache does not count as a compilation.
+    """
     seen = Compilations()
     with event.install_recorder("numba:compile") as recorder:
         yield seen
     depth, began = 0, 0.0
-    for at, said in recorder.buffer:
-        if said.is_start:
-            function = said.data["dispatcher"].py_func
+    for at, reported in recorder.buffer:
+        if reported.is_start:
+            function = reported.data["dispatcher"].py_func
             seen.names.append(f"{function.__module__}.{function.__qualname__}")
             began = at if depth == 0 else began
             depth += 1

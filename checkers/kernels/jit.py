@@ -1,13 +1,14 @@
-"""How kernels are compiled: once per machine, without the interpreter's lock, and never in parallel.
+"""Compiles kernels: once per machine, without the interpreter's lock, and never in parallel.
 
-Machine code is kept in a folder named after the text of the kernel's file and of all of `checkers` that it imports.
-The compiler's own cache looks only at the file a kernel stands in, and would go on using old code of another file's
-kernel or constant; a verdict must never depend on what was compiled last week.  The name holds nothing of where the
-sources lie, so that machine code can travel with them to the nodes of a cluster (`checkers.spark.bundle`): there it
-stands beside the sources and is used if the processor and the versions are the same; otherwise it is made once more.
+The cache keeps machine code in one folder per kernel file.  The folder's name is a hash of that file and of every file
+of `checkers` that it imports.  The compiler's own cache checks only the kernel's own file.  It would keep using old
+code after a change to an imported kernel or constant, and verdicts would depend on old code.
 
-`parallel=True` is not offered: with the OpenMP layer every worker forked after such a function was compiled dies when
-it calls it, and Spark's workers are forked.
+The name does not depend on where the sources are.  So machine code can travel with them to the nodes of a cluster
+(`checkers.spark.bundle`).  A node uses it if processor and versions match, and compiles again otherwise.
+
+`parallel=True` is not offered.  With the OpenMP layer, a worker that is forked after such a function was compiled dies
+when it calls the function, and Spark forks its workers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BESIDE_SOURCES = "machine-code"
-"""Folder of machine code beside the folder `checkers`, on a node of a cluster."""
+"""The folder of machine code that stands beside the folder `checkers` on a node of a cluster."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = re.compile(
@@ -44,24 +45,25 @@ _decorating = threading.Lock()
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a pure function over NumPy arrays; it keeps its Python signature for the type checker.
 
-    Only compiled once and kept where its source is a file.
+    Machine code is cached only if the source is a file.
     """
     return _compiled(function)
 
 
 def inner_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for innermost functions, which make no array and return none; they become part of their callers.
+    """As `kernel`, for innermost functions, which neither make nor return arrays; they are inlined into their callers.
 
-    Their arguments outlive the call, so nothing need be counted; counting is atomic, and a function that reads ten
-    arrays out of tuples spends most of its time on it, or on handing a hundred numbers over on the stack.
+    Their arguments outlive the call, so references need no counting.  Counting is atomic.  A function that reads ten
+    arrays out of tuples would spend most of its time on counting, or on passing a hundred numbers on the stack.
     """
     return _compiled(function, _nrt=False, forceinline=True)
 
 
 def spliced_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for what is called from one place and calls something large: never compiled on its own.
+    """As `kernel`, for a function with one caller that calls a large kernel; it is never compiled on its own.
 
-    A kernel is compiled together with all that it calls, so every layer above a large one costs its time once more.
+    The compiler compiles a kernel together with everything it calls.  So each layer above a large kernel would cost
+    that kernel's compile time again.
     """
     return _compiled(function, inline="always")
 
@@ -78,7 +80,7 @@ def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 class ByContent(InTreeCacheLocator):  # type: ignore[misc]
-    """Tells the compiler where machine code is kept, and that the folder's name says all about its freshness."""
+    """Gives the compiler the folder of machine code; the folder's name alone decides whether the code is current."""
 
     def get_cache_path(self) -> str:
         return str(_folder_of(Path(self._py_file).resolve()))
@@ -88,7 +90,7 @@ class ByContent(InTreeCacheLocator):  # type: ignore[misc]
 
 
 def machine_code_folder(source: Path) -> Path:
-    """Where machine code of the kernels in one file is kept, as that file and all it imports of `checkers` stand."""
+    """Return the folder of machine code for the kernels of one file, given the present text of all it imports."""
     text = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version}".encode())
     for name, file in sorted(_with_imported(source, _ROOT).items()):
         text.update(f"\n{name}\n".encode() + file.read_bytes())
@@ -96,7 +98,7 @@ def machine_code_folder(source: Path) -> Path:
 
 
 def kernels_folder() -> Path:
-    """The folder of all machine code: in the cache, or beside the sources on a node of a cluster."""
+    """Return the folder of all machine code: in the cache, or beside the sources on a node of a cluster."""
     beside = _ROOT / BESIDE_SOURCES
     return beside if beside.is_dir() else cache_folder() / "kernels"
 
@@ -107,8 +109,12 @@ def _folder_of(source: Path) -> Path:
 
 
 def _with_imported(source: Path, root: Path) -> dict[str, Path]:
-    """The file and every file of `checkers` it imports, directly or not, wherever the import stands; by name."""
-    found = {source.name: source}
+    """Return the file and every file of `checkers` that it imports, directly or indirectly, by path below the root.
+
+    An import may stand anywhere in a file.  The path counts: machine code of a file that has moved imports modules of
+    its old place.
+    """
+    found = {str(source.relative_to(root)) if source.is_relative_to(root) else source.name: source}
     waiting = [source]
     while waiting:
         for name in _modules_named(waiting.pop().read_text()):
@@ -122,7 +128,7 @@ def _with_imported(source: Path, root: Path) -> dict[str, Path]:
 
 
 def _modules_named(text: str) -> set[str]:
-    """Modules of `checkers` that a source may import; names that are none of a module's do no harm."""
+    """Return modules of `checkers` that a source may import; a name that is no module does no harm."""
     modules = set()
     for package, names, plain in _IMPORTED.findall(text):
         modules.add(package or plain)

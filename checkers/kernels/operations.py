@@ -1,22 +1,23 @@
-"""From events to operations: what a register checker needs of each operation, key by key.
+"""Turns events into operations: what a register checker needs of each operation, key by key.
 
-An operation is an interval between two *positions*.  Positions number the events of one key in index order, and only
-the events that matter: the index alone decides order, and operations on other keys cannot change what a key may hold.
+An operation is an interval between two *positions*.  Positions number the relevant events of one key in index order.
+The index alone decides order, and operations on other keys cannot change what a key may hold.
 
-What stays, and as what:
+Which operations are kept, and in which form:
 
     read   ok            READ of the answer
-    read   fail, info,   dropped: a read changes nothing, and nobody saw its answer
+    read   fail, info,   dropped: a read changes nothing, and no client saw its answer
            open
     write  ok            WRITE
     write  fail          dropped: it certainly did not happen
     write  info, open    WRITE that never returns (`ret` = OPEN)
-    cas    ok            CAS; one from a value to itself is a READ, for it changes nothing and observes it
+    cas    ok            CAS; a cas from a value to itself is a READ, because it observes the value and changes nothing
     cas    fail          dropped: a cas that did not match did not happen
-    cas    info, open    CAS that never returns; one from a value to itself is dropped
+    cas    info, open    CAS that never returns; a cas from a value to itself is dropped
 
-A cas that failed may also be read as an answer: "the register was seen not to hold what you expected".  Who reads it so
-hands in those events with the kind MISMATCH; they become a MISMATCH that saw a value other than `a`.
+A failed cas may also count as an answer: the register held something other than the expected value.  For this reading
+the caller passes these events with the kind MISMATCH.  Each becomes a MISMATCH operation, which saw a value other
+than `a`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ READ, WRITE, CAS, OTHER, MISMATCH = 0, 1, 2, 3, 4
 KINDS = {"read": READ, "write": WRITE, "cas": CAS}
 
 NIL = -(2**63)
-"""Stands for null in value columns; a history that really writes it is unfit (see `Operations.unfit`)."""
+"""Stands for null in value columns; a history that writes this number is unfit (see `Operations.unfit`)."""
 
 OPEN = 2**31 - 1
 """`ret` of an operation that never returned."""
@@ -44,10 +45,10 @@ _INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
 
 
 class Events(NamedTuple):
-    """Client events of some keys, in index order; a grammatical history (`checkers.sealing.seal` made sure of it).
+    """Client events of some keys, in index order.  `checkers.sealing.seal` has checked the grammar of the history.
 
-    key, process: int32, dense from 0; every completion follows its invoke, with the same key.  Events whose key is
-    negative are passed over.
+    key, process: int32, dense from 0; every completion follows its invoke, with the same key.  Events with a negative
+    key are skipped.
     type: int8 of `Type`.  kind: int8, READ to MISMATCH.  value, value2: int64, NIL where null.
     out_of_range: int8, 1 where a value is not null and equals NIL.
     """
@@ -64,11 +65,11 @@ class Events(NamedTuple):
 class Operations(NamedTuple):
     """Operations of many keys; those of key k are rows offsets[k] to offsets[k+1], in order of call.
 
-    offsets: int64[keys + 1].  positions: int32[keys], how many positions the key has.
-    unfit: int8[keys], why no register checker can judge the key (FIT if all can; HAS_MISMATCH:
-    `registers/antichain.py` can).
-    kind: int8.  a: int64, what was read, written or expected.  b: int64, what a CAS put there (else NIL).
-    call, ret: int32 positions; ret is OPEN if it never returned.
+    offsets: int64[keys + 1].  positions: int32[keys], the number of positions of the key.
+    unfit: int8[keys], why no register checker can judge the key; FIT if every checker can, HAS_MISMATCH if only
+    `registers/antichain.py` can.
+    kind: int8.  a: int64, the value read, written or expected.  b: int64, the new value of a CAS (else NIL).
+    call, ret: int32 positions; ret is OPEN if the operation never returned.
     invoked, completed: int32 rows of the events (completed is -1 where there is no completion).
     """
 
@@ -92,7 +93,7 @@ def pair_events(events: Events, key_count: int, process_count: int) -> Operation
 
 @kernel
 def mates(process: Int32, type_: Int8, process_count: int) -> Int32:
-    """Row of each invoke's completion, and of each completion's invoke; -1 for an invoke that stayed open."""
+    """Return the row of each invoke's completion, and of each completion's invoke; -1 for an open invoke."""
     count = process.shape[0]
     mate = np.full(count, -1, np.int32)
     open_row = np.full(process_count, -1, np.int32)
@@ -107,28 +108,10 @@ def mates(process: Int32, type_: Int8, process_count: int) -> Int32:
 
 @kernel
 def lay_out(events: Events, mate: Int32, key_count: int) -> Operations:
-    """The operations of every key together.  mate: as of `mates`.  Two passes over the events, O(events)."""
+    """Lay out the operations of every key, key by key.  mate: as returned by `mates`.  Two passes, O(events)."""
     event_key, event_type, event_kind, value, value2 = events.key, events.type, events.kind, events.value, events.value2
-    out_of_range = events.out_of_range
     count = event_key.shape[0]
-    unfit = np.zeros(key_count, np.int8)
-    offsets = np.zeros(key_count + 1, np.int64)
-    for row in range(count):
-        key = event_key[row]
-        if key < 0:
-            continue
-        if out_of_range[row] != 0:
-            unfit[key] = VALUE_OUT_OF_RANGE
-        if event_kind[row] == OTHER:
-            unfit[key] = OTHER_FUNCTION
-        if event_kind[row] == MISMATCH and unfit[key] == FIT:
-            unfit[key] = HAS_MISMATCH
-        if event_type[row] == _INVOKE:
-            how = event_type[mate[row]] if mate[row] >= 0 else -1
-            offsets[key + 1] += _matters(event_kind[row], how, value[row] == value2[row])
-    for key in range(key_count):
-        offsets[key + 1] += offsets[key]
-
+    offsets, unfit = _count_kept(events, mate, key_count)
     total = offsets[key_count]
     kind = np.empty(total, np.int8)
     a = np.empty(total, np.int64)
@@ -166,6 +149,29 @@ def lay_out(events: Events, mate: Int32, key_count: int) -> Operations:
             ret[operation_of[other]] = positions[key]
             positions[key] += 1
     return Operations(offsets, positions, unfit, kind, a, b, call, ret, invoked, completed)
+
+
+@kernel
+def _count_kept(events: Events, mate: Int32, key_count: int) -> tuple[Int64, Int8]:
+    """Return (offsets, unfit) of `Operations`."""
+    unfit = np.zeros(key_count, np.int8)
+    offsets = np.zeros(key_count + 1, np.int64)
+    for row in range(events.key.shape[0]):
+        key = events.key[row]
+        if key < 0:
+            continue
+        if events.out_of_range[row] != 0:
+            unfit[key] = VALUE_OUT_OF_RANGE
+        if events.kind[row] == OTHER:
+            unfit[key] = OTHER_FUNCTION
+        if events.kind[row] == MISMATCH and unfit[key] == FIT:
+            unfit[key] = HAS_MISMATCH
+        if events.type[row] == _INVOKE:
+            how = events.type[mate[row]] if mate[row] >= 0 else -1
+            offsets[key + 1] += _matters(events.kind[row], how, events.value[row] == events.value2[row])
+    for key in range(key_count):
+        offsets[key + 1] += offsets[key]
+    return offsets, unfit
 
 
 @inner_kernel

@@ -1,1 +1,1 @@
-"""Small objects known by what each operation does to their state, and the search for an order of operations."""
+"""Models of small objects: what each operation does to the state, and the search for an order of operations."""

@@ -1,13 +1,13 @@
-"""What every history must fulfil before a model judges it: completions agree with their invokes.
+"""Rules that a history must meet before a model judges it: completions agree with their invokes.
 
-The grammar of histories is checked where a file is read or a run is sealed.  Two more rules depend on the meaning of
+The grammar of a history is checked when a file is read or a run is sealed.  Two more rules depend on the meaning of
 functions, so they stand here:
 
- - some functions fix the value of their answer: a write of 3 that was acknowledged as a write of 4 is no history;
- - either all operations of clients have a key, or none has: without its key an operation belongs to no object.
+ - Some functions fix the value of their answer: a write of 3 cannot be acknowledged as a write of 4.
+ - Either all operations of clients have a key, or none has one.  An operation without a key belongs to no object.
 
-An answer without a value says nothing and contradicts nothing.  Values are equal only if they are of one type: `true`
-is not 1, although Python calls them equal.
+An answer without a value contradicts nothing.  Two values are equal only if they have the same type: `true` differs
+from 1, although they are equal in Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from checkers.models.model import Operation, value_in_words, value_of
 
 
 class WrongEvent(MalformedHistory):
-    """An event that contradicts another one or the model.  index: of that event."""
+    """An event contradicts another event or the model.  index: of that event.  words: what is wrong."""
 
     def __init__(self, index: int, words: str) -> None:
         super().__init__(f"index {index}: {words}")
@@ -28,11 +28,11 @@ class WrongEvent(MalformedHistory):
 
 
 class ForeignEvent(WrongEvent):
-    """An event that such an object never has.  The history may be sound, and the model the wrong one."""
+    """An object of this kind never has such an event.  The history may be sound, and the model the wrong one."""
 
 
 Repeats = Callable[[Hashable, Hashable], bool]
-"""Whether an answer (second) is one that an invoke's value (first) allows."""
+"""(value of an invoke, value of the answer) -> whether the invoke allows the answer."""
 
 
 def the_same(invoked: Hashable, answered: Hashable) -> bool:
@@ -40,24 +40,42 @@ def the_same(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def same_or_placed(invoked: Hashable, answered: Hashable) -> bool:
-    """The value itself, or the value and its offset."""
+    """Whether the answer is the invoked value, or a pair of that value and its offset."""
     return answered == invoked or (isinstance(answered, tuple) and len(answered) == 2 and answered[0] == invoked)
 
 
+class KeyedOrNot:
+    """Remembers the first operation with a key and the first without one: a history may not contain both."""
+
+    def __init__(self) -> None:
+        self._keyed: Event | None = None
+        self._keyless: Event | None = None
+
+    def invoked(self, event: Event) -> None:
+        """event: the next invoke of a client.  Raises WrongEvent if some operations have a key and others have none."""
+        if event.key is not None:
+            self._keyed = self._keyed or event
+        else:
+            self._keyless = self._keyless or event
+        if self._keyed is not None and self._keyless is not None:
+            keyless, at = self._keyless, self._keyed.index
+            words = f"this {keyless.f} has no key, but the operation of index {at} has one"
+            raise WrongEvent(keyless.index, words)
+
+
 def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None:
-    """fixed: the functions that fix the value of their answer.  Raises WrongEvent for the first contradiction."""
+    """Check both rules.  Raises WrongEvent for the first contradiction.
+
+    events: in index order.  fixed: the functions that fix the value of their answer.
+    """
     open_of: dict[int, Event] = {}
-    keyed: Event | None = None
-    keyless: Event | None = None
+    keys = KeyedOrNot()
     for event in events:
         if event.process == NEMESIS or event.f == CREATE:
             continue
         if event.type is Type.INVOKE:
             open_of[event.process] = event
-            keyed, keyless = (event, keyless) if event.key is not None else (keyed, keyless or event)
-            if keyed is not None and keyless is not None:
-                words = f"a {keyless.f} without a key, in a history whose operations have keys (index {keyed.index})"
-                raise WrongEvent(keyless.index, words)
+            keys.invoked(event)
             continue
         invoked = open_of.pop(event.process, None)
         if invoked is None or event.type is not Type.OK or event.f not in fixed:
@@ -70,7 +88,7 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A truth value or a fraction: equal only to one of its own type.  Python calls `True`, 1 and 1.0 equal."""
+    """A bool or float that is equal only to a value of its own type.  (In Python, `True`, 1 and 1.0 are equal.)"""
 
     value: bool | float
     type_name: str
@@ -80,7 +98,7 @@ class Exact:
 
 
 def exact(value: Hashable) -> Hashable:
-    """The value with every truth value and fraction in it replaced by an `Exact`."""
+    """The value, with every bool and float in it replaced by an `Exact`."""
     if isinstance(value, bool | float):
         return Exact(value, type(value).__name__)
     if isinstance(value, tuple):
@@ -89,7 +107,7 @@ def exact(value: Hashable) -> Hashable:
 
 
 def with_exact_values(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations with values that are equal only within their types."""
+    """The operations, with inputs and outputs that are equal only to values of the same type."""
     return [
         o if _plain(o.input) and _plain(o.output) else replace(o, input=exact(o.input), output=exact(o.output))
         for o in operations

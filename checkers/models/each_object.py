@@ -1,10 +1,10 @@
-"""Judging the objects of a history one by one: in a file by hand, or in a part of a live run.
+"""Judges the objects of a history one by one, for a file that is checked by hand or for a part of a live run.
 
-Objects are judged apart (Herlihy & Wing 1990).  All of them share one budget, and each first gets the same share.  Then
-those that ran out of steps get the steps that the others left, one after another.
+Objects can be judged separately (Herlihy & Wing 1990).  All objects share one budget.  Each object first gets the same
+share.  Then the objects that ran out of steps get the steps that the others left, one after another.
 
-Violations of all objects are counted.  Few of them are explained, the earliest first, within a budget of their own
-(`patience.py`): an explanation costs far more than the judgement.
+All violations are counted.  Only a few are explained, the earliest first, because an explanation costs far more than
+the judgement.  Explanations have a budget of their own (`patience.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from checkers.models.search import steps_first
 from checkers.models.window import explain
 
 _COLUMNS = tuple(column.name for column in fields(Event))
-"""Columns of HISTORY; its module imports pyarrow, which only Parquet needs."""
+"""Columns of HISTORY.  They are not imported from there, because `base/columns.py` imports pyarrow."""
 
 NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing to judge"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectsFinding:
-    """What a checker found out about some objects.
+    """What a checker found in some objects.
 
-    answered: operations that returned.  violations: how many of each kind were found, explained or not.
-    witnesses: of those explained, as (index of the wrong answer, witness).  unknown: a sentence per undecided object.
+    answered: number of operations that returned.  steps: of all searches.
+    violations: kind -> how many were found, explained or not.
+    witnesses: (index of the wrong answer, witness) of the explained violations.
+    unknown: one sentence for each undecided object.  counts: as in `ObjectFinding`, added up.
     """
 
     objects: int = 0
@@ -51,7 +53,7 @@ class ObjectsFinding:
 
 
 def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> ObjectsFinding:
-    """Judge every object of the clients' events.  events: in index order.  Raises WrongEvent."""
+    """Judge every object.  events: of clients, in index order.  Raises WrongEvent if they contradict each other."""
     demand_agreement(events, dict(known.fixed))
     operations = operations_of(events)
     if known.exact:
@@ -61,27 +63,26 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
         by_object.setdefault(None if known.whole else known.partition(operation), []).append(operation)
     found = _judge_all(by_object, known, budget)
     unknown = [_about(name, finding.reason) for name, finding in found.items() if finding.reason]
-    wrong = sorted(
-        ((v.index, name, v) for name, finding in found.items() for v in finding.violations), key=lambda each: each[0]
-    )
-    witnesses, retracted = _explained([(name, v) for _, name, v in wrong], by_object, budget, rows_of(events))
-    counts: dict[str, int] = {}
+    wrong = [(name, violation) for name, finding in found.items() for violation in finding.violations]
+    wrong.sort(key=lambda pair: pair[1].index)
+    witnesses, retracted = _explained(wrong, by_object, budget, rows_of(events))
+    counts: Counter[str] = Counter()
     for finding in found.values():
-        counts |= {what: counts.get(what, 0) + number for what, number in finding.counts.items()}
+        counts.update(finding.counts)
     return ObjectsFinding(
-        len(by_object),
-        len(operations),
-        sum(o.returned for o in operations),
-        sum(finding.steps for finding in found.values()),
-        Counter(v.kind for _, name, v in wrong if name not in retracted),
-        tuple(witnesses),
-        (*unknown, *retracted.values()),
-        counts,
+        objects=len(by_object),
+        operations=len(operations),
+        answered=sum(o.returned for o in operations),
+        steps=sum(finding.steps for finding in found.values()),
+        violations=Counter(violation.kind for name, violation in wrong if name not in retracted),
+        witnesses=tuple(witnesses),
+        unknown=(*unknown, *retracted.values()),
+        counts=counts,
     )
 
 
 def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
-    """The verdict on all objects of a history."""
+    """The verdict on all objects of a history.  findings: one for each part."""
     looked_at: dict[str, int | float | str] = {
         "keys": sum(f.objects for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -107,7 +108,7 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
 
 
 def rows_of(events: Iterable[Event]) -> Rows:
-    """From operations to the events they stand for, as dicts with the columns of HISTORY."""
+    """A function from operations to their events, as dicts with the columns of HISTORY."""
     at = {event.index: event for event in events}
 
     def rows(operations: Sequence[Operation]) -> tuple[dict[str, Any], ...]:
@@ -146,7 +147,10 @@ def _judge_one(operations: Sequence[Operation], known: KnownObject, budget: Budg
 def _explained(
     wrong: Sequence[tuple[Hashable, NoOrder | Decided]], by_object: _ByObject, budget: Budget, rows: Rows
 ) -> tuple[list[tuple[int, Witness]], dict[Hashable, str]]:
-    """Witnesses of the earliest violations; and sentences about those that the independent search contradicts."""
+    """(witnesses of the earliest violations, object -> sentence if the independent search contradicts a violation).
+
+    A witness is given as (index of its last event, witness).
+    """
     patience = Patience()
     witnesses: list[tuple[int, Witness]] = []
     retracted: dict[Hashable, str] = {}

@@ -1,7 +1,7 @@
-"""Failures of a model's own functions, kept apart from all other errors.
+"""Separates failures of a model's own functions from all other errors.
 
-A witness tries answers that the object never gave (`window.py`).  A model need not know what to do with such an answer,
-and may raise any exception.  That is no proof of anything, but it is not hidden either: the witness reports it.
+To find a right answer, a witness tries answers that the object never gave (`window.py`).  A model need not handle such
+an answer, and may raise any exception.  The exception proves nothing about the answer.  The witness reports it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _Answer = TypeVar("_Answer")
 
 
 class ModelFailed(RuntimeError):
-    """A function of the model raised an exception; the message names the model and, of `step`, the operation."""
+    """A function of the model raised an exception.  The message names the model, and for `step` also the operation."""
 
 
 def reporting(model: Model) -> Model:
-    """The same model, whose `step` and `canonical` raise ModelFailed or OutOfPatience and nothing else."""
+    """The same model, but its `step` and `canonical` raise only ModelFailed and OutOfPatience."""
 
     def step(state: State, operation: Operation) -> object:
         where = f" on {described(operation)} (index {operation.call})"
@@ -38,7 +38,7 @@ def reporting(model: Model) -> Model:
 
 
 def in_words(failures: Sequence[ModelFailed]) -> str:
-    """One sentence about failures on answers that were tried; there is at least one."""
+    """One sentence about failures on answers that were tried.  failures: at least one."""
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     return f"An answer{more} could not be tried in place of the wrong one: {failures[0]}"
 

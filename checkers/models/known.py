@@ -1,4 +1,4 @@
-"""The objects that come with the project, by name.  To add one: a file in `objects/`, and its name here."""
+"""The objects that the project knows, by name.  To add one, write a file in `objects/` and list its object here."""
 
 from __future__ import annotations
 

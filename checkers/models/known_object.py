@@ -1,11 +1,11 @@
-"""What it takes to judge one kind of object: the interface of a model.
+"""The interface of one kind of object: how its operations are judged.
 
-A `KnownObject` stands at the end of its file in `objects/` and has one entry in `known.py`.  Everything else follows:
-`check --model NAME` judges files by it, and `checker.py` makes a checker for live runs of it.
+A `KnownObject` stands at the end of its file in `objects/` and has one entry in `known.py`.  Nothing else is needed:
+`check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
 
-    operations of one object --judge--> ObjectFinding --explain (few of them)--> Witness
+    operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness
 
-A finding names violations without explaining them, because an explanation costs far more than the judgement.
+A finding lists violations and does not explain them, because an explanation costs far more than the judgement.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from checkers.models.projection import Violation
 from checkers.models.search import judge_object
 
 NO_ORDER = "no order"
-"""Kind of the violations that only a search finds."""
+"""The kind of a violation that a search found."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoOrder:
-    """A search found no order.  index: of an event at which that was certain."""
+    """A search found that there is no order.  index: of an event at which this was certain."""
 
     model: Model
     index: int
@@ -38,9 +38,10 @@ class NoOrder:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A rule found a violation without a search.  smaller: the object seen through the values at stake.
+    """A rule found a violation without a search.
 
-    states: in which the smaller object may begin; None: as `smaller` begins.
+    smaller: the model of the object, reduced to the values of the violation (`projection.py`).
+    states: those in which the reduced object may begin; None: the first state of `smaller`.
     """
 
     violation: Violation
@@ -60,11 +61,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
-    """What was found of one object.
+    """What a judge found in one object.
 
-    violations: empty where none was found.  reason: why the verdict is unknown, one sentence, or "".
-    steps: taken.  out_of_steps: whether more steps might have led to a verdict.
-    counts: other numbers for readers; those of several objects are added up.
+    violations: empty if there are none.  reason: one sentence if the verdict is unknown, else "".
+    steps: of the search.  out_of_steps: whether more steps may lead to a verdict.
+    counts: name -> another number for readers.  Numbers of several objects are added up.
     """
 
     violations: tuple[NoOrder | Decided, ...] = ()
@@ -79,10 +80,12 @@ class KnownObject:
     """One kind of object.
 
     name: of the model and of its checker.  title, question: as in `Checker`.
-    judge: decides the history of one object, operations in order of call.  Raises WrongOperation where an operation
-    does not belong to such an object.  partition: which object an operation is about.
-    whole: the whole history is about one object, even if it has keys; then `partition` does not matter.
-    fixed: the functions that fix the value of their answer (`answers.py`).  exact: `true`, 1 and 1.0 are three values.
+    judge: decides the history of one object.  Its operations are in order of call.  Raises WrongOperation if such an
+    object does not have one of the operations.
+    partition: the object of an operation.
+    whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
+    fixed: the functions that fix the value of their answer (`answers.py`).
+    exact: `true`, 1 and 1.0 are three different values.
     """
 
     name: str
@@ -96,7 +99,7 @@ class KnownObject:
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The finding of the search (`search.py`)."""
+    """Let the search (`search.py`) judge one object."""
     answer = judge_object(model, operations, budget)
     if answer.linearizable is None:
         return ObjectFinding(reason=answer.reason, steps=answer.steps, out_of_steps=True)
@@ -107,7 +110,7 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
 def searched(
     model: Model, title: str, question: str, fixed: Mapping[str, Repeats] | None = None, exact: bool = True
 ) -> KnownObject:
-    """An object that only the search decides."""
+    """A kind of object that only the search can decide."""
 
     def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return by_search(model, operations, budget)

@@ -1,8 +1,8 @@
-"""Whether a few operations of a model have a legal order, and how far the longest one gets.
+"""Do a few operations of a model have a legal order?  If they have none, how long is the longest legal beginning?
 
-A witness is checked by another method than the one that found it, and then drawn.  The independent search
-(`base/independent_search.py`) answers the first question.  An enumeration of the same configurations answers the
-second.
+The first question checks a witness by another method than the one that found it.  The independent search
+(`base/independent_search.py`) answers it.  The second question is for the drawing of the witness.  An enumeration of
+the same configurations answers it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from checkers.base import independent_search as search
 from checkers.models.model import REFUSED, Model, Operation, State
 
 SEARCHED_MAX = 60
-"""Larger windows are neither checked nor drawn."""
+"""Windows with more operations are neither checked nor drawn."""
 
 CONFIGURATIONS_MAX = 20_000
 
@@ -22,7 +22,7 @@ CONFIGURATIONS_MAX = 20_000
 def impossible(
     model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
 ) -> bool | None:
-    """Whether no order explains them, from any of the states; None if they are too many to decide."""
+    """Whether no order from any of the states explains the operations; None if there are too many to decide."""
     if len(operations) > SEARCHED_MAX:
         return None
     try:
@@ -32,7 +32,7 @@ def impossible(
 
 
 def reachable(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> list[State]:
-    """The states their orders end in; none if they are too many to decide."""
+    """The states in which orders of the operations end; an empty list if there are too many to decide."""
     if len(operations) > SEARCHED_MAX:
         return []
     try:
@@ -43,8 +43,11 @@ def reachable(model: Model, operations: Sequence[Operation], states: Sequence[St
 
 
 def longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
-    """The legal order that puts the most answered operations in place, from any of the states: {"begins": state,
-    "steps": [{"call", "holds": state}]}, states in words.  None if they are too many to try."""
+    """The legal order, from any of the states, that places the most answered operations.
+
+    Returns {"begins": state, "steps": [{"call": index, "holds": state}]} with states in words; None if there are too
+    many orders to try.
+    """
     if len(window) > SEARCHED_MAX:
         return None
     best: tuple[int, tuple[int, ...], State] = (-1, (), None)
@@ -82,7 +85,7 @@ def in_words(model: Model, state: State) -> str:
 
 
 def _given(operations: Sequence[Operation]) -> list[search.RegisterOperation]:
-    """The search reads nothing of an operation but `call` and `ret`; what else is in it is the model's."""
+    """The operations in the type of the search.  It reads only `call` and `ret`; the model reads the rest."""
     return cast(list[search.RegisterOperation], list(operations))
 
 

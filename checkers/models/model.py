@@ -1,16 +1,17 @@
-"""What a model is: a small object described in Python, and how operations are read from events.
+"""A model describes a small object in Python.  This file defines models, and reads operations from events.
 
-    init() -> state                    the state an object begins in
+    init() -> state                    the first state of an object
     step(state, operation) -> state    the state after the operation, or REFUSED if that state does not allow the answer
-    partition(operation) -> name       which object it is about; objects are judged apart (Herlihy & Wing 1990: a
-                                       history is linearizable iff each object's is).  Without it: the event's key
-    describe(operation) -> words       how a witness describes it.  Without it: `f(input) -> output`
-    show(state) -> words               how a witness describes a state.  Without it: its `repr`, sets in order
-    canonical(operations)              given all operations of one object, a function that maps states to one of them if
-                                       no later answer can distinguish them.  Without it: every state stands for itself
+    partition(operation) -> name       the object of the operation.  Objects are judged separately (Herlihy & Wing 1990:
+                                       a history is linearizable iff that of each object is).  Default: the event's key
+    describe(operation) -> words       how a witness describes the operation.  Default: `f(input) -> output`
+    show(state) -> words               how a witness describes a state.  Default: its `repr`, with sets in order
+    canonical(operations)              gets all operations of one object, and returns a function from states to states.
+                                       It maps states that no later answer can distinguish to one of them, and states
+                                       that no order reaches to REFUSED.  Default: every state stands for itself
 
-States must be hashable and are never changed in place.  `step` is a function: the effect of an operation that never
-returned (`operation.returned` is False, `output` None) must follow from its input and the state.
+States must be hashable, and `step` never changes a state in place.  An operation that never returned has no output
+(`operation.returned` is False, `output` None).  Its input and the state must decide its effect.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ State = Hashable
 class Operation:
     """One operation.
 
-    input: the value of the invoke.  output: the answer (the value of the `ok`), None if it never returned.  Lists are
-    tuples, so that both can be hashed.  call, ret: index of its events, ret None if it never returned; index decides
-    order.  time_ns: of its events, for display, the second None if it never returned.  completed: index of its
-    completion, an `info` too; None if there is none.
+    input: the value of the invoke.  output: the answer (the value of the `ok`), None if the operation never returned.
+    Lists are tuples, so that both can be hashed.
+    call, ret: indices of the invoke and the `ok`.  ret is None if the operation never returned.  Indices decide order.
+    completed: index of the completion, also of an `info`; None if there is none.
+    time_ns: of the invoke and the `ok`, for display.  The second is None if the operation never returned.
     """
 
     f: str
@@ -55,15 +57,15 @@ class Operation:
 
 
 Rows = Callable[[Sequence[Operation]], tuple[dict[str, Any], ...]]
-"""From operations to the events they stand for, as dicts with the columns of HISTORY, for witnesses."""
+"""Operations -> their events, as dicts with the columns of HISTORY, for witnesses."""
 
 
 class WrongOperation(ValueError):
-    """An operation that such an object does not have; the message names it."""
+    """An object of this kind does not have such an operation.  The message names the operation."""
 
 
 def described(operation: Operation) -> str:
-    """The operation as sentences show it: `f(input) -> output`."""
+    """The operation as witnesses show it: `f(input) -> output`."""
     given = "" if operation.input is None else value_in_words(operation.input)
     if not operation.returned:
         return f"{operation.f}({given}), never answered"
@@ -72,7 +74,7 @@ def described(operation: Operation) -> str:
 
 
 def plain(state: State) -> str:
-    """The `repr` of a state, but the same in every process: that of a set follows the hashes of its elements."""
+    """Like `repr`, but the same in every process.  The `repr` of a set depends on the hashes of its elements."""
     if isinstance(state, frozenset):
         return "{" + ", ".join(sorted(map(plain, state))) + "}"
     if type(state) is tuple:
@@ -86,10 +88,11 @@ def by_key(operation: Operation) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """See the module.
+    """The functions of the module's docstring, and two facts about them.
 
-    observers: the f that change nothing; without an answer they say nothing.
-    process_matters: whether `step` looks at the process; if not, operations with equal input and output are alike.
+    observers: names of the functions that change nothing.  Without an answer they have no meaning.
+    process_matters: whether `step` reads the process.  If not, operations with equal f, input and output are the same
+    to it.
     """
 
     name: str
@@ -103,21 +106,11 @@ class Model:
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
 
 
-def letter(place: int) -> str:
-    """A to Z, then AA, AB, ...: how the words of a witness name its operations."""
-    letters = ""
-    place += 1
-    while place:
-        place, digit = divmod(place - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
-
-
 def operations_of(events: Iterable[Event]) -> list[Operation]:
     """The operations of clients, in order of call.
 
-    Operations that failed (they certainly did not happen) and those of set-up are left out.  Open and `info` operations
-    never returned.
+    Operations that failed certainly did not happen, and are left out.  Those of set-up are left out too.  Operations
+    that are open or ended with `info` never returned.
     """
     open_of: dict[int, Event] = {}
     pairs: list[tuple[Event, Event | None]] = []
@@ -152,7 +145,7 @@ def operations_of(events: Iterable[Event]) -> list[Operation]:
 
 
 def value_of(event: Event) -> Hashable:
-    """The value of an event: an integer, a pair of them, or what its payload says, lists as tuples."""
+    """The value of an event: an integer or None, a pair of these, or its payload with lists as tuples."""
     if event.payload is not None:
         return frozen(json.loads(event.payload))
     if event.value2 is not None:
@@ -161,7 +154,7 @@ def value_of(event: Event) -> Hashable:
 
 
 def frozen(value: Any) -> Hashable:
-    """JSON that can be hashed: lists as tuples, objects as sorted pairs."""
+    """A JSON value in a form that can be hashed: lists become tuples, objects become sorted tuples of pairs."""
     if isinstance(value, list):
         return tuple(frozen(each) for each in value)
     if isinstance(value, dict):
@@ -171,7 +164,7 @@ def frozen(value: Any) -> Hashable:
 
 
 def value_in_words(value: Hashable) -> str:
-    """A value as sentences show it, shortened where it is long."""
+    """A value as sentences show it, shortened if it is long."""
     if value is None:
         return "nil"
     text = json.dumps(value, default=str, ensure_ascii=False)

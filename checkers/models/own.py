@@ -1,10 +1,10 @@
-"""Reading a user's model from a Python file (`docs/models.md` shows one).
+"""Reads a user's model from a Python file (`docs/models.md` shows one).
 
 The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `show`, `canonical` and
-`process_matters`; `checkers/models/model.py` says what each means.  The file is run: it is code, not data.
+`process_matters`; `checkers/models/model.py` explains each.  The file is code, and it is run.
 
-Every failure of this code, at once or later inside one of its functions, becomes a `BadModel` that names file and line.
-The user wrote the code, and needs no traceback of ours to mend it.
+If this code fails, now or later inside one of its functions, it raises a `BadModel` that names the file and the line.
+The user wrote the code, so a traceback through our code would not help to correct it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from checkers.models.model import REFUSED, Model, Operation, State, WrongOperati
 
 
 class BadModel(ValueError):
-    """A file that is no model.  The message gives the reason, the file and, if known, the line."""
+    """A file is not a model, or its code failed.  The message has the reason, the file and, if known, the line."""
 
 
 def load_model(path: Path) -> Model:
-    """The model of a file.  Raises BadModel."""
+    """Read the model in a file.  Raises BadModel."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
@@ -34,7 +34,7 @@ def load_model(path: Path) -> Model:
 
 @lru_cache(maxsize=8)
 def model_of(source: str, file: str) -> Model:
-    """The model of a source text; file: where it stood, for complaints.  Raises BadModel."""
+    """Read the model in a source text.  file: its path, for messages.  Raises BadModel."""
     found: dict[str, Any] = {"__name__": "krucible_model", "__file__": file}
     try:
         exec(compile(source, file, "exec", dont_inherit=True), found)
@@ -67,7 +67,7 @@ def model_of(source: str, file: str) -> Model:
 
 
 def _states(function: Callable[..., Any], file: str, name: str) -> Callable[..., Any]:
-    """The function, its complaints made readable, and its states proved hashable."""
+    """The function, but every failure and every state that cannot be hashed raises BadModel."""
 
     @wraps(function)
     def checked(*arguments: Any) -> Any:
@@ -90,7 +90,7 @@ def _states(function: Callable[..., Any], file: str, name: str) -> Callable[...,
 
 
 def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
-    """A function of an operation or a state whose answer must be hashable."""
+    """The function of an operation or a state, but a failure or a result that cannot be hashed raises BadModel."""
 
     @wraps(function)
     def checked(given: Any) -> Any:
@@ -126,13 +126,13 @@ def _canonical(
 
 
 def _of(arguments: Sequence[Any]) -> str:
-    """Which operation it was about, if it was about one."""
+    """The end of a sentence that names the operation among the arguments; "" if there is none."""
     operation = next((a for a in arguments if isinstance(a, Operation)), None)
     return "" if operation is None else f" on {described(operation)} (index {operation.call})"
 
 
 def _complaint(problem: BaseException, file: str, what: str) -> str:
-    """One sentence, with the last line of the user's own file that was being run."""
+    """One sentence about a failure.  It names the last line of the user's file that was run."""
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
     at = f"{file} line {lines[-1]}" if lines else file
     first = (str(problem).splitlines() or [""])[0][:200]

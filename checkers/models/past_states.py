@@ -1,14 +1,14 @@
-"""The states an object may be in at each moment of a history, and the past replaced by them.
+"""Replaces the past of a history by the states that it can have led to.
 
-A moment is just before a call.  Operations that had returned by then are replaced by the states they can have led to.
-Operations under way stay, and may happen at any time later, or never.  One may also have happened before: then one of
-the states shows it.  (An observer that was under way is dropped: it may have seen the past.)
+The past ends at a moment just before a call.  Operations that had returned by then are replaced by the possible states.
+Operations under way stay, and may happen at any time later, or never.  If one of them happened before the moment, one
+of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the past.)
 
-Why this never makes a violation: take any order of the whole history, and the end of it that comes after the moment.
-It begins in one of the states.  It contains every operation that was called later and returned, and of the others only
-those under way.  So it is an order of the operations that are left.  If these have none, the history has none.
+This never creates a violation.  Proof: take any order of the whole history, and its end after the moment.  The end
+begins in one of the states.  It contains every operation that was called later and returned.  All others in it were
+under way, or were called later.  So it is an order of the rest.  If the rest has no order, the history has none.
 
-The states are found by the just-in-time search of `search.py`, in one pass.
+One pass of the just-in-time search of `search.py` finds the states.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from dataclasses import dataclass, replace
 from checkers.models.model import REFUSED, Model, Operation, State
 
 CONFIGURATIONS_MAX = 2_000
-"""From the first moment with more of them on, the states are unknown."""
+"""If the search needs more configurations at a moment, the states are unknown from there on."""
 
 SIZE_BYTES_MAX = 500_000_000
-"""Of all states of all moments.  If they need more, the older half of them is forgotten."""
+"""Memory of the states of all moments.  If they need more, the older half of the moments is forgotten."""
 
 STATES_MAX = 50
-"""If a past can have led to more states, they do not replace it."""
+"""A past that can have led to more states is not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The end of a history.
+    """A history whose past was replaced by states.
 
-    states: those the object may be in at first.  operations: those that are left, in order of call.  under_way: calls
-    of operations that were under way at the beginning and count as never answered.  exact: there were none, so the
-    rest has an order if and only if the whole has.
+    states: the possible first states.  operations: those that are left, in order of call.
+    under_way: calls of operations that were under way at the beginning.  They count as never answered.
+    exact: no operation was under way.  Then the rest has an order if and only if the whole history has one.
     """
 
     states: tuple[State, ...]
@@ -49,7 +49,8 @@ def shortest_rest(
 ) -> Rest:
     """The rest from the latest moment from which there is no order; the whole history if no such moment is known.
 
-    last_call: no later moment is tried.  impossible: whether a rest has no order, None if that takes too long.
+    last_call: no later moment is tried.  impossible: whether a rest has no order; None if this takes too long.
+    Moments are tried from the end backwards in steps that double, and then by halving.
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
     whole = Rest((model.init(),), tuple(operations))
@@ -77,10 +78,10 @@ def shortest_rest(
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
-    """(index of a call, states the object may be in just before it), up to the first call with too many ways to it.
+    """(index of a call, possible states just before it) for every call, until there are too many configurations.
 
-    Old calls are left out if all states are too large.  operations: in order of call.  An operation that is under way
-    at a moment and could as well happen later is left for later.
+    operations: in order of call.  Old calls are left out if the states need too much memory.  The search places an
+    operation only when it must, so an operation that is under way and could also happen later may happen later.
     """
     possible = model.canonical(operations) if model.canonical is not None else None
 

@@ -1,12 +1,12 @@
-"""Witnesses of a large object, seen through the few values at stake.
+"""Witnesses of a large object, reduced to the few values that the violation is about.
 
-Forget all but two elements of a set, all but two values of a log, or all but one value of a queue.  The smaller object
-answers as the whole does, as far as those values are concerned.  So every order of the whole object's operations is
-also an order of the smaller one's: if the smaller object has none, the whole has none.  The past need not be known
-either: all that concerns those values is at hand, and the smaller object begins as empty as the whole.
+Forget all but two elements of a set, all but two values of a log, or all but one value of a queue.  For the values that
+are kept, the smaller object gives the same answers as the whole object.  So every order of the whole object's
+operations is also an order of the smaller object's.  If the smaller object has no order, the whole object has none.
+The past need not be known: the violation has all operations on these values, and both objects begin empty.
 
-The smaller object is a `Model` like any other.  So the independent search judges its few operations, and the longest
-legal order of them is drawn.
+The smaller object is a `Model` like any other.  So the independent search judges its few operations, and their longest
+legal order is drawn.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.independent_search import Disagreement
+from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.models.legal_orders import impossible, in_words, longest_order
-from checkers.models.model import Model, Operation, Rows, State, letter
+from checkers.models.model import Model, Operation, Rows, State
 from checkers.models.past_states import shortest_rest
 from checkers.models.patience import OutOfPatience, Patience
 
@@ -28,9 +29,10 @@ from checkers.models.patience import OutOfPatience, Patience
 class Violation:
     """What went wrong, in words, and the operations that show it.
 
-    kind, summary: as in `Witness`.  operations: all that matter for the values at stake.  culprit: the one whose answer
-    is wrong.  expected: the right answer, as the end of a sentence.  why: sentences that explain why no order of these
-    operations gives that answer.
+    kind, summary: as in `Witness`.
+    operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
+    expected: the right answer, as the end of a sentence.
+    why: sentences that explain why no order of these operations gives the culprit's answer.
     """
 
     kind: str
@@ -44,11 +46,12 @@ class Violation:
 def witness(
     violation: Violation, smaller: Model, as_rows: Rows, states: Sequence[State] | None, patience: Patience
 ) -> Witness:
-    """smaller: the object seen through the values at stake.  states: in which it may begin; default: its first.
+    """The witness of a violation.
 
+    smaller: the model reduced to the values of the violation.  states: its possible first states; None: `init`.
     The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
-    never.  If patience runs out, the independent search is not run, and the fact `rejudged` is false.
-    Raises Disagreement.
+    never.  If patience runs out before the independent search ends, the fact `rejudged` is false.
+    Raises Disagreement if the independent search finds an order.
     """
     patience.next_one()
     counted = patience.counted(smaller)
@@ -90,5 +93,5 @@ def witness(
 
 
 def real_time(first: Operation, what: str, second: Operation, then: str) -> str:
-    """The sentence that one operation had returned before another was invoked, and so comes first."""
+    """A sentence: one operation had returned before another was invoked, so it comes first."""
     return f"{what} (index {first.ret}) before {then} (index {second.call}), so it comes first in every order"

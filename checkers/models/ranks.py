@@ -1,8 +1,8 @@
-"""The rank check: one sweep decides linearizability if every operation's place in the order is known up to ties.
+"""The rank check: one sweep decides linearizability if the order of the operations is known, except for ties.
 
-If all orders that explain the answers put operations of lower rank before those of higher rank, and any order inside a
-rank will do, then the history is linearizable iff no operation returns before one of *lower* rank is called.  (If none
-does, put them in order of rank, then of call: each stands after all that returned before it was called.)
+Suppose that every order which explains the answers puts lower ranks before higher ranks, and that any order inside a
+rank explains them.  Then the history is linearizable iff no operation returns before one of *lower* rank is called.
+(Proof: put the operations in order of rank, and then of call.  Each stands after all that returned before its call.)
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 NEVER = 2**62
-"""`ret` of what never returned."""
+"""`ret` of an operation that never returned."""
 
 
 class Ranked(NamedTuple):
-    """rank; call and ret as event indices; must_precede: False if something else of its rank already took its part."""
+    """One operation.
+
+    rank: its rank.  call, ret: event indices.
+    must_precede: whether higher ranks must follow this operation.  False if another of its rank does its part already.
+    """
 
     rank: int
     call: int
@@ -28,7 +32,8 @@ class Ranked(NamedTuple):
 def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
     """The places of two operations: the first has the higher rank, and returned before the second was called.
 
-    None if there are no such two.  Of several firsts, the one that returned earliest.  O(n log n).
+    Returns None if there is no such pair.  Of several pairs, returns one whose first operation returned earliest.
+    O(n log n).
     """
     if not operations:
         return None

@@ -1,13 +1,13 @@
 """Is there an order of one object's operations that a model in Python accepts?
 
-There are two ways, with the same answer.  If few states can occur, they are enumerated with every class of operations
-into a table of integers, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the same
-just-in-time search (Lowe 2017) runs here in plain Python.  A configuration is a state and the open operations already
-in the order.  At a return, configurations without the operation are extended until they have it.
+There are two methods, with the same answer.  If few states can occur, a table of integers lists the next state for each
+state and each class of operations, and the compiled search decides (`kernels/search/table_search.py`).  Otherwise the
+same just-in-time search (Lowe 2017) runs here in plain Python.  A configuration is a state and the open operations that
+are already in the order.  At a return, configurations without the operation are extended until they contain it.
 
-A large table costs seconds, and most histories need none: the plain search decides them in a few steps for each
-operation.  So a small table is tried first, then a short search, then a large table.  Last comes a search as long as
-the budget allows.
+A large table costs seconds, and most histories need none: the plain search decides them in a few steps per operation.
+So a small table is tried first, then a short plain search, then a large table.  The last attempt is a plain search with
+the whole budget.
 """
 
 from __future__ import annotations
@@ -21,27 +21,31 @@ import numpy as np
 from checkers.base.checker import Budget
 from checkers.kernels.operations import OPEN
 from checkers.kernels.search import table_search
-from checkers.kernels.search.table_search import Schedule, Table
+from checkers.kernels.search.table_search import EventSchedule, Table
 from checkers.models.model import REFUSED, Model, Operation, State
 
 ENTRIES_FIRST_PER_OPERATION = 50
 ENTRIES_MAX = 2_000_000
-"""Tables with more entries (states times classes) are not made: at first, and if a short search did not decide."""
+"""Limits of the entries (states times classes) of the small table, which is tried first, and of the large table."""
 
 STEPS_FIRST, STEPS_FIRST_PER_OPERATION = 10_000, 10
-"""How long a short search is."""
+"""Steps of a short search, in calls of `Model.step`: a constant, and more for each operation."""
 
 STEPS_PER_PYTHON_STEP = 200
-"""What one step of the plain search counts of a budget, about what it takes longer than a compiled one."""
+"""Steps of a budget that one step of the plain search costs: it is about 200 times slower than a compiled step."""
 
 SIZE_BYTES_PER_CONFIGURATION = 400
-"""Of a configuration without its state."""
+"""Memory of a configuration without its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """linearizable: None if the budget that `reason` names ran out.  index: of an event at which it was certain that
-    there is no order.  steps: taken.  compiled: whether by table."""
+    """What a search found.
+
+    linearizable: None if the budget that `reason` names ran out.
+    index: of an event at which it was certain that there is no order.
+    steps: of the search.  compiled: whether the compiled search answered.
+    """
 
     linearizable: bool | None
     index: int = -1
@@ -51,7 +55,7 @@ class Answer:
 
 
 def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
-    """operations: of one object, in order of call.  Raises what the model's functions raise."""
+    """Search an order.  operations: of one object, in order of call.  Raises what the model's functions raise."""
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     classes = _classes(model, kept)
     entries_first = min(ENTRIES_MAX, ENTRIES_FIRST_PER_OPERATION * len(kept))
@@ -67,7 +71,7 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
 
 
 def steps_first(operations: int) -> int:
-    """Steps of a short search, as a budget counts."""
+    """Steps of a short search, as a budget counts them.  operations: their number."""
     return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
 
 
@@ -85,7 +89,7 @@ def _compiled_search(table: Table, operations: Sequence[Operation], classes: Seq
 
 
 def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
-    """The operations called up to an event, as if the history ended there."""
+    """The operations that were called up to an event, as if the history ended with that event."""
     return [
         o if o.ret is not None and o.ret <= index else replace(o, output=None, ret=None)
         for o in operations
@@ -94,7 +98,7 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
 
 
 def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
-    """The class of each operation: operations with equal input and output are one."""
+    """The number of each operation's class.  Operations that are equal to the model are in one class."""
     numbers: dict[object, int] = {}
     classes = []
     for o in operations:
@@ -106,10 +110,10 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
 def _table(
     model: Model, operations: Sequence[Operation], classes: Sequence[int], entries_max: int, size_bytes: int
 ) -> Table | None:
-    """All states that can occur; None if there are too many, or they do not fit.
+    """The table of all states that can occur; None if it has too many entries or the states need too much memory.
 
-    No order has more steps than there are operations, so states further from the first are not looked for.  A model
-    whose state only grows would have no end of them.
+    No order has more steps than operations, so states that need more steps are left out.  A model whose state only
+    grows would have infinitely many states.
     """
     if not operations:
         return Table(np.zeros((0, 1), np.int32), np.zeros(0, np.int8))
@@ -144,7 +148,7 @@ def _table(
 
 
 def _size_bytes(state: State) -> int:
-    """Of a state itself.  What it holds is mostly held by others as well: by operations, and by the state before."""
+    """Memory of a state without its content, most of which it shares with operations and with the state before."""
     return sys.getsizeof(state)
 
 
@@ -152,8 +156,8 @@ def _itself(state: State) -> State:
     return state
 
 
-def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Table) -> tuple[Schedule, list[int]]:
-    """Calls and returns in order, and the index of the event at each place."""
+def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Table) -> tuple[EventSchedule, list[int]]:
+    """(calls and returns in order, the index of the event at each place)."""
     matters = [n for n, o in enumerate(operations) if o.returned or not table.observer[classes[n]]]
     events: list[tuple[int, int]] = []
     for place, n in enumerate(matters):
@@ -169,7 +173,7 @@ def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Ta
         slots = max(slots, now_open)
         if event < 0:
             deadline[-1 - event] = at
-    schedule = Schedule(
+    schedule = EventSchedule(
         np.array([classes[n] for n in matters], np.int32),
         np.array([event for _, event in events], np.int32),
         deadline,
@@ -182,7 +186,7 @@ _Configuration = tuple[State, frozenset[int]]
 
 
 def plain_search(model: Model, operations: Sequence[Operation], budget: Budget) -> Answer:
-    """The search without a table.  All that returned before the answer's index does have an order."""
+    """The search without a table.  If there is no order, all operations that returned before `index` have one."""
     one_of = model.canonical(operations) if model.canonical is not None else _itself
     steps_max = budget.steps // STEPS_PER_PYTHON_STEP
     events = [(o.call, n, False) for n, o in enumerate(operations)]

@@ -1,8 +1,8 @@
-"""The smallest window of a model's history that no order explains, and the witness made of it.
+"""The smallest window of a model's history that no order explains, and its witness.
 
-Of an object known only by its `step` little may be dropped without manufacturing a violation: what changes nothing
-(an operation of `Model.observers`), and the past, if the states it can have led to are put in its place
-(`past_states.py`).  The history ends at the first answer that no order explains.
+The history is cut at the first answer that no order explains.  `step` may be any function, so only two things may be
+dropped without creating a violation.  One is an operation that changes nothing (`Model.observers`).  The other is the
+past, if the states that it can have led to replace it (`past_states.py`).
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.base.first_that_holds import first_that_holds
 from checkers.base.independent_search import Disagreement
+from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.models.failures import ModelFailed, reporting
 from checkers.models.failures import in_words as failures_in_words
 from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, longest_order, reachable
-from checkers.models.model import Model, Operation, Rows, State, letter, plain
+from checkers.models.model import Model, Operation, Rows, State, plain
 from checkers.models.past_states import Rest, shortest_rest
 from checkers.models.patience import OutOfPatience, Patience
 from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
 
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
-"""So that what would have been right costs a second at most; an answer that takes longer to prove is not shown."""
+"""With these limits the search for right answers takes at most a second.  Answers that need more are not shown."""
 
 OPERATIONS_TRIED = 20_000
-"""How many operations are judged again, answer by answer, where the whole history is needed to prove one right."""
+"""Limit of operations that are judged again, all tried answers together, if a proof needs the whole history."""
 
 ANSWERS_NAMED = 4
+"""The witness shows at most this number of right answers."""
 
 UNMINIMISED_MAX = 40
-"""Operations shown of a window that could not be minimised."""
+"""Number of operations that are shown of a window that could not be minimised."""
 
 SEARCH_STEPS_MAX = 20_000_000
-"""Steps of one search while a window is minimised.  One that takes more shows nothing, and the window is larger."""
+"""Steps of one search while a window is minimised.  A search that needs more decides nothing: the window is larger."""
 
 PLAIN_STEPS_MAX = 50_000 * STEPS_PER_PYTHON_STEP
 """Steps of one plain search for the first answer that no order explains."""
@@ -46,16 +48,17 @@ _REFUSAL = "a refusal, or no answer yet"
 _UNKNOWN = "another answer; the model failed on some that were tried, and the others are wrong as well"
 
 _ANSWERS = (int, float, str, tuple, frozenset)
-"""Types of what may be answered; a state of another type is none."""
+"""Types of answers that are tried.  A state of another type is not tried as an answer."""
 
 
 def explain(
     model: Model, operations: Sequence[Operation], index: int, budget: Budget, as_rows: Rows, patience: Patience
 ) -> Witness:
-    """The witness of one object's history that has no order; index: of an event at which that was certain.
+    """The witness of one object's history that has no order.  index: of an event at which this was certain.
 
-    The fact `under_way` names what was under way when the window begins, and so may have happened before, or never.
-    Where patience runs out, the witness is larger and says so.  Raises Disagreement.
+    The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
+    never.  If patience runs out, the witness is larger, and its note states this.
+    Raises Disagreement if the independent search finds an order.
     """
     patience.next_one()
     counted = patience.counted(model)
@@ -87,9 +90,12 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """culprit: whose answer no order explains.  cut: the history up to that answer.  rest: what the past was replaced
-    by.  window: the operations of `rest` that are needed."""
+class _Reduced:
+    """A reduced history.
+
+    culprit: the operation whose answer no order explains.  cut: the history up to that answer.
+    rest: the cut, with its past replaced by states.  window: the operations of `rest` that are needed.
+    """
 
     culprit: Operation
     cut: Sequence[Operation]
@@ -97,8 +103,10 @@ class _Window:
     window: Sequence[Operation]
 
 
-def _smallest(model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: Patience) -> _Window:
-    """Raises OutOfPatience."""
+def _smallest(
+    model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: Patience
+) -> _Reduced:
+    """The smallest window that was found.  index: as in `explain`.  Raises OutOfPatience."""
     index = _first_impossible(model, operations, index, budget, patience)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
@@ -106,11 +114,11 @@ def _smallest(model: Model, operations: Sequence[Operation], index: int, budget:
     window = list(rest.operations)
     if len(window) <= SEARCHED_MAX:
         window = _drop_observers(model, window, rest.states, culprit)
-    return _Window(culprit, cut, rest, window)
+    return _Reduced(culprit, cut, rest, window)
 
 
-def _facts(model: Model, found: _Window, answered: frozenset[int]) -> dict[str, Any]:
-    """The facts of a witness that cost no further steps to find."""
+def _facts(model: Model, found: _Reduced, answered: frozenset[int]) -> dict[str, Any]:
+    """The facts of a witness that need no further steps of the model."""
     rest, window = found.rest, found.window
     letters = {o.call: letter(place) for place, o in enumerate(window)}
     before = [in_words(model, state) for state in rest.states[:6]]
@@ -131,13 +139,13 @@ def _facts(model: Model, found: _Window, answered: frozenset[int]) -> dict[str, 
 def _unminimised(
     model: Model, operations: Sequence[Operation], index: int, answered: frozenset[int], as_rows: Rows
 ) -> Witness:
-    """The witness without a search: the history up to the event at which it was certain that there is no order."""
+    """The witness without a search: the last operations up to the event at which it was certain."""
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0, default=cut[-1])
     shown = cut[-UNMINIMISED_MAX:]
     if culprit not in shown:
         shown = [culprit, *shown]
-    facts = _facts(model, _Window(culprit, cut, Rest((model.init(),), tuple(cut)), shown), answered)
+    facts = _facts(model, _Reduced(culprit, cut, Rest((model.init(),), tuple(cut)), shown), answered)
     if len(shown) < len(cut):
         facts["states_before"], facts["why"] = [], facts["why"][1:]
         facts["why"].insert(0, f"The last {len(shown)} of {len(cut)} operations are shown")
@@ -150,9 +158,10 @@ def _unminimised(
 
 def _in_words(model: Model, operation: Operation, answered: bool, under_way: bool) -> str:
     if answered and under_way:
-        return f"{operation.f} of {_words(operation.input)}, under way before this window and perhaps done"
+        given = _words(operation.input)
+        return f"{operation.f} of {given}, which was under way before this window and may have happened"
     if answered and not operation.returned:
-        return f"{operation.f} of {_words(operation.input)}, answered only afterwards"
+        return f"{operation.f} of {_words(operation.input)}, which was answered after this window"
     return model.describe(operation)
 
 
@@ -168,10 +177,11 @@ def _judged(
 def _first_impossible(
     model: Model, operations: Sequence[Operation], certain: int, budget: Budget, patience: Patience
 ) -> int:
-    """Index of the first answer that no order explains.  A search that knows the future is certain earlier.
+    """Index of the first answer that no order explains.  certain: a lower bound of it.
 
-    The plain search knows little of it: it shows that no earlier answer is the first one, and mostly finds the answer
-    itself.  From there the search goes on in steps that double.
+    A search may be certain before that answer, because the compiled search and `Model.canonical` use later events.  The
+    plain search uses few of them: the index that it finds is a better lower bound, and mostly the right one.  From
+    there, later answers are tried in steps that double.
     """
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     plain_budget = replace(budget, steps=min(budget.steps, PLAIN_STEPS_MAX))
@@ -202,12 +212,12 @@ def _drop_observers(
     return kept
 
 
-def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) -> tuple[str, list[ModelFailed]]:
-    """What would have been right: other answers with which all that was under way can be explained, by trying.
+def _expected(model: Model, found: _Reduced, budget: Budget, patience: Patience) -> tuple[str, list[ModelFailed]]:
+    """Try other answers of the culprit.  An answer is right if it has an order.
 
-    Returns (words, failures of the model on answers that were tried).  A model need not know what to do with an answer
+    Returns (the right answers in words, failures of the model on tried answers).  A model need not handle an answer
     that its object never gave.  Such an answer is neither right nor wrong, and the witness reports the failure.
-    Raises OutOfPatience if that ends the search before any such answer was found.
+    Raises OutOfPatience if patience runs out before a right answer is found.
     """
     right: list[Hashable] = []
     failures: list[ModelFailed] = []
@@ -228,8 +238,8 @@ def _expected(model: Model, found: _Window, budget: Budget, patience: Patience) 
     return f"an answer of {' or '.join(_words(answer) for answer in right[:ANSWERS_NAMED])}{more}", failures
 
 
-def _candidates(model: Model, found: _Window) -> list[Hashable]:
-    """Answers to try: states that orders of the others come to, and earlier inputs and outputs."""
+def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
+    """The answers to try: states that orders of the other operations end in, and earlier inputs and outputs."""
     cut, rest, culprit = found.cut, found.rest, found.culprit
     without = [o for o in rest.operations if o is not culprit]
     if culprit.f not in model.observers:
@@ -242,11 +252,11 @@ def _candidates(model: Model, found: _Window) -> list[Hashable]:
     return candidates[: CANDIDATES_MAX if rest.exact else max(1, OPERATIONS_TRIED // len(cut))]
 
 
-def _explained(model: Model, found: _Window, other: Operation, budget: Budget, patience: Patience) -> bool:
-    """Whether an order is known with another answer.
+def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, patience: Patience) -> bool:
+    """Whether an order is known if the culprit has another answer.
 
-    What is left shows it where nothing was under way.  Elsewhere it demands less than the history.  Then the history
-    itself is judged, with all reads, because a read may forbid an answer.
+    If nothing was under way when the rest begins, the rest decides.  Otherwise the rest demands less than the history.
+    Then the history up to the culprit is judged, with all reads, because a read may forbid the answer.
     """
     if found.rest.exact:
         operations = [other if o.call == other.call else o for o in found.rest.operations]

@@ -10,7 +10,7 @@ from checkers.base.verdict import Witness
 
 @dataclass(frozen=True, slots=True)
 class OnlineFinding:
-    """checker: name of the checker whose rule it is, as in results.json."""
+    """checker: name of the checker whose rule was violated, as in results.json."""
 
     checker: str
     witness: Witness

@@ -1,37 +1,43 @@
-"""Linearizability of a growing history, key by key.
+"""Judges the linearizability of a growing history, key by key.
 
-A prefix of a history is a history: operations that had not returned by its end are open.  An order of the whole, cut
-after the last operation that the prefix needs, explains the prefix.  So if no order explains the prefix, none explains
-the whole.  A violation in a prefix is final, and may stop the run.
+A prefix of a history is a history: operations that had not returned by its end are open.  Take an order that explains
+the whole history, and cut it after the last operation that the prefix needs: the rest explains the prefix.  So if no
+order explains the prefix, no order explains the whole.  A violation in a prefix is final, and may stop the run.
 
 Every key that got a completion is judged again, but not from its beginning.  `kernels/registers/unique_prefix.py` finds
-the operations that can never matter again, and they are forgotten.  The rest of a key is bounded by the operations
-under way, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
+the operations that can never matter again, and they are forgotten.  The operations under way bound the size of the
+rest, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
 nothing.  A write that was given up and never observed (info) is set aside by its value until a read observes it.
 
-Where values repeat, forgetting is not exact.  Such a key is judged whole, each time it has grown by a quarter (and
-every time while it is small), which is linear in the run too.  An `Alarm` is no verdict yet: the caller then judges the
-whole prefix of the key with `checkers.registers.checker`, as it lies on disk.
+Where values repeat, forgetting is not exact.  Such a key is judged whole: every time while it is small, and later
+each time it has grown by a quarter.  The total cost is linear in the length of the run too.  An `Alarm` is not yet a
+verdict.  The caller then judges the whole prefix of the key, as it lies on disk, with `checkers.registers.checker`.
+
+The sealed run does not judge a key whose rows contradict a register (`sealing/client_rows.py`).  These checks
+do not either: such a key is `unfit`, and an earlier finding on it no longer holds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.base.history import CREATE, Type
-from checkers.kernels.operations import CAS, KINDS, NIL, OTHER, READ, Events, pair_events
+from checkers.kernels.operations import CAS, KINDS, OTHER, READ, Events, pair_events
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_prefix import FORGET, UNSEEN, judge_and_forget
-from checkers.sealing.codes import dictionary_codes
+from checkers.sealing.client_rows import ClientRows
+from checkers.sealing.codes import Processes, dictionary_codes
+from checkers.sealing.walk import numpy_of, values_of
 
 WHOLE_ALWAYS_BELOW = 2_000
-"""If values repeat, a smaller key is judged whole every time, a larger one each time it has grown by GROWTH."""
+"""In events, for keys in which values repeat: a smaller key is judged whole every time, a larger one each time it has
+grown by the factor GROWTH."""
 GROWTH = 1.25
 
 _ROW = np.dtype(
@@ -54,9 +60,9 @@ class Alarm:
 
 
 @dataclass(slots=True)
-class _Key:
+class _LiveKey:
     """window: the events that are kept, in index order.  shelf: value -> rows of writes that were given up unseen.
-    whole: values repeat; judged_at: its events when it was last judged whole.  over: the key is judged no more."""
+    whole: values repeat.  judged_at: its number of events when it was last judged.  over: it is judged no more."""
 
     window: Rows = field(default_factory=lambda: np.empty(0, _ROW))
     shelf: dict[int, Rows] = field(default_factory=dict)
@@ -69,12 +75,14 @@ class _Key:
 class OnlineKeys:
     """Fed with the events of one run in index order, as they are recorded.
 
-    judged: completions judged so far.  kept: events in memory now.
+    judged: completions judged so far.  kept: events in memory now.  unfit: keys that the sealed run does not judge.
     """
 
     def __init__(self) -> None:
-        self._keys: dict[str, _Key] = {}
+        self._keys: dict[str, _LiveKey] = {}
+        self._clients, self._processes = ClientRows(), Processes()
         self.judged = 0
+        self.unfit: set[str] = set()
 
     @property
     def keys(self) -> int:
@@ -84,17 +92,16 @@ class OnlineKeys:
     def kept(self) -> int:
         return sum(len(k.window) + sum(map(len, k.shelf.values())) for k in self._keys.values())
 
-    @property
-    def cannot_tell(self) -> int:
-        """Keys that only the sealed run is judged on: clients invoked operations that no register has."""
-        return sum(k.over for k in self._keys.values())
-
     def take(self, events: pa.Table) -> list[Alarm]:
-        """More events, with the columns of HISTORY; the alarms they raise, in order of key."""
+        """Add events (columns of HISTORY).  Returns the alarms that they raise, in order of key."""
         touched = {}
-        for name, rows in _by_key(events).items():
-            key = self._keys.setdefault(name, _Key())
+        for name, rows in self._by_key(events).items():
+            key = self._keys.setdefault(name, _LiveKey())
             key.events += len(rows)
+            if (rows["kind"] == OTHER).any() or rows["out_of_range"].any():
+                self.unfit.add(name)
+                self.close(name)
+                continue
             if not key.over:
                 touched[name] = (key, rows)
                 self._add(key, rows)
@@ -106,15 +113,39 @@ class OnlineKeys:
 
     def close(self, key: str) -> None:
         """Judge this key no more: a violation was found, and one is enough."""
-        self._keys[key] = _Key(over=True)
+        self._keys[key] = _LiveKey(over=True)
 
-    def _add(self, key: _Key, rows: Rows) -> None:
+    def _add(self, key: _LiveKey, rows: Rows) -> None:
         if key.whole:
             return
         pulled = [some for value in _named(rows) for some in _take_down(key.shelf, value)] if key.shelf else []
         key.window = np.concatenate([_with(key.window, pulled), rows])
 
-    def _judge(self, keys: dict[str, _Key]) -> list[Alarm]:
+    def _by_key(self, events: pa.Table) -> dict[str, Rows]:
+        """The client events that have a key, those of set-up left out, in index order.
+
+        A row that contradicts a register is OTHER, as in the sealed run.
+        """
+        codes, names = dictionary_codes(events.column("key"))
+        functions, function_names = dictionary_codes(events.column("f"))
+        kind = np.array([KINDS.get(name, OTHER) for name in function_names], np.int8)[functions]
+        set_up = np.array([name == CREATE for name in function_names], np.bool_)
+        process = numpy_of(events, "process")
+        (value, wrong), (value2, wrong2) = (values_of(events, name) for name in ("value", "value2"))
+        dense = self._processes.dense(process)
+        unfit = self._clients.unfit_for_registers(events, process, dense, kind, value, value2, self._processes.count)
+        kind[unfit] = OTHER
+        mine = np.flatnonzero((codes >= 0) & (process >= 0) & ~set_up[functions])
+        order = mine[np.argsort(codes[mine], kind="stable")]
+        rows = np.empty(len(order), _ROW)
+        columns: dict[str, npt.NDArray[Any]] = {name: numpy_of(events, name) for name in ("index", "process", "type")}
+        columns |= {"kind": kind, "value": value, "value2": value2, "out_of_range": wrong | wrong2}
+        for name, column in columns.items():
+            rows[name] = column[order]
+        bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
+        return {names[codes[order[low]]]: rows[low:high] for low, high in pairwise(bounds)}
+
+    def _judge(self, keys: dict[str, _LiveKey]) -> list[Alarm]:
         if not keys:
             return []
         names, states = list(keys), list(keys.values())
@@ -147,15 +178,15 @@ class OnlineKeys:
         return alarms
 
 
-def _due(key: _Key) -> bool:
-    """Whether a key in which values repeat is to be judged whole now; notes that it is."""
+def _due(key: _LiveKey) -> bool:
+    """Whether a key in which values repeat must be judged whole now.  If so, this records it in the key."""
     if not key.whole or key.over or (key.events > WHOLE_ALWAYS_BELOW and key.events < GROWTH * key.judged_at):
         return False
     key.judged_at = key.events
     return True
 
 
-def _tidy(key: _Key, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
+def _tidy(key: _LiveKey, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
     """Forget what is not kept.  Set aside writes that were given up unseen, unless a kept cas expects their value."""
     for i in np.flatnonzero(aside & (rows["type"] == Type.INVOKE)).tolist():
         value = int(rows["value2" if rows["kind"][i] == CAS else "value"][i])
@@ -170,7 +201,10 @@ def _with(rows: Rows, more: list[Rows]) -> Rows:
 
 
 def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
-    """The operations that produce a value, and those that produce what a cas among them expects."""
+    """Remove from the shelf, and return, the operations that produce a value.
+
+    Also those that produce what a cas among them expects.
+    """
     found = []
     while value is not None and (rows := shelf.pop(value, None)) is not None:
         found.append(rows)
@@ -179,14 +213,14 @@ def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
 
 
 def _named(rows: Rows) -> list[int]:
-    """Every value that some events see, expect or put there."""
+    """Every value that these events read, expect or write."""
     kind = rows["kind"]
     first = (kind != READ) | (rows["type"] == Type.OK)
     return np.unique(np.concatenate([rows["value"][first], rows["value2"][kind == CAS]])).tolist()  # type: ignore[no-any-return]
 
 
 def _under_way(rows: Rows, process: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Invokes without a completion: the last of their process.  rows: every key's in index order."""
+    """Marks invokes without a completion: each is the last row of its process.  rows: of each key in index order."""
     last = np.full(int(process.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, process, rows["index"])
     return np.asarray((rows["type"] == Type.INVOKE) & (rows["index"] == last[process]))
@@ -195,27 +229,3 @@ def _under_way(rows: Rows, process: npt.NDArray[np.intp]) -> npt.NDArray[np.bool
 def _as_events(rows: Rows, number: npt.NDArray[np.int32], process: npt.NDArray[np.intp]) -> Events:
     columns = (np.ascontiguousarray(rows[name]) for name in ("type", "kind", "value", "value2", "out_of_range"))
     return Events(number, process.astype(np.int32), *columns)
-
-
-def _by_key(events: pa.Table) -> dict[str, Rows]:
-    """The client events that have a key, those of set-up left out, in index order."""
-    codes, names = dictionary_codes(events.column("key"))
-    functions, function_names = dictionary_codes(events.column("f"))
-    kind_of = np.array([KINDS.get(name, OTHER) for name in function_names], np.int8)
-    set_up = np.array([name == CREATE for name in function_names], np.bool_)
-    process = np.asarray(events.column("process").combine_chunks())
-    mine = np.flatnonzero((codes >= 0) & (process >= 0) & ~set_up[functions])
-    order = mine[np.argsort(codes[mine], kind="stable")]
-    rows = np.empty(len(order), _ROW)
-    rows["index"] = np.asarray(events.column("index").combine_chunks())[order]
-    rows["process"], rows["kind"] = process[order], kind_of[functions[order]]
-    rows["type"] = np.asarray(events.column("type").combine_chunks())[order]
-    wrong = np.zeros(len(events), np.bool_)
-    for name in ("value", "value2"):
-        column = events.column(name).combine_chunks()
-        values = np.asarray(column.fill_null(NIL))
-        wrong |= ~np.asarray(column.is_null()) & (values == NIL)
-        rows[name] = values[order]
-    rows["out_of_range"] = wrong[order]
-    bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
-    return {names[codes[order[low]]]: rows[low:high] for low, high in pairwise(bounds)}

@@ -1,14 +1,14 @@
-"""Log matching while logs grow: the rule of `checkers.raft.logs.log_matching`, over what is certainly stable.
+"""Judges log matching while logs grow: applies `checkers.raft.logs.log_matching` to entries that are certainly stable.
 
 A log that is read while its node writes may mix entries from before and after a truncation.  But a node never removes
 entries below a high watermark that it has reported.  So entries below a mark are final if they were read *after* the
-trace reported that mark.  (A node that removes them breaks another rule, and its trace shows it.)  These entries are
-one log per node here, which only grows.  A copy taken before a heal is whole.  Its tail beyond the stable part is a
-short log of its own, and kept for good: it is uncommitted, and the heal will remove it.
+trace reported that mark.  (A node that removes them breaks another rule, and its trace shows it.)  Here these
+entries form one log per node, which only grows.  A copy taken before a heal is whole.  Its tail beyond the stable part
+forms a short log of its own.  This log is kept until the end, because the heal will remove the uncommitted tail.
 
-For two logs, a first difference d and a last equal epoch e decide: they match iff e < d.  Minimum and maximum join
-both, so each new entry is compared once with the entries of other logs at its offset.  That takes 12 bytes an entry,
-and no entry is ever read again.
+Two offsets decide whether two logs match: d of their first difference, and e of their last equal epoch.  They match iff
+e < d.  New entries can only lower d and raise e.  So each new entry is read once, and compared once with the entries of
+other logs at its offset.  Memory: 12 bytes an entry.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ import numpy as np
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.verdict import Witness
-from checkers.kernels.raft.rows import ABSENT, NOWHERE, Slice, compare_slices, irregular
+from checkers.kernels.raft.aligned_logs import ABSENT, Slice, compare_slices, irregular
+from checkers.kernels.raft.rows import NOWHERE
 from checkers.online.finding import OnlineFinding
 from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
 
 LIVE = -1
-"""A number instead of that of a copy, for the stable part of a node's log."""
+"""Stands in place of a copy's number, for the stable part of a node's log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
-    """Successive entries of one log, offsets ascending.  copy: LIVE, or the number of the copy they are the tail of."""
+class NewEntries:
+    """Successive entries of one log, offsets ascending.  copy: LIVE, or the number of the copy whose tail they are."""
 
     node: str
     copy: int
@@ -39,8 +40,8 @@ class Entries:
 
 
 @dataclass(slots=True)
-class _Log:
-    """entries `start` up to `stop`, with room for more; a hole is ABSENT."""
+class _LiveLog:
+    """Entries `start` up to `stop`, with room for more.  A hole is ABSENT."""
 
     name: tuple[str, int]
     start: int
@@ -53,7 +54,7 @@ class _Log:
         here = slice(first - self.start, max(first, stop) - self.start)
         return Slice(first, self.epochs[here], self.checksums[here], dense=False)
 
-    def add(self, entries: Entries) -> None:
+    def add(self, entries: NewEntries) -> None:
         size = int(entries.offset[-1]) + 1 - self.start
         if size > len(self.epochs):
             more = max(size, 2 * len(self.epochs)) - len(self.epochs)
@@ -71,16 +72,16 @@ class _Log:
 class OnlineLogs:
     """Gets the stable entries of each node, in offset order, and the tails of copies.  entries: how many so far.
 
-    Every two nodes are reported once.
+    Each kind of violation is reported once for the same nodes.
     """
 
     def __init__(self) -> None:
         self.entries = 0
-        self._logs: dict[tuple[str, int], _Log] = {}
+        self._logs: dict[tuple[str, int], _LiveLog] = {}
         self._met: dict[frozenset[tuple[str, int]], tuple[int, int]] = {}
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
 
-    def take(self, entries: Entries) -> list[OnlineFinding]:
+    def take(self, entries: NewEntries) -> list[OnlineFinding]:
         """Add entries of one log; returns the violations that they show."""
         if not len(entries.offset):
             return []
@@ -97,11 +98,11 @@ class OnlineLogs:
             witnesses += self._compare(log, other, compare_slices(fresh, other.slice(first, log.stop)))
         return [OnlineFinding("log-matching", w) for w in witnesses if self._is_new(w)]
 
-    def _new(self, name: tuple[str, int], start: int) -> _Log:
-        log = self._logs[name] = _Log(name, start, start)
+    def _new(self, name: tuple[str, int], start: int) -> _LiveLog:
+        log = self._logs[name] = _LiveLog(name, start, start)
         return log
 
-    def _compare(self, log: _Log, other: _Log, now: tuple[int, int]) -> list[Witness]:
+    def _compare(self, log: _LiveLog, other: _LiveLog, now: tuple[int, int]) -> list[Witness]:
         pair = frozenset({log.name, other.name})
         different, equal = self._met.get(pair, (NOWHERE, NOWHERE))
         if now[0] != NOWHERE:
@@ -115,13 +116,13 @@ class OnlineLogs:
 
     def _is_new(self, witness: Witness) -> bool:
         name = (witness.kind, *sorted(set(witness.facts["nodes"])))
-        new = name not in self._told
-        self._told.add(name)
+        new = name not in self._reported
+        self._reported.add(name)
         return new
 
 
-def _wrong_alone(log: _Log, entries: Entries) -> list[Witness]:
-    """A hole or a falling epoch among these entries, or where they go on from the log."""
+def _wrong_alone(log: _LiveLog, entries: NewEntries) -> list[Witness]:
+    """Witnesses of a hole or a falling epoch among these entries, or between the log and the first of them."""
     offsets, epochs = entries.offset, entries.epoch
     if log.stop > log.start:
         before = log.last()

@@ -1,4 +1,4 @@
-"""Judges keys of an unsealed run whole, by the function that judges the sealed one."""
+"""Judges whole keys of a run that is not sealed yet, with the function that judges the sealed run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import write_buckets
 
 BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
-"""The budget of one look: a key that needs more is left to the sealed run."""
+"""The budget of one call.  A key that needs more is judged only in the sealed run."""
 
 
 def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
-    """Linearizability of some keys by all that an Arrow stream (`history.arrows`) holds so far.
+    """Judge the linearizability of some keys from everything that an Arrow stream (`history.arrows`) holds so far.
 
-    Raises MalformedHistory where there is no such stream.
+    Raises MalformedHistory if there is no such stream.
     """
     history = read_stream(stream)
     wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
@@ -39,8 +39,9 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
 
 
 def _so_far(witness: Witness) -> Witness:
-    """Without the claim that needs the whole history: that a value was *never* seen."""
+    """The witness without the claim that needs the whole history: that a value was *never* read."""
     if witness.kind != "lost write":
         return witness
-    facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "as_stale_read")}
-    return replace(witness, kind="stale read", summary=str(witness.facts["as_stale_read"]), facts=facts)
+    facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "so_far")}
+    so_far = witness.facts["so_far"]
+    return replace(witness, kind=so_far["kind"], summary=so_far["summary"], facts=facts)

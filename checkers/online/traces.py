@@ -1,13 +1,13 @@
 """Judges the traces of nodes while they grow: elections, votes, marks, applied states.
 
-A trace only grows, and each of these rules forbids two rows that exist.  So a violation in a prefix is one of the
-whole.  The rules are those of the sealed judgement, the same functions over the same tables, with fewer rows.  Of a
-node's earlier rows, each rule carries those that a later row can still contradict: its highest epoch, its highest mark
-in this life of its process, its votes, ...  So a row is looked at once and not every second.
+A trace only grows, and each of these rules forbids two rows that exist.  So a violation in a prefix is a
+violation in the whole.  The same functions judge the sealed run, over the same tables with more rows.  Each rule
+carries those earlier rows of a node that a later row can still contradict: its highest epoch, its highest mark in this
+life of its process, its votes, ...  So a row is read once, and not every second.
 
-Where nodes meet at equal offsets, the first node that named the hash there stands for all that agreed.  A prefix hash
-or a state hash that differs from it is the violation, from any node and at any later time.  That takes some 40 bytes
-for every offset with a row, and nothing more.
+Several nodes report a hash at the same offset.  The first row there is kept, and stands for all rows that agree with
+it.  It is a violation if any node ever reports another prefix hash or state hash there.  Memory: some 40 bytes for
+every offset with a row.
 
 Three rules cannot be judged while the run goes on: that nothing was *lost* (a node may not have fetched it yet), that
 logs hold the writes of the history, and that the cluster recovers.
@@ -28,7 +28,8 @@ from checkers.base.arrays import Int64
 from checkers.base.columns import TRACE
 from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
 from checkers.base.verdict import Witness
-from checkers.kernels.raft.rows import NOWHERE, Marks, disagreements
+from checkers.kernels.raft.marks import Marks
+from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.online.finding import OnlineFinding
 from checkers.raft.commits import committed_evidence
 from checkers.raft.commits import committed_never_lost as committed
@@ -42,7 +43,7 @@ _NO_MARKS = Marks(_NONE, _NONE, np.empty(0, np.bool_), _NONE)
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule over the rows of one node.  judge: of rows in seq order.  carry: positions of those still needed."""
+    """A rule about the rows of one node.  judge: gets rows in seq order.  carry: positions of rows still needed."""
 
     checker: str
     events: Sequence[str]
@@ -54,16 +55,16 @@ class _Rule:
 class OnlineTraces:
     """Gets whole rows of each node's trace, in seq order.  rows: how many so far.
 
-    Every violation is reported once: the same rule broken again by the same nodes is not.
+    Every violation is reported once.  If the same nodes break the same rule again, that is not reported.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self._carried: dict[tuple[str, int], pa.Table] = {}
         self._claims: dict[int, dict[tuple[Any, ...], Row]] = defaultdict(dict)
-        self._marks = _FirstSaid("high-watermark")
-        self._states = _FirstSaid("applied")
-        self._told: set[tuple[str, str, tuple[str, ...]]] = set()
+        self._marks = _FirstReports("high-watermark")
+        self._states = _FirstReports("applied")
+        self._reported: set[tuple[str, str, tuple[str, ...]]] = set()
 
     def take(self, more: Sequence[pa.Table]) -> list[OnlineFinding]:
         """Add rows, one table of schema TRACE per node that reported any; returns the violations that they show."""
@@ -106,30 +107,33 @@ class OnlineTraces:
 
     def _is_new(self, finding: OnlineFinding) -> bool:
         name = (finding.checker, finding.witness.kind, tuple(sorted(finding.witness.facts.get("nodes", ()))))
-        new = name not in self._told
-        self._told.add(name)
+        new = name not in self._reported
+        self._reported.add(name)
         return new
 
 
-_SAID = np.dtype(
+_REPORT = np.dtype(
     [
         *(("node", np.int16), ("incarnation", np.int32), ("seq", np.int64), ("time_ns", np.int64)),
         *(("epoch", np.int32), ("hash", np.int64)),
     ]
 )
-_NOBODY = -1
+_NO_NODE = -1
 
 
-class _FirstSaid:
-    """Per offset, the first row of some event that named a hash there."""
+class _FirstReports:
+    """For each offset, the first row of some event that reported a hash there."""
 
     def __init__(self, event: str) -> None:
         self._event = event
         self._nodes: list[str] = []
-        self._said = np.empty(0, _SAID)
+        self._first_reports = np.empty(0, _REPORT)
 
     def beside(self, rows: pa.Table) -> pa.Table:
-        """These rows (with an offset), and before them the first ones at the same offsets; those new here are kept."""
+        """The first rows known at the offsets of these rows, followed by these rows.
+
+        rows: of one node, each with an offset.  A row at a new offset is kept as the first one there.
+        """
         rows = rows.filter(pa.array(present(rows, "hash")))
         rows = rows.filter(pa.array(numbers(rows, "offset") > 0))
         if not len(rows):
@@ -137,19 +141,19 @@ class _FirstSaid:
         offsets = numbers(rows, "offset")
         self._make_room(int(offsets.max()) + 1)
         there = np.unique(offsets)
-        known = self._rows(there[self._said["node"][there] != _NOBODY])
-        fresh = np.flatnonzero(self._said["node"][offsets] == _NOBODY)[::-1]  # of several the first stays
-        said = self._said
-        said["node"][offsets[fresh]] = self._number(str(rows["node"][0]))
+        known = self._rows(there[self._first_reports["node"][there] != _NO_NODE])
+        fresh = np.flatnonzero(self._first_reports["node"][offsets] == _NO_NODE)[::-1]  # of several the first stays
+        reports = self._first_reports
+        reports["node"][offsets[fresh]] = self._number(str(rows["node"][0]))
         for name in ("incarnation", "seq", "time_ns", "epoch", "hash"):
-            said[name][offsets[fresh]] = numbers(rows, name)[fresh]
+            reports[name][offsets[fresh]] = numbers(rows, name)[fresh]
         return pa.concat_tables([known, rows])
 
     def _make_room(self, size: int) -> None:
-        if size > len(self._said):
-            more = np.empty(max(size, 2 * len(self._said)) - len(self._said), _SAID)
-            more["node"] = _NOBODY
-            self._said = np.concatenate([self._said, more])
+        if size > len(self._first_reports):
+            more = np.empty(max(size, 2 * len(self._first_reports)) - len(self._first_reports), _REPORT)
+            more["node"] = _NO_NODE
+            self._first_reports = np.concatenate([self._first_reports, more])
 
     def _number(self, node: str) -> int:
         if node not in self._nodes:
@@ -157,11 +161,11 @@ class _FirstSaid:
         return self._nodes.index(node)
 
     def _rows(self, offsets: Int64) -> pa.Table:
-        said = self._said[offsets]
-        columns: dict[str, npt.NDArray[Any] | list[str | None]] = {name: said[name] for name in _SAID.names or ()}
-        columns |= {"node": [self._nodes[i] for i in said["node"]], "offset": offsets}
-        columns |= {"event": [self._event] * len(said)}
-        nothing = [None] * len(said)
+        reports = self._first_reports[offsets]
+        columns: dict[str, npt.NDArray[Any] | list[str | None]] = {name: reports[name] for name in _REPORT.names or ()}
+        columns |= {"node": [self._nodes[i] for i in reports["node"]], "offset": offsets}
+        columns |= {"event": [self._event] * len(reports)}
+        nothing = [None] * len(reports)
         return pa.Table.from_arrays([pa.array(columns.get(f.name, nothing), f.type) for f in TRACE], schema=TRACE)
 
 

@@ -1,10 +1,10 @@
-"""What clients wrote, and which entries of a log are those writes.
+"""Finds what clients wrote, and which entries of a log are those writes.
 
-A workload writes every value at most once per key (a stale answer then differs from a repeated one), so
-(key, value) names a write, in the history and in a log alike.
+A workload writes every value at most once per key, so that a stale answer differs from a repeated one.  So (key, value)
+names a write, in the history and in a log alike.
 
-A search for some names reads the whole history, a chunk of a million rows at a time.  So memory is that of the names
-(about 60 bytes each), of one chunk, and of two bits for each row of the history.
+A search for names reads the whole history, a chunk of a million rows at a time.  Memory: about 60 bytes for each name,
+one chunk, and two bits for each row of the history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from checkers.sealing.codes import Processes, Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups, read_rows
 
 OFFSETS_PER_RANGE = 1 << 22
-"""Of a log: with this many, judging a range of healthy logs takes about half a gigabyte."""
+"""The size of a range of a log: judging such a range of healthy logs takes about half a gigabyte."""
 
 SIZE_BYTES_PER_NAME = 60
 
@@ -51,14 +51,14 @@ class Entries:
 
     @staticmethod
     def of(rows: pa.Table, keys: Words) -> Entries:
-        """rows: of schema LOG, columns offset, key and value."""
+        """Take the entries of rows of schema LOG, with the columns offset, key and value."""
         key = keys.codes(rows["key"])
         kept = np.flatnonzero(key >= 0)
         has_value = present(rows, "value")[kept]
         return Entries(numbers(rows, "offset")[kept], key[kept], numbers(rows, "value", 0)[kept], has_value)
 
     def taken(self, places: Int64) -> Entries:
-        """Some of them."""
+        """Return the chosen entries."""
         return Entries(self.offset[places], self.key[places], self.value[places], self.has_value[places])
 
     def same_as(self, other: Entries) -> bool:
@@ -68,7 +68,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What is looked for.  keys: strings, the words of the codes.  table: of the names."""
+    """The wanted names.  keys: strings, the words of the codes.  table: the table of the names."""
 
     keys: pa.Array
     table: NameTable
@@ -78,7 +78,7 @@ class Names:
 
     @staticmethod
     def of(contents: Sequence[Entries], keys: Words) -> tuple[Names, list[Int32]]:
-        """The names of all entries; and the name of each, -1 of one without a value."""
+        """Return (the names of all entries, per log the name of each entry, -1 if it has no value)."""
         code = np.concatenate([np.where(e.has_value, e.key, np.int32(-1)) for e in contents] or [np.empty(0, np.int32)])
         value = np.concatenate([e.value for e in contents] or [np.empty(0, np.int64)])
         number, table = number_names(code.astype(np.int32), value)
@@ -86,7 +86,7 @@ class Names:
         return Names(pa.array(keys.words, pa.string()), table), np.split(number, ends)[: len(contents)]
 
     def number(self, rows: pa.Table, wanted: Bools) -> Int32:
-        """The name of each wanted row of a history, -1 of the others and where it is none of these names."""
+        """Return the name of each wanted row of a history, -1 for other rows and for unknown names."""
         local, words = dictionary_codes(rows["key"])
         known = pc.index_in(pa.array(words, pa.string()), value_set=self.keys)
         code_of = np.array([*pc.fill_null(known, -1).to_pylist(), -1], np.int32)
@@ -95,8 +95,8 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a history says of some names.  fates: by name, and bits by row.  rows: of the history.
+class WritesInHistory:
+    """What a history shows of some names.  fates: by name, and bits by row.  rows: the number of rows of the history.
     acknowledged: writes, those of other names too.
     whole: the history ends as the harness ends it and its indexes have no gap, so no operation is missing from it."""
 
@@ -106,7 +106,7 @@ class Written:
     whole: bool
 
 
-def read_writes(history: str, names: Names) -> Written:
+def read_writes(history: str, names: Names) -> WritesInHistory:
     """Look for the writes (f = "write") of some names in a sealed history.  Linear in its rows."""
     total = pq.read_metadata(history).num_rows
     count, bits = len(names), -(-total // 8)
@@ -133,11 +133,11 @@ def read_writes(history: str, names: Names) -> Written:
         gapless &= np.array_equal(numbers(rows, "index"), np.arange(first_row, first_row + len(rows)))
         ended = bool(process[-1] == NEMESIS and rows["f"][-1].as_py() == END)
         first_row += len(rows)
-    return Written(fates, total, acknowledged, gapless and ended)
+    return WritesInHistory(fates, total, acknowledged, gapless and ended)
 
 
 def _idle(count: int, known: Under | None = None) -> Under:
-    """No process has an open operation, but for those that are known."""
+    """Make the state of `count` processes without open operations, except for the known ones."""
     under = Under(np.full(count, -1, np.int64), np.full(count, -2, np.int32))
     if known is not None:
         under.row[: len(known.row)], under.name[: len(known.row)] = known
@@ -145,7 +145,7 @@ def _idle(count: int, known: Under | None = None) -> Under:
 
 
 def _group_of(metadata: pq.FileMetaData, row: int) -> tuple[int, int]:
-    """The row group that a row stands in, and the number of that group's first row."""
+    """Return the row group of a row, and the number of that group's first row."""
     first = 0
     for group in range(metadata.num_row_groups):
         if row < first + metadata.row_group(group).num_rows:
@@ -155,20 +155,20 @@ def _group_of(metadata: pq.FileMetaData, row: int) -> tuple[int, int]:
 
 
 def function_is(rows: pa.Table, *names: str) -> Bools:
-    """Where f is one of these."""
+    """Return which rows have one of these functions."""
     codes, words = dictionary_codes(rows["f"])
     return np.isin(codes, [code for code, word in enumerate(words) if word in names])
 
 
 def offset_ranges(logs: Iterable[str]) -> list[tuple[int, int]]:
-    """Ranges of OFFSETS_PER_RANGE offsets (first, end) that cover all of these logs; at least one."""
+    """Return ranges of OFFSETS_PER_RANGE offsets (first, end) that cover all of these logs; at least one."""
     groups = [group for path in logs for group in log_groups(pq.read_metadata(path))]
     first, end = min((g.first for g in groups), default=0), max((g.last for g in groups), default=0) + 1
     return [(at, at + OFFSETS_PER_RANGE) for at in range(first, end, OFFSETS_PER_RANGE)]
 
 
 def invoke_of(history: str, key: str, value: int) -> int | None:
-    """Row of the invoke of a write; None if no client wrote that."""
+    """Return the row of the invoke of a write; None if no client wrote it."""
     first_row = 0
     for rows in chunks_of_groups(history, ("type", "f", "key", "value")):
         wanted = pc.and_(pc.equal(pc.cast(rows["key"], pa.string()), key), pc.equal(rows["value"], value))
@@ -181,9 +181,9 @@ def invoke_of(history: str, key: str, value: int) -> int | None:
 
 
 def operations(history: str, invoked: Sequence[int]) -> list[dict[str, Any]]:
-    """The events of some operations, as a witness carries them: invoke and completion of each, in index order.
+    """Return the invoke and completion of some operations, in index order, in the form of a witness.
 
-    invoked: rows of invokes.  The history is read from there on until the process goes on.
+    invoked: rows of invokes.  The search for a completion reads from there up to the next row of the process.
     """
     rows = set(invoked)
     for row, event in zip(invoked, read_rows(Path(history), invoked, ["process"]), strict=True):
@@ -193,7 +193,7 @@ def operations(history: str, invoked: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _next_of(history: str, process: int, row: int) -> int | None:
-    """The row in which a process completes the operation that it invoked in `row`."""
+    """Return the row in which a process completes the operation that it invoked in `row`."""
     group, first_row = _group_of(pq.read_metadata(history), row)
     for rows in chunks_of_groups(history, ("process", "type"), group):
         mine = np.flatnonzero(numbers(rows, "process") == process)

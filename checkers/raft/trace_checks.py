@@ -1,7 +1,7 @@
 """The common parts of checkers over traces: one part per node, its finding, and the verdict over all of them.
 
-No clock is compared anywhere: rows of one node are ordered by `seq`, rows of different nodes meet only at equal epochs
-or equal offsets.
+No checker compares clocks.  `seq` orders the rows of one node.  Rows of different nodes are compared only at equal
+epochs or equal offsets.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.base.arrays import Int64
-from checkers.base.checker import Part
-from checkers.base.run_evidence import conclude, gaps, row, trace_row
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.run_evidence import conclude, gaps, not_judged, row, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 
@@ -23,13 +23,15 @@ Row = dict[str, Any]
 
 
 WITNESSES_PER_PART = 100
-"""Violations of one kind in one part beyond these are only counted: each costs memory."""
+"""The largest number of witnesses of one kind in one part, because each costs memory; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFinding:
-    """witnesses: violations inside the part.  counts: what it looked at.
-    unknown: why the part could not be judged, "" if it was."""
+    """The finding on one part.
+
+    witnesses: violations inside the part.  counts: what was looked at.  unknown: why the part was not judged, or "".
+    """
 
     witnesses: tuple[Witness, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class TraceFinding:
 
 
 def part_per_node(run: StoredRun) -> list[Part]:
-    """The trace of each node, and what its readable copies say of its quorum-state (`copies`, ascending)."""
+    """Make one part per node: its trace, and the rows of its readable copies (`copies`, ascending)."""
     copied = run.copies
     return [
         Part((path,), {"node": node, "copies": [c for c in copied if c["node"] == node and not c["error"]]})
@@ -46,12 +48,12 @@ def part_per_node(run: StoredRun) -> list[Part]:
 
 
 def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
-    """One clause for each of these counts that is 0.  Without them there was nothing to judge: never valid."""
+    """Return one clause for each of these counts that is 0.  Such a run is never valid: nothing was looked at."""
     return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]
 
 
 def conclude_traces(run: StoredRun, findings: Sequence[TraceFinding], *needed: str) -> Verdict:
-    """The verdict over all parts.  needed: counts without which it is unknown."""
+    """Combine the findings of all parts.  needed: if one of these counts is 0, the verdict is not valid."""
     counts: Counter[str] = Counter()
     for finding in findings:
         counts.update(finding.counts)
@@ -60,31 +62,47 @@ def conclude_traces(run: StoredRun, findings: Sequence[TraceFinding], *needed: s
     return conclude(witnesses, {"nodes": len(node_files(run.trace)), **counts}, unknown)
 
 
+def trace_checker(
+    name: str,
+    title: str,
+    question: str,
+    judge: Callable[[Part, Budget], TraceFinding],
+    needed: Callable[[StoredRun], Sequence[str]],
+    split: Callable[[StoredRun], Sequence[Part]] = part_per_node,
+) -> Checker:
+    """Make a checker that needs nothing but traces.  needed: as for `conclude_traces`, of this run."""
+
+    def combine(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
+        return not_judged(run, "traces") or conclude_traces(run, findings, *needed(run))
+
+    return Checker(name, title, question, split, judge, combine, frozenset({"traces"}))
+
+
 Fetch = Callable[[pa.Table, int], Row]
-"""How a rule gets the whole row of a witness: from the table it looked at, or from where that was read."""
+"""Returns the whole row of a witness: from the table that a rule looked at, or from the file of that table."""
 
 
 def whole(table: pa.Table, position: int) -> Row:
-    """A row of a table that has all columns."""
+    """Return a row of a table that has all columns."""
     return row(table, position, "trace")
 
 
 def fetched_from(path: str) -> Fetch:
-    """Rows of a table that has only some columns of a trace, seq among them."""
+    """Return whole rows for a table that has only some columns of a trace, `seq` among them."""
     return lambda table, position: trace_row(path, int(table["seq"][position].as_py()))
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """Trace rows as a witness carries them."""
+    """Return trace rows in the form of a witness."""
     return [{"table": "trace", **r} for r in table.to_pylist()]
 
 
 def copy_row(copy: Row) -> Row:
-    """A row of COPIES as a witness carries it."""
+    """Return a row of COPIES in the form of a witness."""
     return {"table": "copies", **copy}
 
 
 def pairs(found: tuple[Int64, Int64]) -> Iterable[tuple[int, int]]:
-    """Pairs of rows as a kernel returns them, at most WITNESSES_PER_PART."""
+    """Return at most WITNESSES_PER_PART of the pairs of rows that a kernel found."""
     first, second = (rows[:WITNESSES_PER_PART].tolist() for rows in found)
     return zip(first, second, strict=True)

@@ -1,13 +1,14 @@
-"""Linearizability of every key, on its own (Herlihy & Wing 1990): a history is linearizable iff each object's is.
+"""Judges every key as a register.  A history is linearizable iff that of each object is (Herlihy & Wing 1990).
 
 There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique values
 (`kernels/registers/unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
-search (`kernels/registers/antichain.py`), which may need much more.  There each key first gets the same share of the
-budget.  Then those that ran out of it get the rest, one after another.  For each wrong key, `unique_witness.py` or
-`repeated_witness.py` makes the smallest window that shows why, and the independent search judges it again.
+search (`kernels/registers/antichain.py`), which may need many more steps.  There each key first gets the same share of
+the budget.  Keys that used up their share then get the steps that are left, one key after another.  For each wrong key,
+`unique_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and the independent search judges
+it again.
 
-Budgets are a key's: a key that takes more steps or bytes is unknown, alone.  A bucket that does not fit into the bytes
-is judged a few keys at a time.
+If a key needs more steps or bytes than its budget, only this key is unknown.  If a bucket does not fit into memory, its
+keys are judged a few at a time.
 
 A failed cas did not happen.  With the parameter `failed_cas` = "observed", a cas that failed as a mismatch is also an
 observation: the register did not hold the expected value.
@@ -37,20 +38,20 @@ from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
-"""The two readings of a failed cas: the parameter `failed_cas` of a part, DID_NOT_HAPPEN if it has none."""
+"""The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN."""
 
 NOTHING_ANSWERED = "no operation on a key got an answer, so there was nothing to judge"
 
-KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "stale read")
+KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "read against acknowledgement", "stale read")
 
 
 @dataclass(frozen=True, slots=True)
 class BucketFinding:
-    """The findings on one bucket.
+    """What the checker found in one bucket.
 
-    keys, operations: how many were judged.  answered: how many operations returned.  steps: taken by the kernels.
-    witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer no order explains, witness).
-    invalid_keys: how many were wrong.  unknown: (key, a sentence) for every key that could not be judged.
+    keys, operations: how many were judged.  answered: how many operations returned.  steps: steps of the kernels.
+    witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer that no order explains, witness).
+    invalid_keys: how many keys are wrong.  unknown: (key, reason) for every key that could not be judged.
     """
 
     keys: int
@@ -72,30 +73,30 @@ def split(files: StoredRun) -> Sequence[Part]:
 def judge(part: Part, budget: Budget) -> BucketFinding:
     path, history = map(Path, part.paths)
     bucket = open_bucket(path, history, part.params.get("failed_cas") == OBSERVED)
-    found = _Found(bucket, budget)
+    judged = _JudgedKeys(bucket, budget)
     in_all = int(bucket.operations.sum())
     for first, end, needed_bytes in pieces(bucket, budget.size_bytes):
         if needed_bytes > budget.size_bytes:
-            found.too_large(first, needed_bytes)
+            judged.too_large(first, needed_bytes)
             continue
         here = int(bucket.operations[first:end].sum())
         share = budget.steps * here // in_all if here else budget.steps
-        found.judge_piece(first, end, Budget(share, budget.size_bytes - needed_bytes))
-    return found.finding()
+        judged.judge_piece(first, end, Budget(share, budget.size_bytes - needed_bytes))
+    return judged.finding()
 
 
-class _Found:
-    """What has been found in a bucket so far."""
+class _JudgedKeys:
+    """The keys of a bucket that were judged so far."""
 
     def __init__(self, bucket: Bucket, budget: Budget) -> None:
         self.bucket, self.budget = bucket, budget
         self.keys = self.operations = self.answered = self.steps = 0
-        self.wrong: list[tuple[str, int, int | None]] = []  # name, number, and where the search was certain
+        self.wrong: list[tuple[str, int, int | None]] = []  # name, number, position where the search was certain
         self.unknown: list[tuple[str, str]] = []
-        self.strange: dict[str, list[str]] | None = None  # by key, functions that no register has; made once needed
+        self.strange: dict[str, list[str]] | None = None  # key -> functions that no register has; read on first use
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
-        """Judge keys number `first` to `end` - 1.  search: budget of the search, for all of them."""
+        """Judge keys number `first` to `end` - 1.  search: the budget of the search for all of them together."""
         ops = read_operations(self.bucket, first, end)
         codes, _, _, steps = register.judge_keys(ops, self.budget.steps)
         searched, taken = _search(ops, codes, search)
@@ -120,7 +121,7 @@ class _Found:
         self.unknown.append((name, sentence))
 
     def why_unknown(self, key: str, code: int, unfit: int) -> str:
-        """Why one key could not be judged, as a sentence."""
+        """One sentence: why a key could not be judged.  code: of the kernel.  unfit: as in `Operations`."""
         if code == register.OUT_OF_STEPS:
             return f"key {key}: the budget of {self.budget.steps} steps ran out"
         if unfit == OTHER_FUNCTION:
@@ -132,7 +133,7 @@ class _Found:
         return f"key {key}: the value -2**63 stands for nil and cannot be judged"
 
     def finding(self) -> BucketFinding:
-        """With a witness for each of the first keys found wrong, in alphabetical order."""
+        """The finding on the whole bucket.  The first MAX_WITNESSES wrong keys by name get a witness."""
         witnesses: list[tuple[int, Witness]] = []
         invalid = 0
         for name, k, certain_at in sorted(self.wrong):
@@ -148,7 +149,10 @@ class _Found:
 
 
 def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
-    """certain_at: the position at which the search was certain, None where the linear kernel found it."""
+    """The witness of key number k, and the index of the answer that no order explains.
+
+    certain_at: the position at which the search was certain; None if the linear kernel found the violation.
+    """
     operations = read_key(bucket, k)
     if certain_at is None:
         return register_witness.explain(bucket.alone(k), operations, 0)
@@ -156,7 +160,7 @@ def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witne
 
 
 def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
-    """Invalid if any key is; unknown if any could not be judged."""
+    """The verdict is invalid if a key is, else unknown if a key could not be judged or no operation returned."""
     looked_at = {
         "keys": sum(f.keys for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -170,7 +174,7 @@ def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
     found = sorted((pair for f in findings for pair in f.witnesses), key=_worst_first)
     if found:
         looked_at["invalid_keys"] = sum(f.invalid_keys for f in findings)
-        looked_at["violations"] = looked_at["invalid_keys"]  # the first of each key
+        looked_at["violations"] = looked_at["invalid_keys"]  # the checker looks for one violation per key
         kept = tuple(witness for _, witness in found[:MAX_WITNESSES])
         return Verdict(Validity.INVALID, looked_at, reason, kept)
     if unknown:
@@ -187,14 +191,17 @@ def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """The search's finding on a key: see `antichain.judge_key`."""
+    """What the search returned for a key (`antichain.judge_key`)."""
 
     code: int
     position: int
 
 
 def _search(operations: Operations, codes: Int8, budget: Budget) -> tuple[dict[int, _Searched], int]:
-    """Judge the keys whose values repeat or whose failed cas are observations; by key, and the steps taken in all."""
+    """Judge the keys whose values repeat, or whose failed cas are observations.
+
+    Returns (number of a key -> what the search returned, steps of all searches).
+    """
     sought = np.isin(codes, (register.PRODUCED_TWICE, register.PRODUCES_INITIAL))
     sought |= (codes == register.UNFIT) & (operations.unfit == HAS_MISMATCH)
     chosen = np.flatnonzero(sought).astype(np.int32)
@@ -218,9 +225,8 @@ def _search(operations: Operations, codes: Int8, budget: Budget) -> tuple[dict[i
 
 
 def _ran_out(key: str, code: int, budget: Budget) -> str:
-    if code == antichain.OUT_OF_BYTES:
-        return f"key {key}: more than {budget.size_bytes} bytes of possible orders, as many as the budget allows"
-    return f"key {key}: the budget of {budget.steps} steps ran out"
+    limit = f"{budget.size_bytes} bytes" if code == antichain.OUT_OF_BYTES else f"{budget.steps} steps"
+    return f"key {key}: the budget of {limit} ran out"
 
 
 LINEARIZABILITY = Checker(

@@ -1,17 +1,19 @@
-"""The smallest window of a register's history that no order explains, where values repeat.
+"""The smallest window of a register's history that no order explains, if values repeat.
 
-As in `unique_window.py` nothing may be dropped that would *manufacture* a violation.  With repeated values there are
-no blocks.  These may be dropped, because the rest would still have to be linearizable if the whole was:
+As in `unique_window.py`, operations may be dropped only if this cannot create a violation: if the whole history has an
+order, the rest must have one too.  With repeated values there are no blocks.  These may be dropped:
 
   * a read, or a mismatch: it changes nothing;
-  * a value: all operations that wrote or saw it, at once; a cas that took it away stays as a mere write, which demands
-    less.  (Take an order of the whole, without these operations.  All others still find the values they saw, because
-    the last mutator before them is still there.)  Not while a mismatch stays that this value might explain;
+  * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which
+    demands less.  (Take an order of the whole history, and leave these operations out.  All others still find the
+    values they saw, because the last mutator before them is still there.)  No value is dropped while a mismatch
+    remains, because the value may explain the mismatch;
   * the past: all operations that had returned before some moment, if the states they can lead to replace them.
     An operation under way at that moment stays, and may happen at any time later, or never.
 
-First the history is cut at the first answer that no order explains.  Then the latest moment is searched from which the
-rest is still impossible.  Then reads, values, and reads again are dropped.  The independent search judges the result.
+First the history is cut at the first answer that no order explains.  Then the past is cut off at the latest moment from
+which the rest still has no order.  Then reads are dropped, then values, then reads again.  The independent search
+judges the result.
 """
 
 from __future__ import annotations
@@ -32,27 +34,28 @@ from checkers.registers.kernel_questions import Questions
 from checkers.registers.unique_window import SEARCHED_MAX, Window, as_value
 
 VALUES_MAX = 64
-"""With more values than this, no state is ruled out as the one before the window."""
+"""If more values than this are possible before the window, none of them is ruled out."""
 
 PAST_MAX = 2_000
-"""How many positions before a moment are looked at to rule out a state there.
+"""Number of positions before a moment that are judged to rule out a state at that moment.
 
-If only an older past rules out a state, the window may still begin with it.  That demands less of the window, not more.
+If only older operations rule out a state, the window may still begin with it.  Then the window demands less, not more.
 """
 
 POSITIONS_TRIED = 20_000_000
-"""How many positions are judged again, answer by answer, to find a right one."""
+"""Limit of positions that are judged again while right answers are tried, all answers together."""
 
 NO_ORDER = 9
 """`Window.code` of windows made here, unless it is `register.FROM_NOWHERE`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Excerpt:
     """Some operations of a key and the states they may begin in.
 
-    operations: numbers in the key.  since: earlier calls count as calls at this position.  carried: operations that
-    were under way then and need not happen.  weakened: each cas of which only the write is counted.
+    operations: numbers in the key.  since: the position at which the window begins.
+    carried: operations that were under way then, and need not happen.
+    weakened: each cas of which only the write is counted.
     """
 
     operations: Int64
@@ -63,51 +66,53 @@ class _Part:
 
 
 def smallest_window(key: Key, positions: int, impossible_at: int, questions: Questions | None = None) -> Window:
-    """The smallest window of a key.  The antichain search reported at position `impossible_at` that the key has no
-    order.
+    """The smallest window of a key without an order.
 
-    questions: the budget of questions to the kernel.  If it runs out the window is larger, and `Window.unfinished` is
-    true.  Raises search.Disagreement if the independent search does find an order.
+    impossible_at: the position at which the search kernel was certain that there is no order.
+    questions: the budget of questions to the kernel.  If it runs out, the window is larger, and `Window.unfinished` is
+    true.
+    Raises search.Disagreement if the independent search finds an order.
     """
     ask = Questions(positions) if questions is None else questions
     made = _first_made(key)
     limit = _first_impossible(ask, key, positions, impossible_at + 1, made)
     [culprit] = (int(op) for op in np.flatnonzero(key.ret == limit - 1))
-    everything = _Part(np.flatnonzero(key.call < limit), (NIL,))
+    everything = _Excerpt(np.flatnonzero(key.call < limit), (NIL,))
     produced = _values_before(made, limit)
     from_nowhere = key.kind[culprit] in (READ, CAS) and int(key.a[culprit]) not in produced
-    part = everything
+    excerpt = everything
     if from_nowhere:
-        part = replace(everything, operations=np.array([culprit]))
+        excerpt = replace(everything, operations=np.array([culprit]))
     else:
-        part = _cut_past(ask, key, limit, everything, made)
-        part = _drop_observers(ask, key, limit, part, culprit)
-        part = _drop_values(ask, key, limit, part, culprit, produced)
-        part = _drop_observers(ask, key, limit, part, culprit)
+        excerpt = _cut_past(ask, key, limit, everything, made)
+        excerpt = _drop_observers(ask, key, limit, excerpt, culprit)
+        excerpt = _drop_values(ask, key, limit, excerpt, culprit, produced)
+        excerpt = _drop_observers(ask, key, limit, excerpt, culprit)
     return Window(
         code=register.FROM_NOWHERE if from_nowhere else NO_ORDER,
         limit=limit,
         culprit=culprit,
-        operations=tuple(int(op) for op in part.operations),
-        weakened=part.weakened,
-        last_before=_last_before(key, part.since),
-        states_before=tuple(as_value(value) for value in part.starts),
+        operations=tuple(int(op) for op in excerpt.operations),
+        weakened=excerpt.weakened,
+        last_before=_last_before(key, excerpt.since),
+        states_before=tuple(as_value(value) for value in excerpt.starts),
         right=_right_answers(ask, key, limit, culprit, produced),
-        rejudged=_rejudged(key, limit, part),
+        rejudged=_rejudged(key, limit, excerpt),
         unfinished=ask.ran_out,
     )
 
 
 def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, made: tuple[Int64, Int64]) -> int:
-    """The shortest prefix, in positions, that has no order.  The kernel knew the future, so it was certain earlier.
+    """The length, in positions, of the shortest prefix that has no order.  certain: a lower bound of it.
 
-    Mostly the events around that place show it.  Then the whole history is judged only once more, one position shorter.
+    The kernel reads events ahead, so it is certain before the prefix ends.  Mostly the events near `certain` have no
+    order by themselves.  Then the whole history is judged only once more, one position shorter.
     """
     earlier, near = max(0, certain - PAST_MAX), min(positions, certain + PAST_MAX)
 
     def shown(limit: int) -> bool:
-        part = _since(key, earlier, limit, made)
-        return len(part.starts) <= VALUES_MAX and _impossible(ask, key, limit, part)
+        excerpt = _since(key, earlier, limit, made)
+        return len(excerpt.starts) <= VALUES_MAX and _impossible(ask, key, limit, excerpt)
 
     def impossible(limit: int) -> bool:
         return ask.has_no_order(key, limit, (NIL,), whole=True)
@@ -121,33 +126,33 @@ def _first_impossible(ask: Questions, key: Key, positions: int, certain: int, ma
 
 
 def _to_the_last_return(key: Key, limit: int) -> int:
-    """The same prefix without the calls at its end.  Operations that were only called forbid no order.
+    """The length of a prefix without the calls at its end.  A call without a return forbids no order.
 
-    There are such calls only where a question was not answered within its budget.
+    There are such calls only if a question had no answer within its budget.
     """
     return int(key.ret[key.ret < limit].max()) + 1
 
 
 def _last_before(key: Key, since: int) -> int | None:
-    """The operation that returned last, of those that had returned by then."""
+    """The operation that returned last before a position; None if there is none."""
     last = int(np.argmax(np.where(key.ret < since, key.ret, -1)))
     return last if key.ret[last] < since else None
 
 
-def _impossible(ask: Questions, key: Key, limit: int, part: _Part) -> bool:
+def _impossible(ask: Questions, key: Key, limit: int, excerpt: _Excerpt) -> bool:
     if ask.ran_out:
         return False
-    chosen, end = _as_key(key, limit, part)
-    return ask.has_no_order(chosen, end, part.starts)
+    chosen, end = _as_key(key, limit, excerpt)
+    return ask.has_no_order(chosen, end, excerpt.starts)
 
 
-def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
-    """The part as a key of its own, its positions numbered anew, and their number."""
-    ops = part.operations[key.call[part.operations] < limit]
+def _as_key(key: Key, limit: int, excerpt: _Excerpt) -> tuple[Key, int]:
+    """(the excerpt as a key of its own with new positions, the number of these positions)."""
+    ops = excerpt.operations[key.call[excerpt.operations] < limit]
     kind, a, b = key.kind[ops].copy(), key.a[ops].copy(), key.b[ops]
     call, ret = key.call[ops].astype(np.int64), key.ret[ops].astype(np.int64)
-    ret[(ret >= limit) | np.isin(ops, list(part.carried))] = OPEN
-    as_write = np.isin(ops, list(part.weakened))
+    ret[(ret >= limit) | np.isin(ops, list(excerpt.carried))] = OPEN
+    as_write = np.isin(ops, list(excerpt.weakened))
     kind[as_write], a[as_write] = WRITE, b[as_write]
     ends = np.flatnonzero(ret != OPEN)
     order = np.argsort(np.concatenate([call, ret[ends]]), kind="stable")
@@ -159,7 +164,10 @@ def _as_key(key: Key, limit: int, part: _Part) -> tuple[Key, int]:
 
 
 def _first_made(key: Key) -> tuple[Int64, Int64]:
-    """The values that may be produced, ascending, and the position of the first call that does; nil is there at -1."""
+    """(all values that an operation may produce, ascending; for each the position of its first such call).
+
+    nil is among the values, with the position -1.
+    """
     makers = (key.kind == WRITE) | (key.kind == CAS)
     values = np.append(np.where(key.kind == CAS, key.b, key.a)[makers], NIL)
     calls = np.append(key.call[makers], -1)
@@ -169,91 +177,96 @@ def _first_made(key: Key) -> tuple[Int64, Int64]:
 
 
 def _values_before(made: tuple[Int64, Int64], position: int) -> list[int]:
-    """nil and all values that may have been produced before a position, ascending."""
+    """nil and all values that an operation may have produced before a position, ascending.  made: of `_first_made`."""
     values, first = made
     return [int(value) for value in values[first < position]]
 
 
-def _cut_past(ask: Questions, key: Key, limit: int, everything: _Part, made: tuple[Int64, Int64]) -> _Part:
-    """The latest moment from which the rest has no order: doubling back from the end, then halving."""
+def _cut_past(ask: Questions, key: Key, limit: int, everything: _Excerpt, made: tuple[Int64, Int64]) -> _Excerpt:
+    """The excerpt from the latest moment from which the rest has no order.
+
+    Moments are tried from the end backwards in steps that double, and then by halving.
+    """
     moments = key.call[everything.operations]
     best, best_at, failed_at = everything, 0, len(moments)
     size = 1
     while size < len(moments):
         at = len(moments) - size
-        part = _from_moment(ask, key, limit, int(moments[at]), made)
-        if part is not None:
-            best, best_at = part, at
+        excerpt = _from_moment(ask, key, limit, int(moments[at]), made)
+        if excerpt is not None:
+            best, best_at = excerpt, at
             break
         failed_at = at
         size *= 2
     while best_at + 1 < failed_at:
         at = (best_at + failed_at) // 2
-        part = _from_moment(ask, key, limit, int(moments[at]), made)
-        if part is None:
+        excerpt = _from_moment(ask, key, limit, int(moments[at]), made)
+        if excerpt is None:
             failed_at = at
         else:
-            best, best_at = part, at
+            best, best_at = excerpt, at
     return best
 
 
-def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Part | None:
-    """The part from a position on, if it has no order from any state the past may have led to."""
-    part = _since(key, since, limit, made)
-    held = list(part.starts)
-    if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, part):
+def _from_moment(ask: Questions, key: Key, limit: int, since: int, made: tuple[Int64, Int64]) -> _Excerpt | None:
+    """The excerpt from a position on; None unless it has no order from any state that the past may have led to."""
+    excerpt = _since(key, since, limit, made)
+    held = list(excerpt.starts)
+    if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, excerpt):
         held = [value for value in held if _may_hold(ask, key, since, value, made)]
-        part = replace(part, starts=tuple(held))
-    if not held or not _impossible(ask, key, limit, part):
+        excerpt = replace(excerpt, starts=tuple(held))
+    if not held or not _impossible(ask, key, limit, excerpt):
         return None
     if len(held) <= VALUES_MAX:
         certain = tuple(value for value in held if _may_hold(ask, key, since, value, made))
-        part = replace(part, starts=certain or part.starts)
-    return part
+        excerpt = replace(excerpt, starts=certain or excerpt.starts)
+    return excerpt
 
 
-def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Part:
-    """The operations under way at a position, which may be carried on, and those called from there on."""
+def _since(key: Key, since: int, limit: int, made: tuple[Int64, Int64]) -> _Excerpt:
+    """The operations called from a position on, and the mutators that are under way there."""
     mutates = (key.kind == WRITE) | (key.kind == CAS)
     carried = np.flatnonzero((key.call < since) & (key.ret > since) & mutates)
     later = np.flatnonzero((key.call >= since) & (key.call < limit))
     operations = np.sort(np.concatenate([carried, later]))
-    return _Part(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
+    return _Excerpt(operations, tuple(_values_before(made, since)), since, frozenset(carried.tolist()))
 
 
 def _may_hold(ask: Questions, key: Key, since: int, value: int, made: tuple[Int64, Int64]) -> bool:
-    """Whether a read at that moment might have been answered with a value, as far as the past goes."""
+    """Whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
     if ask.ran_out:
         return True
     earlier = max(0, since - PAST_MAX)
-    recent = _since(key, earlier, since, made) if earlier else _Part(np.flatnonzero(key.call < since), (NIL,))
+    recent = _since(key, earlier, since, made) if earlier else _Excerpt(np.flatnonzero(key.call < since), (NIL,))
     past, end = _as_key(key, since, recent)
-    asked = Key(
+    window = Key(
         np.append(past.kind, np.int8(READ)),
         np.append(past.a, np.int64(value)),
         np.append(past.b, np.int64(NIL)),
         np.append(past.call, np.int32(end)),
         np.append(past.ret, np.int32(end + 1)),
     )
-    return not ask.has_no_order(asked, end + 2, recent.starts)
+    return not ask.has_no_order(window, end + 2, recent.starts)
 
 
-def _drop_observers(ask: Questions, key: Key, limit: int, part: _Part, culprit: int) -> _Part:
+def _drop_observers(ask: Questions, key: Key, limit: int, excerpt: _Excerpt, culprit: int) -> _Excerpt:
     """Drop every read and mismatch that is not needed: half of them at a time, then a quarter, down to one by one."""
-    observers = [int(op) for op in part.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
+    observers = [int(op) for op in excerpt.operations if key.kind[op] in (READ, MISMATCH) and op != culprit]
     return _drop_some(
-        observers, part, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(ask, key, limit, p)
+        observers, excerpt, lambda some, rest: _without(rest, set(some)), lambda p: _impossible(ask, key, limit, p)
     )
 
 
-def _drop_values(ask: Questions, key: Key, limit: int, part: _Part, culprit: int, produced: list[int]) -> _Part:
-    """Drop every value that is not needed, with all operations that wrote or saw it."""
-    if (key.kind[part.operations] == MISMATCH).any():
-        return part
+def _drop_values(
+    ask: Questions, key: Key, limit: int, excerpt: _Excerpt, culprit: int, produced: list[int]
+) -> _Excerpt:
+    """Drop every value that is not needed, with all operations that wrote or read it."""
+    if (key.kind[excerpt.operations] == MISMATCH).any():
+        return excerpt
     needed = {int(key.a[culprit]), int(key.b[culprit]) if key.kind[culprit] == CAS else int(key.a[culprit])}
     values = [value for value in produced if value not in needed]
 
-    def without(some: Sequence[int], rest: _Part) -> _Part:
+    def without(some: Sequence[int], rest: _Excerpt) -> _Excerpt:
         gone, weakened = set(), set(rest.weakened)
         for op in map(int, rest.operations):
             saw = key.kind[op] == READ or (key.kind[op] == CAS and op not in weakened)
@@ -264,40 +277,40 @@ def _drop_values(ask: Questions, key: Key, limit: int, part: _Part, culprit: int
                 weakened.add(op)
         return replace(_without(rest, gone), weakened=frozenset(weakened - gone))
 
-    return _drop_some(values, part, without, lambda smaller: _impossible(ask, key, limit, smaller))
+    return _drop_some(values, excerpt, without, lambda smaller: _impossible(ask, key, limit, smaller))
 
 
 def _drop_some(
     items: list[int],
-    part: _Part,
-    without: Callable[[Sequence[int], _Part], _Part],
-    impossible: Callable[[_Part], bool],
-) -> _Part:
+    excerpt: _Excerpt,
+    without: Callable[[Sequence[int], _Excerpt], _Excerpt],
+    impossible: Callable[[_Excerpt], bool],
+) -> _Excerpt:
     """Drop all items that can be dropped, in large pieces first."""
     size = max(1, len(items) // 2)
     while items:
         kept: list[int] = []
         for start in range(0, len(items), size):
             piece = items[start : start + size]
-            smaller = without(piece, part)
+            smaller = without(piece, excerpt)
             if impossible(smaller):
-                part = smaller
+                excerpt = smaller
             else:
                 kept += piece
         items = kept
         if size == 1:
             break
         size = max(1, size // 2)
-    return part
+    return excerpt
 
 
-def _without(part: _Part, gone: set[int]) -> _Part:
-    left = np.array([op for op in part.operations if int(op) not in gone], np.int64)
-    return replace(part, operations=left, carried=part.carried - gone)
+def _without(excerpt: _Excerpt, gone: set[int]) -> _Excerpt:
+    left = np.array([op for op in excerpt.operations if int(op) not in gone], np.int64)
+    return replace(excerpt, operations=left, carried=excerpt.carried - gone)
 
 
 def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced: list[int]) -> tuple[int | None, ...]:
-    """The values that the culprit might have found there, of at most VALUES_MAX."""
+    """The values with which the culprit has an order.  At most VALUES_MAX values are tried."""
     changed = Key(key.kind.copy(), key.a.copy(), key.b, key.call, key.ret)
     changed.kind[culprit] = READ
     right = []
@@ -308,11 +321,14 @@ def _right_answers(ask: Questions, key: Key, limit: int, culprit: int, produced:
     return tuple(right)
 
 
-def _rejudged(key: Key, limit: int, part: _Part) -> bool:
-    """Whether the independent search agrees; False if the window is too large for it.  Raises Disagreement."""
-    if len(part.operations) > SEARCHED_MAX:
+def _rejudged(key: Key, limit: int, excerpt: _Excerpt) -> bool:
+    """Whether the independent search finds no order either; False if the window is too large for it.
+
+    Raises Disagreement if it finds one.
+    """
+    if len(excerpt.operations) > SEARCHED_MAX:
         return False
-    chosen, _ = _as_key(key, limit, part)
+    chosen, _ = _as_key(key, limit, excerpt)
     names = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
     operations = [
         search.RegisterOperation(
@@ -322,7 +338,7 @@ def _rejudged(key: Key, limit: int, part: _Part) -> bool:
         if ret != OPEN or kind in (WRITE, CAS)
     ]
     try:
-        if search.linearizable(operations, [as_value(value) for value in part.starts], _with_mismatch):
+        if search.linearizable(operations, [as_value(value) for value in excerpt.starts], _with_mismatch):
             raise search.Disagreement("the antichain kernel and the independent search disagree about a window")
     except search.SearchExhausted:
         return False

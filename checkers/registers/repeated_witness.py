@@ -1,29 +1,45 @@
 """The witness of a register's key in which values repeat: the story of `unique_witness.py`, with weaker claims.
 
-A witness can rarely claim "nothing wrote 3 again" where 3 is written all the time.  So an answer is a *stale read* here
-only if every operation that may have produced its value had certainly been overwritten before the read began.  Every
-other violation is a value from nowhere or an *order cycle*, and the witness lists what the window could have held.
+If clients write 3 again and again, a witness can rarely claim "nothing wrote 3 again".  So an answer is a *stale read*
+here only if every operation that may have produced its value had certainly been overwritten before the read began.
+Every other violation is a value from nowhere or an *order cycle*, and the witness lists the possible values.
+
+Even a stale value does not prove that the read was the wrong answer.  If one node acknowledged a newer value and
+another node answered the read, one of the two was wrong.  Either the node that answered the read is behind, or the
+acknowledged write never took effect.  The history decides this in two cases:
+
+    stale read           another node showed the newer value too, so the write took effect
+    lost write           nothing showed the newer value, and the node that answered the read acknowledged the next write
+
+Otherwise the kind is *read against acknowledgement*, which blames neither node.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from checkers.base.arrays import Bools, Int64
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Witness
-from checkers.kernels.operations import CAS, MISMATCH, NIL, READ, WRITE, Operations
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.repeated_window import smallest_window
 from checkers.registers.unique_window import as_value
-from checkers.registers.unique_witness import UNEXPLAINED, Story, witness_of
+from checkers.registers.unique_witness import UNEXPLAINED, Story, at, span_before, value_of, who, witness_of
+from checkers.sealing.history_rows import Row, read_rows
 from checkers.sealing.key_buckets import Bucket
+
+AGAINST_ACKNOWLEDGEMENT = "read against acknowledgement"
 
 
 def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) -> tuple[int, Witness]:
     """The witness for key number k, and the index of the answer that no order explains.
 
-    impossible_at: the position at which the kernel knew.  Raises Disagreement where the independent search contradicts.
+    impossible_at: the position at which the kernel was certain that no order exists.
+    Raises Disagreement if the independent search finds an order.
     """
     key = register.key_of(operations, k)
     try:
@@ -34,16 +50,91 @@ def explain(bucket: Bucket, operations: Operations, k: int, impossible_at: int) 
 
 
 class RepeatedStory(Story):
-    """As Story, where several operations may have produced what an answer saw."""
+    """A story in which several operations may have produced the value of an answer."""
 
     key: Key
+    kind_so_far = AGAINST_ACKNOWLEDGEMENT
 
     def kind(self) -> str:
         if self.window.code == register.FROM_NOWHERE:
             return "value from nowhere"
-        return "stale read" if self._certainly_overwritten() else "order cycle"
+        if not self._certainly_overwritten():
+            return "order cycle"
+        newest = self._acknowledged_last()
+        if newest is None or not self._answered_elsewhere(newest) or self._took_effect(newest):
+            return "stale read"
+        return "lost write" if self._reader_leads() else AGAINST_ACKNOWLEDGEMENT
+
+    def lost(self) -> int:
+        newest = self._acknowledged_last()
+        assert newest is not None
+        return newest
+
+    def answer(self, op: int) -> Row:
+        row = self._places(op)[1]
+        if row not in self._rows:  # an operation that the states before the window replace
+            [self._rows[row]] = read_rows(self.bucket.history, [row])
+        return self._rows[row]
+
+    def _makers(self) -> Bools:
+        return np.asarray((self.key.kind == WRITE) | (self.key.kind == CAS))
+
+    def _made_by(self) -> Int64:
+        return np.where(self.key.kind == CAS, self.key.b, self.key.a)
+
+    def _acknowledged_last(self) -> int | None:
+        """The operation that was acknowledged last before the culprit's invoke, of those that produced another value
+        than the culprit saw; None if there is none."""
+        key, culprit = self.key, self.window.culprit
+        before = np.flatnonzero(self._makers() & (self._made_by() != key.a[culprit]) & (key.ret < key.call[culprit]))
+        return int(before[np.argmax(key.ret[before])]) if len(before) else None
+
+    def _answered_elsewhere(self, newest: int) -> bool:
+        """Whether one node acknowledged this operation, and a different node answered the read."""
+        acknowledged, read = self.answer(newest)["node"], self.answer(self.window.culprit)["node"]
+        return bool(acknowledged and read and acknowledged != read)
+
+    def _took_effect(self, newest: int) -> bool:
+        """Whether a node showed the value of this operation that another node acknowledged, and only this operation
+        explains the answer."""
+        key, made = self.key, self._made_by()
+        value = made[newest]
+        seen = ((key.kind == READ) | (key.kind == CAS)) & (key.a == value)
+        seen &= (key.ret != OPEN) & (key.ret > key.call[newest])
+        others = self._makers() & (made == value)
+        others[newest] = False
+        older = key.ret[others & (key.call < key.call[newest])].max(initial=-1)
+        later = key.call[others & (key.call > key.call[newest])].min(initial=OPEN)
+        overwritten = self._makers() & (made != value) & (key.call > older)
+        for read in np.flatnonzero(seen & (key.ret < later)):
+            if (overwritten & (key.ret < key.call[read])).any() and self._node_of(int(read)) != self._node_of(newest):
+                return True
+        return False
+
+    def _node_of(self, op: int) -> str | None:
+        node: str | None = read_rows(self.bucket.history, [self._places(op)[1]], ["node"])[0]["node"]
+        return node
+
+    def facts(self, kind: str) -> dict[str, Any]:
+        if kind != AGAINST_ACKNOWLEDGEMENT:
+            return super().facts(kind)
+        answers = [self.answer(self.lost()), self.answer(self.window.culprit)]
+        return {"suspects": [{"node": row["node"], "time_ns": row["time_ns"]} for row in answers]}
+
+    def _read_and_acknowledgement(self) -> str:
+        """The beginning of a sentence: the two answers that contradict each other, in order of time."""
+        culprit, lost = self.window.culprit, self.answer(self.lost())
+        later = span_before(lost, self.invoke(culprit), "later")
+        return (
+            f"At {at(lost)} {who(lost)} acknowledged {self.made(self.lost())} for {self.name}, and a read that began "
+            f"{later} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
+        )
 
     def summary(self, kind: str) -> str:
+        if kind == "lost write":
+            return self._read_and_acknowledgement() + ", which acknowledged the next write too"
+        if kind == AGAINST_ACKNOWLEDGEMENT:
+            return self._read_and_acknowledgement() + ": one of the two answers was wrong"
         summary = super().summary(kind)
         if summary.endswith(UNEXPLAINED) and self.window.right:
             return summary.removesuffix(UNEXPLAINED) + f"; right would have been {self.expected()}"
@@ -77,10 +168,28 @@ class RepeatedStory(Story):
         """Why no order explains the answer, if no chain of values shows it."""
         op = self.window.culprit
         if self.key.kind[op] == MISMATCH:
-            return [f"In every order of the others {self.name} held {value} all the while {culprit} was under way"]
+            return [f"In every order of the other operations {self.name} holds {value} while {culprit} is under way"]
+        if self.kind() == AGAINST_ACKNOWLEDGEMENT:
+            return self._either()
         if self._certainly_overwritten():
             return [f"Every write of {value} had been overwritten before {culprit} was invoked"]
-        return [f"In no order of the others does {self.name} hold {value} while {culprit} is under way"]
+        return [f"In no order of the other operations does {self.name} hold {value} while {culprit} is under way"]
+
+    def _either(self) -> list[str]:
+        newest, read = self.answer(self.lost()), self.answer(self.window.culprit)
+        return [
+            f"Every write of {value_of(self.key.a[self.window.culprit])} had been overwritten before the read was "
+            f"invoked, if {self.made(self.lost())} was written",
+            f"Either {who(newest)} acknowledged a write that did not take effect, or {who(read)} answered with an "
+            "older value; the answers do not show which",
+        ]
+
+    def lost_in_why(self) -> str:
+        lost, read = self.answer(self.lost()), self.answer(self.window.culprit)
+        return (
+            f"No other node showed {self.made(self.lost())}, and {who(read)} acknowledged the next write, so "
+            f"{who(lost)} was wrong to acknowledge it"
+        )
 
     def made(self, op: int) -> int | None:
         if self.key.kind[op] == MISMATCH:

@@ -1,17 +1,17 @@
-"""The smallest window of a register's history that no order explains.
+"""The smallest window of a register's history that no order explains, if every value is unique.
 
-The kernel reports that a key is wrong; people want to see four operations, not four thousand.  These may be dropped,
-because the rest would still have to be linearizable if the whole was:
+The kernel reports that a key is wrong.  A reader wants to see four of its operations, not four thousand.  Operations
+may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have one too.
+(To drop a write whose value is still read would create one.)  These may be dropped:
 
-  * a read, for it changes nothing;
-  * a whole block (a write, its reads, and every cas that built on it);
-  * the end of a chain: a cas with all that observed it;
-  * the beginning of a chain, if the first cas that stays is weakened to a write: it demands less of the history;
-  * everything before a moment at which nothing was under way, if the states then reachable replace it.
+  * a read: it changes nothing;
+  * a whole block: a write, its reads, and every cas that built on it;
+  * the end of a chain: a cas with all operations that observed it;
+  * the beginning of a chain, if the first cas that stays is weakened to a write, which demands less of the history;
+  * everything before a moment at which nothing was under way, if the states that are then possible replace it.
 
-To drop a write whose value is still read would *manufacture* a violation.  First the history is cut at the first answer
-that no order explains, so this answer stands in every window.  Then everything is dropped that may be, in large pieces
-first.  The independent search judges the result.
+First the history is cut at the first answer that no order explains, so this answer stands in every window.  Then
+as much as possible is dropped, in large pieces first.  The independent search judges the result.
 """
 
 from __future__ import annotations
@@ -30,25 +30,28 @@ from checkers.kernels.registers.unique_values import Key
 Ops = npt.NDArray[np.int64]
 
 SEARCHED_MAX = 400
-"""The independent search does not judge windows of more operations; the witness reports that."""
+"""The independent search does not judge windows of more operations.  The witness reports this."""
 
 CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
-"""How many of the latest values are tried as the right answer: as many as ..."""
+"""How many of the latest values are tried as the right answer: so many that CANDIDATE_OPERATIONS_MAX is kept."""
 
 CANDIDATE_OPERATIONS_MAX = 20_000_000
-"""... make the kernel look at so many operations."""
+"""Limit of operations that the kernel reads while it tries more than CANDIDATES_MIN values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Operations by their number in the key, in order of call.
 
-    code: of the kernel.  limit: positions up to and including the answer no order explains.  culprit: the operation
-    with that answer.  operations: those that no order explains, starting in one of `states_before` (None is nil).
-    weakened: each cas among them of which only the write is counted.  last_before: states replaced the operations
-    before the window; this one of them returned last; None if there are none.  right: values that the culprit might
-    rightly have found, latest first.  rejudged: the independent search agrees.  unfinished: the budget for questions
-    ran out, so a smaller window may exist.
+    code: of the kernel.
+    limit: number of positions up to the answer that no order explains, and including it.
+    culprit: the operation with that answer.
+    operations: no order from one of `states_before` (None is nil) explains them.
+    weakened: each cas among the operations of which only the write is counted.
+    last_before: of the operations that `states_before` replaces, the one that returned last; None if there are none.
+    right: values that would have been right answers of the culprit, the latest first.
+    rejudged: the independent search finds no order either.
+    unfinished: the budget for questions ran out, so a smaller window may exist.
     """
 
     code: int
@@ -64,9 +67,9 @@ class Window:
 
 
 def smallest_window(key: Key, positions: int) -> Window:
-    """The window of a key that the kernel found not linearizable.
+    """The smallest window of a key that the kernel found not linearizable.
 
-    Raises search.Disagreement if the independent search does find an order.
+    Raises search.Disagreement if the independent search finds an order.
     """
     scratch = register.new_scratch(len(key.kind), positions)
     limit = _first_impossible(key, positions, scratch)
@@ -90,10 +93,11 @@ def smallest_window(key: Key, positions: int) -> Window:
 
 
 def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
-    """The length of the shortest prefix that has no order.
+    """The length, in positions, of the shortest prefix that has no order.
 
-    The kernel named two blocks for the whole history.  They are mostly few operations, and they show it too: a prefix
-    in which they alone have no order has none.  As a rule the prefix one shorter has one.
+    For the whole history the kernel names two blocks, which mostly have few operations.  If these operations of a
+    prefix have no order, the prefix has none.  The shortest such prefix is mostly the right one.  So the whole history
+    is judged only once more, one position shorter.
     """
 
     def impossible(limit: int) -> bool:
@@ -114,7 +118,7 @@ def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> in
 
 
 def _by_themselves(key: Key, kept: Ops) -> tuple[Key, Ops]:
-    """(a key of these operations alone whose positions are counted anew, the old position of each new one)."""
+    """(a key of these operations alone with new positions, the old position of each new one)."""
     call, ret = key.call[kept], key.ret[kept]
     points = np.unique(np.concatenate([call, ret[ret != OPEN]]))
     ret = np.where(ret == OPEN, OPEN, np.searchsorted(points, ret)).astype(np.int32)
@@ -145,7 +149,7 @@ def _impossible(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> bo
 
 
 def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
-    """The culprit, and the cas that would have had to happen for it, back to the value that no operation made."""
+    """The culprit and the chain of cas that its value depends on, back to a value that no operation produces."""
     kept = [culprit]
     while (made_by := producer_of(key, int(key.a[kept[-1]]), limit)) >= 0 and made_by not in kept:
         kept.append(made_by)
@@ -153,7 +157,10 @@ def _back_to_nowhere(key: Key, limit: int, culprit: int) -> Ops:
 
 
 def _with_proof(key: Key, limit: int, op: int, scratch: register.Scratch) -> set[int]:
-    """An operation and what proves that it happened: itself if it returned, else one that saw its value and did."""
+    """An operation and those that prove that it happened.
+
+    An operation that returned proves itself.  Otherwise an operation that saw its value proves it, and so on.
+    """
     proof = {op}
     while key.ret[op] >= limit:
         seen_by = np.flatnonzero((scratch.source[: len(key.kind)] == op) & scratch.happened[: len(key.kind)])
@@ -243,9 +250,9 @@ def _cut_prefix(
     weakened: frozenset[int],
     answers: tuple[int | None, ...],
 ) -> Window:
-    """Replace the past of the window by the states it leads to, if nothing was under way in between.
+    """Replace the past of the window by the states it leads to, at a moment when nothing was under way.
 
-    The operation that overwrote the value stays.  Without it the reader would not see why the answer was wrong.
+    The operation that overwrote the value stays.  Without it a reader would not see why the answer was wrong.
     """
     if len(kept) > SEARCHED_MAX:
         return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)
@@ -267,11 +274,11 @@ def _cut_prefix(
 def _begins(
     key: Key, limit: int, culprit: int, kept: Ops, weakened: frozenset[int]
 ) -> tuple[tuple[int | None, ...], Ops]:
-    """The values that the key may have held before a window that kept its front, and the operations needed from there.
+    """(values that the key may have held before a window whose past was not replaced, operations that are needed).
 
-    The proof starts from nil, because operations outside the window were dropped.  Values are unique, so it holds from
-    any other value as well, unless the window observes nil: then fewer operations may be enough.  If the search does
-    find an order from the true values, nil stays.
+    The operations outside the window were dropped, so the kernel's proof starts from nil.  Values are unique, so the
+    proof holds from any other value as well, if the window does not observe nil.  If the window observes nil, fewer
+    operations may be enough.  If the search finds an order from the true values, the window begins with nil.
     """
     states = _held_before(key, kept)
 
@@ -295,7 +302,7 @@ def _begins(
 
 
 def _held_before(key: Key, kept: Ops) -> tuple[int | None, ...]:
-    """The values that operations outside the window may have left when its first operation was called, nil first."""
+    """The values that operations outside the window may have left before its first call, nil first."""
     first = int(key.call[kept].min())
     earlier = np.flatnonzero(((key.kind == WRITE) | (key.kind == CAS)) & (key.call < first))
     earlier = earlier[~np.isin(earlier, kept)]
@@ -334,7 +341,7 @@ def _searched(
 
 
 def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> list[search.RegisterOperation]:
-    """Operations as the independent search reads them.  Positions replace indices: the order is the same."""
+    """The operations in the form of the independent search.  Positions replace indices: their order is the same."""
     operations = []
     for op in map(int, kept):
         ret = int(key.ret[op]) if key.ret[op] < limit else None
@@ -352,14 +359,15 @@ def _as_searched(key: Key, limit: int, kept: Ops, weakened: frozenset[int]) -> l
 
 
 def as_value(number: int) -> int | None:
-    """A value column's number as a value: nil is None."""
+    """A number of a value column as a value; None for nil."""
     return None if number == NIL else number
 
 
 def _right_answers(key: Key, limit: int, culprit: int, block: npt.NDArray[np.int32] | None) -> tuple[int | None, ...]:
-    """The values that the culprit might have found there, latest first.
+    """The values with which the culprit has an order, the latest first.
 
-    block: of every operation, if known.  Then the blocks of the values that are tried rule most of them out.
+    block: of every operation, if known.  Then the few operations of the tried values' blocks rule out most values
+    without the rest of the history.
     """
     tried = max(CANDIDATES_MIN, min(CANDIDATES_MAX, CANDIDATE_OPERATIONS_MAX // len(key.kind)))
     makers = np.flatnonzero((key.kind != READ) & (key.call < limit))[-tried:][::-1]

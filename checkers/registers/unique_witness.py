@@ -1,21 +1,24 @@
-"""From a key that is wrong to a witness a person can check: what kind of violation, in which words, and why.
+"""Turns the window of a wrong key into a witness that a reader can check: its kind, its summary, and the reasons.
 
-Kinds, and what is claimed by them:
+A witness of each kind makes one claim:
 
-    value from nowhere   an answer no write that may have happened could have produced
-    lost write           a read returned an older value although a newer one was acknowledged, no answer ever showed the
-                         newer one, and the older one prevailed: it kept being read (by the node that acknowledged the
-                         newer one, or to the end of the history), or the node that answered with it acknowledged the
-                         next write.  Then the acknowledgement was wrong, and not the read
+    value from nowhere   no write that may have happened could have produced the value of the answer
+    lost write           a read returned an older value although a newer one was acknowledged.  No answer ever showed
+                         the newer value, and the older one stayed: the node that acknowledged the newer value returned
+                         the older one again, or the last read of the history did, or the node that answered the read
+                         acknowledged the next write.  So the acknowledgement was wrong, and not the read
     stale read           a read returned a value that had certainly been overwritten before the read began
-    order cycle          any other: the answers cannot be put in one order (two cas that both took the same value, ...)
+    order cycle          no order explains the answers, for any other reason (e.g. two cas replaced the same value)
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from checkers.base.independent_search import Disagreement
+from checkers.base.letters import letter
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
@@ -32,7 +35,7 @@ UNEXPLAINED = ", which no order of the operations around it explains"
 def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witness]:
     """The witness for key number k, and the index of the answer that no order explains.
 
-    operations: with values and rows.  Raises Disagreement where the independent search contradicts the kernel.
+    operations: with values and rows.  Raises Disagreement if the independent search finds an order.
     """
     key = register.key_of(operations, k)
     try:
@@ -43,7 +46,7 @@ def explain(bucket: Bucket, operations: Operations, k: int) -> tuple[int, Witnes
 
 
 def witness_of(story: Story) -> tuple[int, Witness]:
-    """The index of the answer that no order explains, and the witness in words and rows."""
+    """The index of the answer that no order explains, and the witness."""
     window = story.window
     kind = story.kind()
     facts = {
@@ -52,16 +55,13 @@ def witness_of(story: Story) -> tuple[int, Witness]:
         "why": story.why(kind),
         "expected": story.expected(),
         "operations": story.listed(),
-        "letters": {str(story.invoke(op)["index"]): letter for op, letter in story.letters.items()},
+        "letters": {str(story.invoke(op)["index"]): name for op, name in story.letters.items()},
         "culprit": story.letters[window.culprit],
         "rejudged": window.rejudged,
     }
-    if kind == "lost write":
-        lost = story.answer(story.lost())
-        facts["guilty"] = {"node": lost["node"], "time_ns": lost["time_ns"]}
-        facts["as_stale_read"] = story.summary("stale read")
+    facts |= story.facts(kind)
     notes = [
-        f"of the cas {story.letters[op]} only the write is counted: what it replaced lies outside the window"
+        f"the cas {story.letters[op]} counts as a write only: the value that it replaced lies outside the window"
         for op in window.operations
         if op in window.weakened
     ]
@@ -73,13 +73,16 @@ def witness_of(story: Story) -> tuple[int, Witness]:
 
 
 class Story:
-    """The rows behind a window, and the sentences made of them."""
+    """The rows of a window, and the sentences about them."""
+
+    kind_so_far = "stale read"
+    """The kind of a lost write as long as the run goes on: a later answer may still show the value."""
 
     def __init__(self, bucket: Bucket, operations: Operations, k: int, key: Key, window: Window) -> None:
         self.bucket, self.operations, self.key, self.window = bucket, operations, key, window
         self.name = bucket.keys[k]
         self.first = int(operations.offsets[k])
-        self.letters = {op: _letter(place) for place, op in enumerate(window.operations)}
+        self.letters = {op: letter(place) for place, op in enumerate(window.operations)}
         self._rows: dict[int, Row] = {}
         self.last_before = window.last_before
         shown = [*window.operations, *([] if self.last_before is None else [self.last_before])]
@@ -88,7 +91,7 @@ class Story:
         self.overwriters = self.find_overwriters()
 
     def _places(self, op: int) -> tuple[int, int]:
-        """Rows of invoke and completion.  A completion after the culprit's answer is shown too: it is a fact."""
+        """Rows of the invoke and the completion (-1 if there is none), also of a completion after the window."""
         return int(self.operations.invoked[self.first + op]), int(self.operations.completed[self.first + op])
 
     def invoke(self, op: int) -> Row:
@@ -108,13 +111,25 @@ class Story:
         return tuple(self._rows[row] for row in sorted(rows))
 
     def find_overwriters(self) -> list[int]:
-        """What of the window stands between the value the culprit saw and the culprit, in order of call."""
+        """The mutators of the window that replaced the value which the culprit saw, in order of call.
+
+        These are all mutators except the culprit and the chain of operations that led to that value.
+        """
         source, seen = int(self.key.a[self.window.culprit]), set()
         while (made_by := producer_of(self.key, source, self.window.limit)) >= 0 and made_by not in seen:
             seen.add(made_by)
             source = int(self.key.a[made_by]) if self.key.kind[made_by] == CAS else NIL
         makers = [op for op in self.window.operations if self.key.kind[op] != READ and op != self.window.culprit]
         return [op for op in makers if op not in seen]
+
+    def facts(self, kind: str) -> dict[str, Any]:
+        """The facts that only this kind of violation has."""
+        if kind != "lost write":
+            return {}
+        lost = self.answer(self.lost())
+        guilty = {"node": lost["node"], "time_ns": lost["time_ns"]}
+        so_far = self.kind_so_far
+        return {"guilty": guilty, "so_far": {"kind": so_far, "summary": self.summary(so_far)}}
 
     def kind(self) -> str:
         if self.window.code == register.FROM_NOWHERE:
@@ -124,22 +139,25 @@ class Story:
         return "lost write" if self._vanished() else "stale read"
 
     def lost(self) -> int:
-        """Of the writes between the value the culprit saw and the culprit, the one that was acknowledged last."""
+        """The overwriter that was acknowledged last before the culprit's invoke."""
         return max(self._acknowledged_before(), key=lambda op: int(self.key.ret[op]))
 
     def _acknowledged_before(self) -> list[int]:
         return [op for op in self.overwriters if self.key.ret[op] < self.key.call[self.window.culprit]]
 
     def _vanished(self) -> bool:
-        """Whether an acknowledged value was never seen, and the older one prevailed in its place."""
+        """Whether no answer ever showed an acknowledged value, and the older one stayed in its place."""
         key = self.key
         makers = np.array([self.operations_value(op) for op in self.overwriters])
         seen = np.isin(key.a, makers) & (key.kind != WRITE) & (key.ret != OPEN)
         return bool(self._acknowledged_before() and not seen.any()) and (self._read_again() or self._reader_leads())
 
     def _reader_leads(self) -> bool:
-        """Whether the node that answered with the older value acknowledged the next write, and not the one that had
-        acknowledged the newer value.  So it served what the system went on with, and was not deposed."""
+        """Whether the node that answered the read also acknowledged the next write, and is not the node that had
+        acknowledged the newer value.
+
+        If so, the system went on with the state of the node that answered the read, and this node was not deposed.
+        """
         key, culprit = self.key, self.window.culprit
         later = ((key.kind == WRITE) | (key.kind == CAS)) & (key.call > key.ret[culprit]) & (key.ret != OPEN)
         if not later.any():
@@ -150,7 +168,7 @@ class Story:
         return reader is not None and lost is not None and after == reader != lost
 
     def _read_again(self) -> bool:
-        """Whether the older value was read again: by the node that acknowledged the newer one, or to the end."""
+        """Whether the node that acknowledged the newer value, or the last read, returned the older value again."""
         key, culprit, last = self.key, self.window.culprit, self.lost()
         again = np.flatnonzero((key.kind == READ) & (key.a == key.a[culprit]) & (key.call > key.ret[last]))
         if len(again) < 2:
@@ -165,14 +183,13 @@ class Story:
         return int(self.key.b[op] if self.key.kind[op] == CAS else self.key.a[op])
 
     def _lost_in_words(self) -> str:
-        """The summary of a lost write.  It blames the node that acknowledged what did not last."""
+        """The summary of a lost write.  It blames the node that acknowledged the write."""
         culprit, lost = self.window.culprit, self.answer(self.lost())
         invoked, answered = self.invoke(culprit), self.answer(culprit)
-        timed = invoked["time_ns"] or lost["time_ns"]  # some foreign histories have no times
-        later = f"{_span(invoked['time_ns'] - lost['time_ns'])} later" if timed else "later"
+        later = span_before(lost, invoked, "later")
         return (
-            f"At {_at(lost)} {_who(lost)} acknowledged {self.made(self.lost())} for {self.name}, but no answer ever "
-            f"showed it: a read that began {later} got {_value(self.key.a[culprit])} from {_who(answered)}"
+            f"At {at(lost)} {who(lost)} acknowledged {self.made(self.lost())} for {self.name}, but no answer ever "
+            f"showed it: a read that began {later} got {value_of(self.key.a[culprit])} from {who(answered)}"
         )
 
     def summary(self, kind: str) -> str:
@@ -180,27 +197,26 @@ class Story:
             return self._lost_in_words()
         culprit = self.window.culprit
         invoked, answered = self.invoke(culprit), self.answer(culprit)
-        who, what = _who(answered), _value(self.key.a[culprit])
+        when, what = f"At {at(answered)} {who(answered)}", value_of(self.key.a[culprit])
         if self.key.kind[culprit] == READ:
-            start = f"At {_at(answered)} {who} answered a read of {self.name} with {what}"
+            start = f"{when} answered a read of {self.name} with {what}"
         elif self.key.kind[culprit] == MISMATCH:
-            start = f"At {_at(answered)} {who} refused a cas of {self.name} as not holding {what}"
+            start = f"{when} refused a cas of {self.name} because it did not hold {what}"
         else:
-            start = f"At {_at(answered)} {who} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
+            start = f"{when} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
         if kind == "value from nowhere":
             return f"{start}, {self._from_nowhere(culprit)}"
         newest = self._newest_before(culprit)
         if newest is None:
             return start + UNEXPLAINED
         row = self.answer(newest)
-        timed = invoked["time_ns"] or row["time_ns"]  # some foreign histories have no times
-        before = f"{_span(invoked['time_ns'] - row['time_ns'])} before" if timed else "before"
+        before = span_before(row, invoked, "before")
         how = "seen" if self.key.kind[newest] == READ else "acknowledged"
-        value = _value(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
+        value = value_of(self.key.a[newest]) if self.key.kind[newest] == READ else self.made(newest)
         return f"{start} although {value} was {how} {before} the {invoked['f']} was invoked"
 
     def _newest_before(self, culprit: int) -> int | None:
-        """The operation of the window that returned last before the culprit began, of another value."""
+        """The operation with another value that returned last before the culprit's invoke; mutators take precedence."""
         before = [
             op
             for op in self.window.operations
@@ -211,31 +227,29 @@ class Story:
 
     def _from_nowhere(self, culprit: int) -> str:
         """Why a value comes from nowhere, as the end of a sentence."""
-        value = as_value(int(self.key.a[self.window.operations[-1]]))
-        value = as_value(int(self.key.a[culprit])) if len(self.window.operations) == 1 else value
-        failed = self._failed_to_make(value)
-        if failed is None:
-            later = producer_of(self.key, NIL if value is None else value, OPEN)
-            if later >= 0 and later not in self.letters:
-                return f"a value whose only write was invoked afterwards (index {self._late(later)['index']})"
-            return "a value never written to it" if len(self.letters) == 1 else f"though {value} was never written"
-        return f"a value whose only write was refused (index {failed['index']}: {failed['error']})"
-
-    def _failed_to_make(self, value: int | None) -> Row | None:
-        """The completion of a failed write or cas of a value, if there is one."""
-        return refused(self.bucket.history, self.name, value, not self.bucket.mismatch_observed)
-
-    def _late(self, op: int) -> Row:
-        return read_rows(self.bucket.history, [self._places(op)[0]])[0]
+        value = int(self.key.a[culprit])
+        for _ in self.window.operations:  # back along the chain of cas that the value depends on
+            if (made_by := producer_of(self.key, value, self.window.limit)) >= 0:
+                value = int(self.key.a[made_by])
+        direct = len(self.letters) == 1
+        only_write = "a value whose only write" if direct else f"which depends on {value_of(value)}, whose only write"
+        failed = refused(self.bucket.history, self.name, as_value(value), not self.bucket.mismatch_observed)
+        if failed is not None:
+            return f"{only_write} was refused (index {failed['index']}: {failed['error']})"
+        later = producer_of(self.key, value, OPEN)
+        if later >= 0 and later not in self.letters:
+            [row] = read_rows(self.bucket.history, [self._places(later)[0]])
+            return f"{only_write} was invoked afterwards (index {row['index']})"
+        return "a value never written to it" if direct else f"which depends on {value_of(value)}, a value never written"
 
     def why(self, kind: str) -> list[str]:
-        """What happened in order, then why no order explains it; one sentence each."""
+        """Sentences: what happened, in order, and then why no order explains it."""
         sentences = []
         if self.last_before is not None:
             sentences.append(self.before())
         sentences += [f"{letter}: {self._in_words(op)}" for op, letter in self.letters.items()]
         culprit = self.letters[self.window.culprit]
-        value = _value(self.key.a[self.window.culprit])
+        value = value_of(self.key.a[self.window.culprit])
         if kind == "value from nowhere":
             sentences.append(f"{culprit} saw {value}, {self._from_nowhere(self.window.culprit)}")
         elif self.window.code == register.TAKEN_TWICE:
@@ -244,25 +258,28 @@ class Story:
         else:
             sentences += self.no_order(culprit, value)
         if kind == "lost write":
-            lost = self.lost()
-            wrong = f"{_who(self.answer(lost))} was wrong to acknowledge it"
-            sentences.append(f"No answer ever showed {self.made(lost)}, so {wrong}")
+            sentences.append(self.lost_in_why())
         count = "the one operation" if len(self.letters) == 1 else f"these {len(self.letters)} operations"
         if self.window.rejudged:
             sentences.append(f"An independent search tried every order of {count} and found none that fits")
         return sentences
 
+    def lost_in_why(self) -> str:
+        """Why the acknowledgement of a lost write was the wrong answer."""
+        lost = self.lost()
+        return f"No answer ever showed {self.made(lost)}, so {who(self.answer(lost))} was wrong to acknowledge it"
+
     def before(self) -> str:
-        """What stood before the window, which was replaced by the states it leads to."""
+        """What the key held before the window.  last_before is the last operation of that time."""
         held = " or ".join(_value_of(state) for state in self.window.states_before)
         assert self.last_before is not None
-        return f"Before this window {self.name} held {held}, certainly so at {_at(self.answer(self.last_before))}"
+        return f"Before this window {self.name} held {held}; this is certain at {at(self.answer(self.last_before))}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
         """Why no order of the window explains the culprit's answer."""
         newest = self._newest_before(self.window.culprit)
         if newest is None:
-            return [f"In every order of them, {culprit} cannot find {value}"]
+            return [f"In no order of these operations does {culprit} find {value}"]
         letter = self.letters[newest]
         sentences = [f"{letter} had returned before {culprit} was invoked, so {letter} comes first"]
         makers = [self.letters[op] for op in self.overwriters]
@@ -279,16 +296,16 @@ class Story:
             what = f"cas from {_value_of(invoked['value'])} to {_value_of(invoked['value2'])}"
         if not self.acknowledged(op):
             completed = self._places(op)[1]
-            until = f" until {_at(self._rows[completed])}" if completed >= 0 else ""
-            return f"process {invoked['process']} invoked a {what} at {_at(invoked)}, and no answer came{until}"
+            until = f" until {at(self._rows[completed])}" if completed >= 0 else ""
+            return f"process {invoked['process']} invoked a {what} at {at(invoked)}, and no answer came{until}"
         answered = self.answer(op)
-        result = f", with {_value(self.key.a[op])}" if invoked["f"] == "read" else ""
+        result = f", with {value_of(self.key.a[op])}" if invoked["f"] == "read" else ""
         result = ", as a mismatch" if kind == MISMATCH else result
-        times = f"invoked at {_at(invoked)} and answered at {_at(answered)}"
-        return f"the {what} of process {invoked['process']} was {times} by {_who(answered)}{result}"
+        times = f"invoked at {at(invoked)} and answered at {at(answered)}"
+        return f"the {what} of process {invoked['process']} was {times} by {who(answered)}{result}"
 
     def expected(self) -> str:
-        """What would have been right."""
+        """What would have been a right answer, as the end of a sentence."""
         values = [_value_of(value) for value in self.window.right]
         listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if self.key.kind[self.window.culprit] == READ:
@@ -298,7 +315,7 @@ class Story:
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
 
     def listed(self) -> list[Row]:
-        """The window's operations for a picture: one entry each, in order of call."""
+        """One entry for each operation of the window, in order of call, from which a picture is drawn."""
         return [
             {
                 "letter": letter,
@@ -314,24 +331,20 @@ class Story:
         ]
 
 
-def _letter(place: int) -> str:
-    """A to Z, then AA, AB, ..."""
-    letters = ""
-    place += 1
-    while place:
-        place, digit = divmod(place - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
-
-
-def _who(row: Row) -> str:
+def who(row: Row) -> str:
     return row["node"] or "the system"
 
 
-def _at(row: Row) -> str:
+def at(row: Row) -> str:
     if not row["time_ns"] and row["index"]:
         return f"index {row['index']}"  # some foreign histories have no times
     return f"{row['time_ns'] / 1e9:.3f} s"
+
+
+def span_before(first: Row, second: Row, word: str) -> str:
+    """The time between two rows, and a word, e.g. "3.00 ms before".  Only the word if the history has no times."""
+    timed = first["time_ns"] or second["time_ns"]
+    return f"{_span(second['time_ns'] - first['time_ns'])} {word}" if timed else word
 
 
 def _span(time_ns: int) -> str:
@@ -344,5 +357,5 @@ def _value_of(value: int | None) -> str:
     return "nil" if value is None else str(value)
 
 
-def _value(number: int) -> str:
+def value_of(number: int) -> str:
     return _value_of(as_value(int(number)))

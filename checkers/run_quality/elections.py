@@ -1,4 +1,4 @@
-"""Who led when, as far as clocks of one machine show it: for figures, never for a violation."""
+"""Computes who led when, from clocks of one machine.  The results are figures, and never decide a violation."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ _NONE = -1
 
 
 def leaders(run: StoredRun) -> list[Leader]:
-    """Every leader that the harness saw or that reported so itself, in order of time.
+    """Every leader that the harness saw, or that reported in its trace that it leads, in order of time.
 
-    Where nodes have clocks of their own, only what the harness saw: faults are timed by its clock."""
+    If nodes have clocks of their own, traces are left out, because the clock of the harness times the faults."""
     seen = {(e["node"], e["epoch"]): e["time_ns"] for e in run.outcome.get("leaders") or ()}
     for path in node_files(run.trace).values() if one_clock(run.test) else ():
-        for said in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
-            if said["role"] == "leader":
-                name = (said["node"], said["epoch"])
-                seen[name] = min(said["time_ns"], seen.get(name, said["time_ns"]))
+        for row in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
+            if row["role"] == "leader":
+                name = (row["node"], row["epoch"])
+                seen[name] = min(row["time_ns"], seen.get(name, row["time_ns"]))
     return sorted((time_ns, node, epoch) for (node, epoch), time_ns in seen.items())
 
 
 def under_faults(
     installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str]
 ) -> tuple[int, int]:
-    """(faults that took the leader of the moment from its majority, those of them under which another was elected)."""
+    """Returns (faults that took the current leader from its majority, how many of them saw a new leader elected)."""
     calling = won = 0
     for fault in installed:
-        begin = fault["injected_ns"] - int(max(fault.get("apply_ms") or 0, 0) * 1e6)  # it may have its effect at once
+        begin = fault["injected_ns"] - int(
+            max(fault.get("apply_ms") or 0, 0) * 1e6
+        )  # the order may take effect before it returns
         end = fault["healed_ns"] if fault["healed_ns"] >= 0 else np.iinfo(np.int64).max
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
         leader = fault.get("leader") or (max(before)[1] if before else None)
@@ -52,7 +54,7 @@ def under_faults(
 
 
 def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
-    """Whether the leader goes on, and reaches a majority of the servers (itself included) in both directions."""
+    """Whether the leader's process runs, and reaches a majority of the servers (itself included) in both directions."""
     ended = _ended(fault)
     if leader in ended:
         return False
@@ -63,7 +65,10 @@ def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str])
 
 
 def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
-    """The nodes whose process was ordered not to run.  Records of older runs do not name them: all their nodes."""
+    """The nodes whose process was ordered into a state other than running.
+
+    Records of older runs hold no orders.  All nodes of such a fault count.
+    """
     states = mapping(mapping(mapping(fault.get("ordered")).get("held")).get("states"))
     if "ordered" not in fault:
         return frozenset(fault["nodes"])
@@ -71,26 +76,25 @@ def _ended(fault: Mapping[str, Any]) -> frozenset[str]:
 
 
 Roles = dict[str, tuple[Int64, Int64]]
-"""By node: times in ns at which its role changed, and the epoch that it led from then on, _NONE if it led none."""
+"""By node: times in ns at which its role changed, and the epoch that it led from then on (_NONE if it led none)."""
 
 
 def roles_of(traces: Iterable[str]) -> Roles:
     """The terms of leaders in these traces; empty if there are none."""
     roles = {}
     for path in traces:
-        said = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
-        if len(said):
-            leads = pc.fill_null(pc.equal(said["role"], "leader"), False).to_numpy()
-            epochs = np.where(leads, numbers(said, "epoch"), _NONE)
-            roles[str(said["node"][0].as_py())] = (numbers(said, "time_ns"), epochs)
+        row = read_trace(path, ("role", "start"), ("node", "epoch", "time_ns", "role"))
+        if len(row):
+            leads = pc.fill_null(pc.equal(row["role"], "leader"), False).to_numpy()
+            epochs = np.where(leads, numbers(row, "epoch"), _NONE)
+            roles[str(row["node"][0].as_py())] = (numbers(row, "time_ns"), epochs)
     return roles
 
 
 def answered_by_deposed(roles: Roles, times: Int64, nodes: tuple[Int32, Sequence[str]], is_ok: Bools) -> Bools:
-    """Ok completions by a node that then took itself for the leader, after a leader of a higher epoch had appeared
-    elsewhere.
+    """Marks ok completions by a deposed leader.  It still led by its own trace, and another node led a higher epoch.
 
-    times, nodes, is_ok: of some rows of a history; nodes as codes and the names they stand for.
+    times (ns), nodes, is_ok: columns of some rows of a history; nodes: (codes, the names for which they stand).
     """
     highest = np.full(len(times), _NONE, np.int64)
     for changed, epochs in roles.values():

@@ -1,12 +1,12 @@
 """Is the evidence whole?  Nothing on which a verdict depends may be missing, cut short or changed after the run.
 
-Three kinds of proof are held together:
+Three kinds of proof are used:
 
-* The ledger (`base/ledger.py`).  The last row of a history counts all rows before it, so a history that was cut short,
-  or lost a row, or gained one, shows it.
+* The ledger (`base/ledger.py`).  The last row of a history, its end mark, counts all rows before it.  The count does
+  not fit if the history was cut short, lost a row or gained one.
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file.
 * Agreement.  test.json, outcome.json, faults.json and copies.json have counterparts in the history: phases, faults,
-  copies and final reads.  Both must agree.
+  copies and final reads.  Each file must agree with the history.
 
 A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
 checkers go on with the remaining evidence.
@@ -32,7 +32,10 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality import copies_taken, dealt_operations, deaths_listed
+from checkers.run_quality.fault_cards import not_as_dealt
 from checkers.run_quality.fault_rows import differences, orders_differ
+from checkers.run_quality.silent_nodes import rows_of_silent_nodes
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds
@@ -47,9 +50,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PartFinding:
-    """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1, whole.
-    first_ns, last_ns: time of the first and the last row.  backwards: row whose time lies before its predecessor's.
-    digest: of all rows but the end mark."""
+    """The findings on some row groups.  counts: rows by function and type.  ledger: rows of process -1, all columns.
+    first_ns, last_ns: time of the first and the last row.  backwards: number of the first row that is earlier than the
+    row before it, -1 if there is none.  digest: of all rows but the end mark."""
 
     rows: int
     counts: Mapping[tuple[str, int], int]
@@ -75,7 +78,7 @@ class Ledger:
 
 
 def split(run: StoredRun) -> list[Part]:
-    """Runs of row groups.  Raises MalformedHistory where the history is not sealed."""
+    """One part for each run of consecutive row groups.  Raises MalformedHistory if the history is not sealed."""
     if not run.history.exists():
         raise MalformedHistory(f"{run.root}: the history is not sealed, there is no {run.history.name}")
     return parts_of_history(run.history, {})
@@ -118,10 +121,10 @@ def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="the run was recorded before histories had a ledger")
     looked_at = {"rows": kept.total, "rows of the ledger": len(kept.rows)}
     if not begun:
-        words = "the history has no ledger: it was recorded by an older version (analyze --trust-old-format), or cut"
+        words = "the history has no ledger: an older version recorded it (analyze --trust-old-format), or it was cut"
         return conclude((), looked_at, [words, *_few(broken_bonds(run.root))])
     questions = [f"row {kept.backwards} is earlier than the row before it"] if kept.backwards >= 0 else []
-    for agree in (_ends, _phases_ran, _bonds, _files, _phases, _faults, _copies, _final_reads, _declared):
+    for agree in _NAMES:
         try:
             questions += _few(agree(run, kept))
         except BrokenFile as problem:
@@ -152,7 +155,7 @@ def _joined(findings: Sequence[PartFinding]) -> Ledger:
 
 
 def _ends(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether the history begins and ends as it must, and holds as many rows as its end says."""
+    """Check that the history begins and ends as it must, and holds as many rows as its end mark counts."""
     begin, end = kept.rows[0], kept.rows[-1]
     clauses = []
     if begin["f"] != ledger.BEGIN or begin["row"] != 0:
@@ -161,20 +164,21 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
         clauses.append(f"the history is not of format {ledger.FORMAT}")
     if end["f"] != ledger.END or end["row"] != kept.total - 1:
         return [*clauses, f"the history was cut short: row {kept.total - 1}, its last, is not its end mark"]
-    said = mapping(ledger.payload(end))
+    stated = mapping(ledger.payload(end))
     before = Counter(kept.counts)
     before[ledger.END, int(Type.OK)] -= 1
-    if said.get("rows") != kept.total - 1:
-        clauses.append(f"the history holds {kept.total - 1} rows before its end mark, which counts {said.get('rows')}")
-    if said.get("digest") != f"{kept.digest:016x}":
+    if stated.get("rows") != kept.total - 1:
+        rows = stated.get("rows")
+        clauses.append(f"the history holds {kept.total - 1} rows before its end mark, which counts {rows}")
+    if stated.get("digest") != f"{kept.digest:016x}":
         clauses.append("rows of the history were changed after the run: their digest is not that of its end mark")
-    here, there = ledger.counted(+before), mapping(said.get("by_function"))
+    here, there = ledger.counted(+before), mapping(stated.get("by_function"))
     clauses += [
         f"the end mark counts {there.get(f)} rows of {f} (invoke, ok, fail, info), the history holds {here.get(f)}"
         for f in sorted(here.keys() | there.keys())
         if here.get(f) != there.get(f)
     ]
-    told = {
+    counted = {
         "phases": len(kept.of(ledger.PHASE, Type.INVOKE)),
         "files": len(kept.of(ledger.FILE, Type.OK)),
         "faults": len(run.faults),
@@ -182,7 +186,9 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
         "final_reads": len(_read_at_the_end(run, kept)),
     }
     clauses += [
-        f"the end mark counts {said.get(n)} {n}, there are {count}" for n, count in told.items() if said.get(n) != count
+        f"the end mark counts {stated.get(n)} {n}, there are {count}"
+        for n, count in counted.items()
+        if stated.get(n) != count
     ]
     return clauses
 
@@ -203,20 +209,20 @@ def _phases_ran(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _bonds(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every primary file is as the manifest names it, and the manifest names what the ledger names."""
+    """Whether every primary file has the size and hash of the manifest, and the manifest agrees with the ledger."""
     clauses = broken_bonds(run.root)
     named = mapping(bound_files(run.root))
     entered = kept.of(ledger.BOUND, Type.OK)
     if len(entered) != 1:
-        return [*clauses, "the ledger does not name the files of the run once"]
+        return [*clauses, f"the ledger lists the files of the run {len(entered)} times, and once is right"]
     known = mapping(ledger.payload(entered[0]))
     others = (known.keys() | named.keys()) - {STREAM, SEALED}
     wrong = sorted(name for name in others if known.get(name) != named.get(name))
-    return clauses + [f"{MANIFEST} names another {name} than the history" for name in wrong]
+    return clauses + [f"{MANIFEST} and the history disagree on the size or hash of {name}" for name in wrong]
 
 
 def _files(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every small file holds what the ledger entered."""
+    """Whether every small file still has the content that the ledger recorded."""
     entered = {entry["name"]: entry["content"] for entry in map(ledger.payload, kept.of(ledger.FILE, Type.OK))}
     wanted = {TEST, OUTCOME, FAULTS, *((COPIES_INDEX,) if run.demands.logs else ())}
     clauses = [f"the history does not hold the content of {name}" for name in sorted(wanted - entered.keys())]
@@ -238,44 +244,59 @@ def _phases(run: StoredRun, kept: Ledger) -> list[str]:
             shown.append([ledger.payload(row), row["time_ns"], -1])
         elif row["f"] == ledger.PHASE and shown:
             shown[-1][2] = row["time_ns"]
-    said = [[p["name"], p["start_ns"], p["end_ns"]] for p in sequence(run.outcome.get("phases"))]
-    return [] if shown == said else ["the phases of outcome.json are not those of the history"]
+    stated = [[p["name"], p["start_ns"], p["end_ns"]] for p in sequence(run.outcome.get("phases"))]
+    return [] if shown == stated else ["the phases of outcome.json are not those of the history"]
 
 
 def _faults(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether the history shows the faults on record, as they were ordered and healed, and no other.
+    """Whether the history shows exactly the faults of faults.json, with their orders and heals.
 
-    Where a phase was broken off, faults in force were healed without rows: only the orders are compared then.
+    If a phase was broken off, faults in force were healed without rows.  Then only the orders are compared.
     """
     broken_off = bool(kept.of(ledger.PHASE, Type.INFO))
-    return orders_differ(run.faults, kept.rows) if broken_off else differences(run.faults, kept.rows)
+    clauses = orders_differ(run.faults, kept.rows) if broken_off else differences(run.faults, kept.rows)
+    return clauses + not_as_dealt(run.faults, run.test, run.demands)
+
+
+def _silences(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether nodes wrote no row of their traces while they were measured dead or stopped."""
+    return rows_of_silent_nodes(run)
+
+
+def _deaths(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether outcome.json lists every death that faults and traces show."""
+    return deaths_listed.not_listed(run) if run.demands.nodes else []
 
 
 def _copies(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether every copy that the history shows is in the index, is of every server, and lies in its folder."""
-    shown = {
-        (entry["copy"], node, state)
-        for entry in map(ledger.payload, kept.of(ledger.COPY, Type.OK))
-        for node, state in entry["nodes"].items()
-    }
-    listed = {(row["copy"], row["node"], row["state"]) for row in run.copies_index}
-    clauses = [f"copy {copy} of {node} is not in {COPIES_INDEX}" for copy, node, _ in sorted(shown - listed)]
-    clauses += [f"copy {copy} of {node} is not in the history" for copy, node, _ in sorted(listed - shown)]
-    for number in sorted({copy for copy, _, _ in shown}):
-        lacking = set(run.demands.servers) - {node for copy, node, _ in shown if copy == number}
-        clauses += [f"copy {number} was not taken of {node}" for node in sorted(lacking)]
-    for row in run.copies_index:
-        folder = run.root / str(row["folder"])
-        if not folder.is_dir() or not any(folder.iterdir()):
-            clauses.append(f"copy {row['copy']} of {row['node']} is missing: there is nothing in {row['folder']}")
-    return clauses
+    """Whether every copy covers every server, stands in copies.json and has its folder, and none is missing."""
+    clauses = copies_taken.differences(run, kept.rows)
+    broken_off = bool(kept.of(ledger.PHASE, Type.INFO))
+    return clauses if broken_off or not run.demands.logs else clauses + copies_taken.lacking(run, kept.rows)
+
+
+def _dealt(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether each thread invoked what the seed deals to it."""
+    return dealt_operations.differences(run, kept.rows)
+
+
+def _set_up(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether set-up created the objects: every request that it had to make was ok."""
+    wanted = Counter(run.demands.set_up)
+    return [
+        f"set-up shows {kept.counts.get((f, int(Type.OK)), 0)} ok {f}, and {times} are needed"
+        for f, times in sorted(wanted.items())
+        if kept.counts.get((f, int(Type.OK)), 0) < times
+    ]
 
 
 def _final_reads(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether outcome.json calls those final reads ok that the history shows to be ok."""
+    """Whether outcome.json and the history agree on which final reads were ok."""
     shown = {str(key) for _, key in _read_at_the_end(run, kept)}
-    said = {key for key, why in mapping(run.outcome.get("final_reads")).items() if why == "ok"}
-    return [] if shown == said else [f"outcome.json calls {len(said)} final reads ok, the history shows {len(shown)}"]
+    stated = {key for key, why in mapping(run.outcome.get("final_reads")).items() if why == "ok"}
+    if shown == stated:
+        return []
+    return [f"outcome.json calls {len(stated)} final reads ok, the history shows {len(shown)}"]
 
 
 def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]]:
@@ -290,15 +311,15 @@ def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]
 
 
 def _declared(run: StoredRun, kept: Ledger) -> list[str]:
-    """outcome.json declares the parts of the subject; it must agree with the subject itself."""
-    said = mapping(run.outcome.get("declares"))
+    """Whether outcome.json declares the same parts of the subject as the subject itself."""
+    stated = mapping(run.outcome.get("declares"))
     wrong = [
         name
         for name in ("nodes", "logs", "traces", "elections", "faults")
-        if said.get(name) is not getattr(run.demands, name)
+        if stated.get(name) is not getattr(run.demands, name)
     ]
     return [
-        f"outcome.json declares {name}: {said.get(name)}, the subject {getattr(run.demands, name)}" for name in wrong
+        f"outcome.json declares {name}: {stated.get(name)}, the subject {getattr(run.demands, name)}" for name in wrong
     ]
 
 
@@ -310,7 +331,11 @@ _NAMES: Mapping[Agree, str] = {
     _bonds: "the manifest",
     _files: "a small file",
     _phases: "the phases of outcome.json",
+    _set_up: "the set-up",
+    _dealt: "what the seed deals",
     _faults: "faults.json",
+    _silences: "a measured state",
+    _deaths: "the deaths of outcome.json",
     _copies: "copies.json",
     _final_reads: "the final reads of outcome.json",
     _declared: "what outcome.json declares",
@@ -325,7 +350,7 @@ def _few(clauses: Sequence[str]) -> list[str]:
 EVIDENCE = Checker(
     name="evidence",
     title="Is the evidence whole?",
-    question="Is everything there that the run recorded, unchanged, and does it agree?",
+    question="Is everything that the run recorded still there and unchanged, and does it agree?",
     split=split,
     judge=judge,
     combine=combine,

@@ -1,4 +1,4 @@
-"""The faults of faults.json against the rows in which the history recorded them.
+"""Compares the faults of faults.json with the rows in which the history recorded them.
 
 `nemesis/inject.py` records each fault in both places, at the same moments:
 
@@ -6,8 +6,9 @@
     refused        inject INVOKE (words), then FAIL or INFO; no heal
     skipped        inject INVOKE (name of the card), then FAIL; no heal
 
-So the rows of each kind are as many as the records ask for, and each order was recorded just before it was given.
-Faults of one kind may overlap.  Invokes are told apart by their words; completions have none, so they are counted.
+So the records determine how many rows of each function and type there are, and each order was recorded just before it
+was given.  Faults of one kind may overlap.  Words distinguish invokes.  Completions have no words, so they are only
+counted.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ from checkers.base import ledger
 from checkers.base.history import Type
 
 ORDER_LATE_S_MAX = 2.0
-"""An order is given right after its row.  A machine under load may stop the harness between the two."""
+"""The longest time from a row to its order.  The harness gives the order at once, but a machine under load may stop it
+between the two."""
 
 Row = Mapping[str, Any]
 Record = Mapping[str, Any]
 
 
 def differences(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
-    """What faults.json and the rows of process -1 disagree on, a sentence each; empty if they agree.
+    """One sentence for each difference between faults.json and the rows of process -1; empty if they agree.
 
-    Raises KeyError or TypeError where a record is not one.
+    Raises KeyError or TypeError if a record is malformed.
     """
     mine = [row for row in rows if row["f"].startswith((ledger.INJECT, ledger.HEAL))]
     return [*_counts(records, mine), *_times(records, mine)]
 
 
 def orders_differ(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
-    """As `differences`, of the numbers of orders alone: of a run that was broken off."""
+    """Like `differences`, but compares only how many orders there were: for a run that was broken off."""
     ordered = Counter(row["f"] for row in rows if row["f"].startswith(ledger.INJECT) and row["type"] == Type.INVOKE)
     wanted = Counter(ledger.INJECT + str(record["card"]["kind"]) for record in records)
     return [
@@ -49,7 +51,7 @@ def _carried_out(record: Record) -> bool:
 
 
 def _healed(record: Record) -> bool:
-    """Whether a heal was ordered; a refused order is undone too, without rows."""
+    """Whether a heal was ordered.  A refused order is undone too, but the history has no rows of that."""
     return bool(record.get("heal_ordered_ns", -1) >= 0)
 
 
@@ -85,7 +87,10 @@ def _unequal(f: str, type_: Type, named: int, shown: int) -> str:
 
 
 def _times(records: Sequence[Record], rows: Sequence[Row]) -> list[str]:
-    """Whether every order has a row of its words just before it, and every heal one just before it."""
+    """One sentence for each order or heal that has no row with the same words just before it.
+
+    One also if the history has more or fewer such rows than faults.json has orders.
+    """
     invoked: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in rows:
         if row["type"] == Type.INVOKE:

@@ -1,17 +1,17 @@
 """Did every node stay up, and did the system recover once it could?
 
-A node that dies unexpectedly, or refuses to go on, is itself a violation, with its reason.  A subject that stops by
-design (at a truncation below the high watermark) thereby reports that another promise was broken.
+It is a violation in itself if a node dies unexpectedly or refuses to go on.  The witness gives the reason.  A subject
+that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.
 
 There is one excuse.  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose
-disk fails cannot know what the disk holds, so it does right to end.  The excuse holds from inject to heal of a fault
-that its measurements show to have been in force, and for no other node.
+disk fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from
+its inject to its heal, and only if its measurements show that it was in force.
 
 A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
 excuse holds until the end of the run.
 
-Recovery is a promise about time, so it is judged only after a heal that was *proven* in the data plane; then a system
-that has not caught up within the limit violates it.
+Recovery is a promise about time.  So it is judged only if measurements *proved* that every fault was healed.  A system
+that has not caught up within the limit after that violates it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_checks import Row, rows_of
-from checkers.run_quality.achieved import INSTALLED, achieved
+from checkers.run_quality.faults_installed import INSTALLED, achieved
 
 END_OF_TIME = 1 << 62
 PROVEN = "as ordered"
-"""`verdict` of a heal's proof (`nemesis.faults.Proof`)."""
+"""The `verdict` of a heal's proof (`nemesis.faults.Proof`) if everything was healed."""
 
 
 def _split_traces(run: StoredRun) -> list[Part]:
@@ -59,7 +59,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         )
         for node in sorted(names, key=by_number)
     ]
-    unknown = [] if "deaths" in facts else ["outcome.json does not say which processes died"]
+    unknown = [] if "deaths" in facts else ["outcome.json does not list the processes that died"]
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {
@@ -74,8 +74,8 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
 class Excuse:
     """Which deaths and refusals a fault explains.
 
-    records: faults.json.  measured: they must hold measurements.  clock_error_ns: node -> by how much a time of that
-    node may be wrong; an excuse is wider by it, so that a death at the very edge of a fault is no violation.
+    records: faults.json.  measured: whether each record must hold measurements.  clock_error_ns: node -> how wrong a
+    time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
     """
 
     def __init__(
@@ -84,7 +84,9 @@ class Excuse:
         self._spans: list[tuple[str, int, int]] = []
         for record in records:
             began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
-            order_ns = max(number(record.get("apply_ms"), 0), 0) * 1_000_000  # it may have its effect at once
+            order_ns = (
+                max(number(record.get("apply_ms"), 0), 0) * 1_000_000
+            )  # the order may take effect before it returns
             settings = mapping(record.get("settings"))
             may_die = settings.get("may_die") is True
             until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns
@@ -100,7 +102,7 @@ class Excuse:
     def without_excused(self, deaths: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The deaths that no fault explains.
 
-        A complaint in a node's log has no time.  So as many of them are excused as the node has excused deaths.
+        A complaint in a node's log has no time.  So for each excused death of a node, one of its complaints is excused.
         """
         kept: list[Mapping[str, Any]] = []
         excused: dict[str, int] = {}
@@ -116,10 +118,10 @@ class Excuse:
 
 
 def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) -> Witness:
-    """deaths: the unexpected ones of this node, as in outcome.json, and what its own log complained of."""
-    said = [str(r["detail"]) for r in fatal if r["detail"]]
+    """deaths: unexpected deaths of this node, and complaints in its own log, both as in outcome.json."""
+    reasons = [str(r["detail"]) for r in fatal if r["detail"]]
     seen = [str(d.get("reason") or f"status {d.get('status', 'unknown')}") for d in deaths]
-    reason = "; ".join(dict.fromkeys(said + seen)) or "no reason is known"
+    reason = "; ".join(dict.fromkeys(reasons + seen)) or "no reason is known"
     excerpt = "\n".join(dict.fromkeys(str(d["excerpt"]) for d in deaths if d.get("excerpt")))
     why = [f"The harness had not ordered {node} to stop.", f"Its log or its exit status shows: {reason}."]
     if excerpt:
@@ -143,7 +145,7 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
 
 
 def _split_nothing(run: StoredRun) -> list[Part]:
-    """One part: outcome.json holds everything it needs."""
+    """No parts: `_combine_recovery` needs only outcome.json."""
     return []
 
 

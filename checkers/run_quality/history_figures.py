@@ -1,7 +1,7 @@
-"""Figures of how much was tested, counted from the history in parts of consecutive rows.
+"""Counts from the history how much was tested, in parts of consecutive rows.
 
-An operation may begin in one part and end in a later one, so a part returns for each key by how much the number of open
-operations changed, and its peak, both relative to the part's beginning.  `joined` adds the parts up in order.
+An operation may begin in one part and end in a later one.  So a part returns two numbers for each key, both relative to
+the part's beginning: the change in the number of open operations, and its peak.  `joined` adds the parts up in order.
 
 Cost: linear in the rows.  Memory: a million rows at a time, and 30 bytes for each key in each part.
 """
@@ -32,8 +32,10 @@ NOT_KNOWN = -1
 
 @dataclass(slots=True)
 class KeyCounts:
-    """int64, by the number of a key.  ok_writes.  opened: by how much the number of open operations changed.  peak: the
-    largest number of open operations, relative to the beginning.  final_reads: ok reads among the final reads."""
+    """One int64 for each key, by the key's number.
+
+    ok_writes: acknowledged writes.  opened: the change in the number of open operations.  peak: the largest number of
+    open operations, relative to the beginning.  final_reads: ok reads among the final reads."""
 
     ok_writes: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     opened: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -41,13 +43,13 @@ class KeyCounts:
     final_reads: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def grown(self, count: int) -> KeyCounts:
-        """The same with room for so many keys."""
+        """These counts with room for `count` keys; the counts of new keys are 0."""
         more = count - len(self.opened)
         columns = (self.ok_writes, self.opened, self.peak, self.final_reads)
         return KeyCounts(*(np.concatenate([column, np.zeros(more, np.int64)]) for column in columns))
 
     def follow(self, later: KeyCounts, at: Int64) -> None:
-        """Add the next part.  at: the number here of each of its keys."""
+        """Add the counts of the next part.  at: for each key of that part, its number here."""
         self.ok_writes[at] += later.ok_writes
         self.final_reads[at] += later.final_reads
         self.peak[at] = np.maximum(self.peak[at], self.opened[at] + later.peak)
@@ -56,11 +58,13 @@ class KeyCounts:
 
 @dataclass(slots=True)
 class HistoryFigures:
-    """Figures of some rows: ok operations, of them in faults; answers of deposed leaders (NOT_KNOWN without traces).
+    """Figures of some rows.
 
-    ok_writes_by_fault: in the order of the windows.  answering: nodes that answered anything, refusals too.
+    ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
+    windows.  answering: nodes that answered any operation, also if they refused it.
     calm_operations: invoked in the main phase outside faults and their aftermath.
-    keys: names of the keys, strings, in the order in which `of_keys` counts them.
+    keys: names of the keys, in the order in which `of_keys` counts them.
+    deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
     """
 
     ok: int = 0
@@ -76,7 +80,7 @@ class HistoryFigures:
 
     @property
     def concurrent_keys(self) -> int:
-        """Keys with two operations open at once; an info ends its operation here."""
+        """The number of keys with two operations open at once.  Here an info ends its operation."""
         return int((self.of_keys.peak > 1).sum())
 
     @property
@@ -84,20 +88,20 @@ class HistoryFigures:
         return int((self.of_keys.final_reads > 0).sum())
 
     def keys_with_writes(self, keys: Sequence[str], least: int) -> int:
-        """How many of these keys have so many acknowledged writes."""
+        """How many of these keys have at least `least` acknowledged writes."""
         enough = set(self.keys.filter(pa.array(self.of_keys.ok_writes >= least)).to_pylist())
         return sum(key in enough for key in keys)
 
 
 def figures_of(part: Part, budget: Budget) -> HistoryFigures:
-    """params: windows, calm, final_ns, reads, writes and traces (`vacuity`); first and end (row groups)."""
+    """Count one part.  params: as `vacuity` sets them, and the row groups from `first` up to `end`."""
     params, words = part.params, Words()
     roles = elections.roles_of(params["traces"])
     found = HistoryFigures(ok_writes_by_fault=(0,) * len(params["windows"]))
     if roles:
         found.deposed = found.deposed_reads = 0
     for table in chunks_of_groups(part.paths[0], _COLUMNS, params["first"], params["end"]):
-        rows = _Rows.of(table, words, params)
+        rows = _ClientRows.of(table, words, params)
         _count(found, rows, params)
         _count_keys(found, rows, len(words.words), params["final_ns"])
         if roles:
@@ -129,8 +133,8 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of clients.  key: int32, its number, -1 if there is none.  nodes: codes and their words."""
+class _ClientRows:
+    """Rows of clients.  key: number of the key, -1 if there is none.  nodes: (codes, names)."""
 
     time_ns: Int64
     type: Int64
@@ -141,7 +145,7 @@ class _Rows:
     nodes: tuple[Int32, list[str]]
 
     @staticmethod
-    def of(table: pa.Table, keys: Words, params: Mapping[str, Any]) -> _Rows:
+    def of(table: pa.Table, keys: Words, params: Mapping[str, Any]) -> _ClientRows:
         clients = np.flatnonzero(numbers(table, "process") != NEMESIS)
         key, (f, functions), (node, nodes) = (
             keys.codes(table["key"]),
@@ -153,7 +157,7 @@ class _Rows:
         )
         type_ = numbers(table, "type")[clients]
         time_ns = numbers(table, "time_ns")[clients]
-        return _Rows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, (node[clients], nodes))
+        return _ClientRows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, (node[clients], nodes))
 
     def within(self, spans: Sequence[tuple[int, int]]) -> Bools:
         """Rows whose time lies in one of these spans, the end exclusive."""
@@ -163,7 +167,7 @@ class _Rows:
         return inside
 
 
-def _count(found: HistoryFigures, rows: _Rows, params: Mapping[str, Any]) -> None:
+def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) -> None:
     in_faults, ok_write = rows.within(params["windows"]), rows.is_ok & rows.is_write
     found.ok += int(rows.is_ok.sum())
     found.ok_in_faults += int((rows.is_ok & in_faults).sum())
@@ -175,7 +179,7 @@ def _count(found: HistoryFigures, rows: _Rows, params: Mapping[str, Any]) -> Non
     found.answering |= {names[code] for code in np.unique(codes[codes >= 0]).tolist()} - {""}
 
 
-def _count_keys(found: HistoryFigures, rows: _Rows, count: int, final_ns: int) -> None:
+def _count_keys(found: HistoryFigures, rows: _ClientRows, count: int, final_ns: int) -> None:
     keyed = rows.key >= 0
     here = KeyCounts(
         np.bincount(rows.key[keyed & rows.is_ok & rows.is_write], minlength=count),
@@ -188,7 +192,7 @@ def _count_keys(found: HistoryFigures, rows: _Rows, count: int, final_ns: int) -
 
 @kernel
 def _open(key: Int32, type_: Int64, keys: int, invoke: int) -> tuple[Int64, Int64]:
-    """Of each key by how much the number of open operations changed, and its peak, both from 0."""
+    """For each key: the change in the number of open operations, and its peak.  Both count from 0."""
     open_now = np.zeros(keys, np.int64)
     peak = np.zeros(keys, np.int64)
     for i in range(key.shape[0]):

@@ -18,10 +18,10 @@ from checkers.base.demands import Demands
 from checkers.base.json_file import mapping
 
 SHARE_OF_RATE = 0.8
-"""Share of the scheduled rate, outside faults.  Below it the harness or the system was the bottleneck, no fault."""
+"""Share of the scheduled rate, outside faults.  Below it the harness or the system was the bottleneck, not a fault."""
 
 CALM_S_LEAST = 3.0
-"""A rate over less time than this is shown and not demanded: chance decides it more than the run."""
+"""The rate is demanded only if it was measured over at least this time: over less, chance decides it."""
 
 SHARE_OF_OPERATIONS = 0.1
 """Share of the scheduled operations, faults included, that must be ok."""
@@ -33,10 +33,10 @@ SHARE_OF_KEY_WRITES = 0.02
 """Share of a key's average number of operations that must be acknowledged writes."""
 
 SHARE_OF_WRITES_IN_FAULTS = 0.005
-"""Share of the operations scheduled during faults that let the system work; so many writes must be acknowledged."""
+"""Share of operations that must be acknowledged writes, of those scheduled during faults that let the system work."""
 
 SHARE_OF_FAULTS = 1 / 3
-"""Share of the faults that let the system work; under so many of them a write must be acknowledged."""
+"""Share of the faults that let the system work under which at least one write must be acknowledged."""
 
 LONG_NS = 6_000_000_000
 """A shorter fault may end before a new leader is elected: fetch timeouts take 2 s, and a split vote 1-2 s more."""
@@ -46,29 +46,30 @@ AFTERMATH_NS = 3_000_000_000
 
 
 def operations_scheduled(demands: Demands) -> float:
-    """Those of the main phase that can be ok at all; 0 where the spec sets no rate."""
+    """How many scheduled operations of the main phase can be ok at all; 0 if the spec sets no rate."""
     return demands.rate_hz * demands.time_limit_s * demands.ok_share
 
 
 def ok_operations_least(demands: Demands) -> int:
+    """How many operations must be ok."""
     return max(1, ceil(SHARE_OF_OPERATIONS * operations_scheduled(demands)))
 
 
 def key_writes_least(demands: Demands) -> int:
-    """Acknowledged writes of one key."""
+    """How many writes of one key must be acknowledged, for the key to count in `keys_least`."""
     keys = max(1, len(demands.keys))
     return max(1, int(SHARE_OF_KEY_WRITES * operations_scheduled(demands) / keys))
 
 
 def keys_least(demands: Demands) -> int:
-    """Keys with so many writes."""
+    """How many keys must have so many acknowledged writes."""
     return ceil(SHARE_OF_KEYS * len(demands.keys))
 
 
 def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns: int) -> bool:
     """Whether a write could be acknowledged under a fault that lasted length_ns.
 
-    faults: it and all others that were in force at some time meanwhile (entries of faults.json).
+    faults: this fault and all others that were in force at some time during it (entries of faults.json).
     """
     if length_ns < LONG_NS:
         return False
@@ -93,12 +94,15 @@ def may_stay_down(fault: Mapping[str, Any]) -> bool:
 
 
 def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
-    """Acknowledged writes under all faults that let the system work: so many faults, which lasted so long in all."""
+    """How many writes must be acknowledged under all faults that let the system work.
+
+    seconds: how long these faults lasted in all.  faults: how many there were.
+    """
     return max(1, faults, ceil(SHARE_OF_WRITES_IN_FAULTS * demands.rate_hz * demands.ok_share * seconds))
 
 
 def calm(main: tuple[int, int], faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """The length of the main phase, in ns, without faults and their aftermath."""
+    """The spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
     left, at = [], main[0]
     struck = sorted(
         (

@@ -1,7 +1,7 @@
-"""Statistics: how often each operation was invoked and how it ended, how long it took, with and without faults.
+"""Counts how often each operation was invoked, how it ended and how long it took, with and without faults.
 
-This is no property of the system, but of the test.  If a function was invoked and never once succeeded, nothing can
-be concluded about it, so the verdict is *unknown*.  Time is the clock of the harness, of one machine.
+This judges the test and not the system.  If a function was invoked and never succeeded, nothing can be concluded about
+it, so the verdict is *unknown*.  All times are of the clock of the harness.
 
 The history is judged in parts of consecutive rows, so its length does not matter.  An operation may begin in one part
 and end in a later one.  So a part returns its open operations, and the completions whose invoke it does not hold.
@@ -35,7 +35,7 @@ _WHEN = ("without faults", "under faults")
 
 Spans = list[tuple[int, int]]
 Latencies = Counter[int]
-"""Operations by how long they took, in microseconds."""
+"""How many operations had each latency: latency in microseconds -> number of operations."""
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class FunctionCount:
     """One function: how many operations were invoked, how many ended in each way, and how long the ok ones took,
     without faults and under faults."""
 
-    asked: int = 0
+    invoked: int = 0
     ended: Counter[int] = field(default_factory=Counter)
     latencies: tuple[Latencies, Latencies] = field(default_factory=lambda: (Counter(), Counter()))
 
     def add(self, other: FunctionCount) -> None:
-        self.asked += other.asked
+        self.invoked += other.invoked
         self.ended.update(other.ended)
         for mine, theirs in zip(self.latencies, other.latencies, strict=True):
             mine.update(theirs)
@@ -58,7 +58,7 @@ class FunctionCount:
 class PartCount:
     """functions: by name, of the operations that were invoked here.  left_open: process -> (function, time of invoke).
     orphans: (process, type, time) of completions whose invoke stands in an earlier part, in order.
-    first_ns, last_ns: of client events; first_ns is -1 where there are none.  over_budget: why nothing was counted."""
+    first_ns, last_ns: of client events; first_ns is -1 if there are none.  over_budget: why nothing was counted."""
 
     functions: Mapping[str, FunctionCount]
     left_open: Mapping[int, tuple[str, int]]
@@ -69,7 +69,9 @@ class PartCount:
 
 
 def split(files: StoredRun) -> Sequence[Part]:
-    """Runs of row groups, with the spans of time in which a fault was in place."""
+    """One part for each run of consecutive row groups, with the spans of time in which a fault was in place.
+
+    Raises MalformedHistory if the history is not sealed."""
     if not files.history.exists():
         raise MalformedHistory(f"{files.root}: the history is not sealed, there is no {files.history.name}")
     return parts_of_history(files.history, {"faults": _fault_spans(files)})
@@ -92,13 +94,13 @@ def judge(part: Part, budget: Budget) -> PartCount:
     time_ns = np.asarray(table.column("time_ns").combine_chunks())[clients]
     type_ = np.asarray(table.column("type").combine_chunks())[clients]
     invoked, ended_at, orphans = _pair(*dense_processes(process), type_)
-    asked_ns, ended_ns = time_ns[invoked], np.where(ended_at < 0, -1, time_ns[ended_at])
+    invoked_ns, ended_ns = time_ns[invoked], np.where(ended_at < 0, -1, time_ns[ended_at])
     ended_as = np.where(ended_at < 0, int(Type.INVOKE), type_[ended_at]).astype(np.int8)
     faults = np.array(part.params["faults"], np.int64).reshape(-1, 2)
-    faulty = _overlaps(asked_ns, np.where(ended_ns < 0, asked_ns, ended_ns), faults)
-    asked_for = codes[invoked]
+    faulty = _overlaps(invoked_ns, np.where(ended_ns < 0, invoked_ns, ended_ns), faults)
+    code_of = codes[invoked]
     functions = {
-        names[f]: _count(asked_for == f, asked_ns, ended_ns, ended_as, faulty) for f in np.unique(asked_for).tolist()
+        names[f]: _count(code_of == f, invoked_ns, ended_ns, ended_as, faulty) for f in np.unique(code_of).tolist()
     }
     rows = invoked[ended_at < 0].tolist()
     left_open = {int(process[row]): (names[codes[row]], int(time_ns[row])) for row in rows}
@@ -116,11 +118,11 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
     first = min(finding.first_ns for finding in findings if finding.first_ns >= 0)
     last = max(finding.last_ns for finding in findings)
     in_faults_ns = sum(max(0, min(end, last) - max(start, first)) for start, end in _merged(spans))
-    looked_at: dict[str, int | float | str] = {"operations": sum(f.asked for f in functions.values())}
+    looked_at: dict[str, int | float | str] = {"operations": sum(f.invoked for f in functions.values())}
     details: dict[str, Any] = {"functions": {}}
     for name, f in sorted(functions.items()):
         ended = {"ok": f.ended[Type.OK], "fail": f.ended[Type.FAIL], "info": f.ended[Type.INFO]}
-        counts = {"asked": f.asked, **ended, "open": f.asked - sum(ended.values())}
+        counts = {"invoked": f.invoked, **ended, "open": f.invoked - sum(ended.values())}
         latency = {when: _quantiles(took) for when, took in zip(_WHEN, f.latencies, strict=True) if took}
         details["functions"][name] = {**counts, "latency_ms": latency}
     for ending in ("ok", "fail", "info", "open"):
@@ -145,12 +147,12 @@ def _joined(findings: Sequence[PartCount], spans: Spans) -> dict[str, FunctionCo
         for process, type_, time_ns in finding.orphans:
             if process not in pending:
                 raise MalformedHistory(f"process {process} completes an operation that it never invoked")
-            name, asked_ns = pending.pop(process)
+            name, invoked_ns = pending.pop(process)
             mine = functions[name]
             mine.ended[type_] += 1
             if type_ == Type.OK:
-                faulty = _overlaps(np.array([asked_ns]), np.array([time_ns]), faults)
-                mine.latencies[int(faulty[0])].update(_latencies(np.array([time_ns - asked_ns])))
+                faulty = _overlaps(np.array([invoked_ns]), np.array([time_ns]), faults)
+                mine.latencies[int(faulty[0])].update(_latencies(np.array([time_ns - invoked_ns])))
         for name, count in finding.functions.items():
             functions.setdefault(name, FunctionCount()).add(count)
         pending.update(finding.left_open)
@@ -158,7 +160,9 @@ def _joined(findings: Sequence[PartCount], spans: Spans) -> dict[str, FunctionCo
 
 
 def _fault_spans(files: StoredRun) -> Spans:
-    """When faults were in place, in ns; one that never healed lasts for ever.  No file means no faults."""
+    """The spans (from, to) in ns in which faults were in place.  A fault that never healed lasts for ever.
+
+    Without faults.json there were no faults."""
     spans = []
     for record in files.faults:
         start, end = record.get("injected_ns", -1), record.get("healed_ns", -1)
@@ -180,7 +184,7 @@ def _merged(spans: Spans) -> Spans:
 
 @kernel
 def _pair(process: npt.NDArray[np.int32], processes: int, type_: Int8) -> tuple[Int64, Int64, Int64]:
-    """Rows of invokes; of each, the row of its completion, -1 if there is none here; completions without an invoke."""
+    """Returns (rows of invokes, for each the row of its completion or -1, rows of completions without an invoke)."""
     count = 0
     for row in range(type_.shape[0]):
         count += type_[row] == 0
@@ -212,10 +216,10 @@ def _overlaps(start: Int64, end: Int64, spans: Int64) -> npt.NDArray[np.bool_]:
     return touched
 
 
-def _count(mine: Bools, asked_ns: Int64, ended_ns: Int64, ended_as: Int8, faulty: Bools) -> FunctionCount:
+def _count(mine: Bools, invoked_ns: Int64, ended_ns: Int64, ended_as: Int8, faulty: Bools) -> FunctionCount:
     ended = {int(t): int(((ended_as == t) & mine).sum()) for t in (Type.OK, Type.FAIL, Type.INFO)}
     ok = mine & (ended_as == Type.OK)
-    calm, under = (_latencies((ended_ns - asked_ns)[ok & chosen]) for chosen in (~faulty, faulty))
+    calm, under = (_latencies((ended_ns - invoked_ns)[ok & chosen]) for chosen in (~faulty, faulty))
     return FunctionCount(int(mine.sum()), Counter(ended), (calm, under))
 
 
@@ -227,7 +231,7 @@ def _latencies(took_ns: Int64) -> Latencies:
 
 
 def _quantiles(took: Latencies) -> dict[str, float]:
-    """In milliseconds, with how many there are; between two values by linear interpolation."""
+    """The quantiles in milliseconds, and the count of operations.  Between two values: linear interpolation."""
     values = np.array(sorted(took), np.float64)
     upto = np.cumsum([took[int(value)] for value in values])
     found: dict[str, float] = {"count": int(upto[-1])}

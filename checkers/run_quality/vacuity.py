@@ -1,18 +1,22 @@
 """Was it a real test?  A run in which nothing happened proves nothing, even if every other verdict is valid.
 
 Each criterion is a figure with its minimum.  A shortfall makes the verdict *unknown*, never invalid: nothing was
-violated, but nothing was shown either.  Parts that a subject does not have are not demanded of it.  Some figures are
-shown and not demanded, for the reader to weigh: whether the harness kept up, and how many answers deposed leaders gave
-(counted by comparing clocks of one machine).
+violated, but nothing was shown either.  Nothing is demanded of parts that a subject does not have.  Some figures
+are only shown, and the reader weighs them.  Examples are whether the harness kept up, and how many answers deposed
+leaders gave (counted by comparing clocks of one machine).
 
-`Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words"}, in the order in which
-a report shows them.
+A run that ended early, as soon as an online check had found a violation, is not meant to be a whole test.  Its figures
+are shown, and the verdict is *not applicable*.  Such a run is never valid: either the sealed run confirms the
+violation, or the harness contradicts itself (`harness/judge/judge_run.py`).
+
+`Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words", "advice"}, in the
+order in which a report shows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -22,11 +26,12 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Checker, Part
 from checkers.base.clocks import one_clock
 from checkers.base.demands import Demands
+from checkers.base.json_file import mapping, number
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
-from checkers.base.verdict import Verdict
+from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality import elections, minimums
-from checkers.run_quality.achieved import INSTALLED, SKIPPED, achieved
+from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
 from checkers.sealing.history_rows import parts_of_history
 
@@ -35,23 +40,31 @@ NO_NEMESIS = "none"
 SHARE_IN_FAULTS = 0.10
 SHARE_OF_KEYS = 0.5
 STEAL_LIMIT_S = 0.5
+RATE_ADVICE = "the system and this machine are slower: give a lower --rate, or more --concurrency"
 
 END_OF_TIME = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One figure.  met: value >= least.  demanded: a shortfall makes the run vacuous."""
+    """One figure.  met: value >= least.  words: what the value counts.  advice: what to do about a shortfall.
+
+    demanded: whether a shortfall makes the verdict unknown."""
 
     name: str
     value: float
     least: float
     words: str
     demanded: bool = True
+    advice: str = ""
 
     @property
     def met(self) -> bool:
         return self.value >= self.least
+
+    def shortfall(self) -> str:
+        words = f"{self.name}: {self.value:g}, and at least {self.least:g} is needed"
+        return f"{words} ({self.advice})" if self.advice else words
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "met": self.met}
@@ -99,7 +112,9 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
         criteria += _about_nodes(run, figures)
     criteria += _about_the_rate(run, figures) if len(figures.keys) else []
     criteria += _about_the_harness(facts, demands)
-    short = [f"{c.name}: {c.value:g}, where at least {c.least:g} counts" for c in criteria if c.demanded and not c.met]
+    if demands.ends_early and facts.get("stopped"):
+        return _of_a_stopped_run(mapping(facts["stopped"]), criteria, figures)
+    short = [c.shortfall() for c in criteria if c.demanded and not c.met]
     looked_at = {
         "criteria": sum(c.demanded for c in criteria),
         "met": sum(c.demanded and c.met for c in criteria),
@@ -108,6 +123,13 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     unknown = [] if run.history.exists() else ["there is no sealed history"]
     unknown += [] if facts else ["there is no outcome.json: the harness did not come to its end"]
     return conclude((), looked_at, unknown + short, {"criteria": [c.to_json() for c in criteria]})
+
+
+def _of_a_stopped_run(stopped: Mapping[str, Any], criteria: Sequence[Criterion], figures: HistoryFigures) -> Verdict:
+    at_s = number(stopped.get("time_ns"), 0) / 1e9
+    words = f"the run ended {at_s:.1f} s after it began, when {stopped.get('checker')} was violated"
+    shown = [replace(c, demanded=False).to_json() for c in criteria]
+    return Verdict(Validity.NOT_APPLICABLE, {"ok operations": figures.ok}, words, details={"criteria": shown})
 
 
 def _about_the_run(facts: Mapping[str, Any]) -> list[Criterion]:
@@ -146,7 +168,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
             )
         )
     if beyond := sum(bool(f.get("over_budget")) for f in faults):
-        words = f"{beyond} faults cost a majority what it had fsynced: the system is excused for what it lost then"
+        words = f"{beyond} faults made a majority lose what it had fsynced, so the system is excused for that loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
     return [
@@ -161,7 +183,10 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
 def _about_writes_in_faults(
     run: StoredRun, installed: Sequence[Mapping[str, Any]], figures: HistoryFigures
 ) -> list[Criterion]:
-    """Figures of the faults that let the system work for long enough; of all faults if none does."""
+    """Criteria about writes under faults that let the system work for long enough.
+
+    If no fault does, one acknowledged write under any fault is enough.
+    """
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
     struck_until = [END_OF_TIME if minimums.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
@@ -193,9 +218,9 @@ def _main_end(run: StoredRun) -> int:
 
 def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     keys = len(figures.keys)
-    said = run.outcome.get("final_reads")
-    read = sum(why == "ok" for why in said.values()) if said else figures.keys_read_at_end
-    unread = sorted(k for k, why in (said or {}).items() if why != "ok")
+    final_reads = run.outcome.get("final_reads")
+    read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
+    unread = sorted(k for k, why in (final_reads or {}).items() if why != "ok")
     return [
         Criterion(
             "ok operations",
@@ -221,7 +246,7 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
 
 
 def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Did the run do what its spec demands where nothing was broken?"""
+    """How much of its spec the run did: writes for each key, the rate outside faults, and servers that answered."""
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
         least = minimums.key_writes_least(demands)
@@ -234,7 +259,9 @@ def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         words = f"{achieved_hz:.0f} operations per second in {calm_s:.0f} s outside faults, of {demands.rate_hz:g}"
         share = round(achieved_hz / demands.rate_hz, 3)
         long_enough = calm_s >= minimums.CALM_S_LEAST
-        criteria.append(Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough))
+        criteria.append(
+            Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough, RATE_ADVICE)
+        )
     if demands.servers:
         answering = len(set(figures.answering) & set(demands.servers))
         words = f"of {len(demands.servers)}; a server that never leads may answer nothing"
@@ -268,7 +295,7 @@ def _about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def _about_the_harness(facts: Mapping[str, Any], demands: Demands) -> list[Criterion]:
-    """Shown next to the verdict, not demanded: whether the harness itself kept up."""
+    """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded."""
     criteria = []
     stalls = facts.get("loop_stalls") or []
     longest = max((s["stall_ms"] for s in stalls), default=0)

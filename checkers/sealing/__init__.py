@@ -1,1 +1,1 @@
-"""From the stream a run leaves behind to the files that checkers read."""
+"""Sealing: turns the stream of a run into the files that checkers read."""

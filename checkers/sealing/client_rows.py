@@ -1,15 +1,16 @@
-"""Rules for the rows of clients that need to know what functions mean; the grammar knows none of them.
+"""Rules for the rows of clients.  They depend on the meaning of functions, which the grammar does not know.
 
-Two of them concern the whole history, and sealing refuses a history that breaks them:
+Two rules concern the whole history.  Sealing refuses a history that breaks one of them:
 
- - either all reads, writes and cas of clients have a key, or none has: without its key an operation belongs to no
-   object;
- - nothing hides from the judge: clients create keys only before the main phase, and the nemesis has no key.
+ - In a history with a read, write or cas, either every operation of a client has a key, or none has one.  An operation
+   without a key belongs to no object.  Histories of other functions follow the rules of their own checkers.
+ - No row escapes judgement: clients create keys only before the main phase, and rows of the nemesis have no key.
 
-The others concern one register.  Its key cannot be judged then, and the other keys are:
+The other rules concern one register.  A key that breaks one of them is not judged, and the other keys are:
 
- - an acknowledged write or cas repeats the values that were invoked.  An answer without a value contradicts nothing;
- - a cas names what it expects, what it puts there, or both; values are whole numbers.
+ - An acknowledged write or cas repeats the values of its invoke.  An answer without a value contradicts nothing.
+ - A cas has an expected value, a new value, or both.
+ - Values are whole numbers.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ Row = Mapping[str, Any]
 
 
 class ClientRows:
-    """What is known of a history up to here; rows are handed in piece by piece."""
+    """What these rules need to remember of a history that is read chunk by chunk."""
 
     def __init__(self) -> None:
-        self._keyed = self._keyless = -1
+        self._keyed = self._keyless = self._register_keyed = self._register_keyless = -1
         self._main_began = False
         self._invoked = agreement.nothing_invoked(64)
 
     def first_fault(
         self, chunk: pa.Table, first: int, process: Int32, f: Int32, functions: list[str], key: Int32
     ) -> tuple[int, str] | None:
-        """The first row that hides from the judge, and what is wrong with it.
+        """The first row that breaks a rule for the whole history, and what is wrong with it; None if there is none.
 
-        first: number of the chunk's first row.  f, key: numbers, key -1 where there is none.
+        first: number of the chunk's first row.  f: number of each row's function in `functions`.
+        key: number of each row's key, -1 if it has none.
         """
         type_ = np.asarray(chunk.column("type").combine_chunks())
         faults = [self._keys_of_nemesis(process, key), self._without_key(first, process, type_, f, functions, key)]
@@ -65,17 +67,20 @@ class ClientRows:
     def _without_key(
         self, first: int, process: Int32, type_: Int8, f: Int32, functions: list[str], key: Int32
     ) -> tuple[int, str] | None:
-        """A fault of a row of an earlier piece has the number -1 - row."""
-        of_register = np.array([name in KINDS for name in functions], bool)[f]
-        mine = (type_ == Type.INVOKE) & (process >= 0) & of_register
-        if self._keyed < 0 and len(rows := np.flatnonzero(mine & (key >= 0))):
-            self._keyed = first + int(rows[0])
-        if self._keyless < 0 and len(rows := np.flatnonzero(mine & (key < 0))):
-            self._keyless = first + int(rows[0])
-        if self._keyed < 0 or self._keyless < 0:
+        """The first row that breaks the rule, and what is wrong with it.
+
+        A row of this chunk is counted from the start of the chunk.  A row of an earlier chunk is returned as -1 - row.
+        """
+        client = np.array([name != CREATE for name in functions], bool)[f] & (type_ == Type.INVOKE) & (process >= 0)
+        register = np.array([name in KINDS for name in functions], bool)[f] & client
+        self._keyed = _first(self._keyed, first, client & (key >= 0))
+        self._keyless = _first(self._keyless, first, client & (key < 0))
+        self._register_keyed = _first(self._register_keyed, first, register & (key >= 0))
+        self._register_keyless = _first(self._register_keyless, first, register & (key < 0))
+        if min(self._keyed, self._keyless) < 0 or max(self._register_keyed, self._register_keyless) < 0:
             return None
         row = self._keyless - first if self._keyless >= first else -1 - self._keyless
-        return row, f"an operation without a key, in a history whose operations have keys (row {self._keyed})"
+        return row, f"this operation has no key, but the operation of row {self._keyed} has one"
 
     def _created_late(
         self, chunk: pa.Table, process: Int32, type_: Int8, f: Int32, functions: list[str]
@@ -90,28 +95,35 @@ class ClientRows:
         if CREATE not in functions:
             return None
         late = np.flatnonzero((process[since:] >= 0) & (f[since:] == functions.index(CREATE)))
-        words = f"{CREATE} in or after the main phase: it belongs to set-up, and no checker judges it"
+        words = f"this {CREATE} is not in set-up but in or after the main phase, and no checker judges it"
         return (since + int(late[0]), words) if len(late) else None
 
     def unfit_for_registers(
         self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, value: Int64, value2: Int64, processes: int
     ) -> Bools:
-        """The rows that contradict a register.
+        """Whether each row contradicts a register.
 
-        kind, value, value2: as in `operations.Events`.  dense: processes as numbers below `processes`.
+        kind, value, value2: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
         """
         if processes > len(self._invoked.value):
             self._invoked = agreement.with_more(self._invoked, max(processes, 2 * len(self._invoked.value)))
         type_ = np.asarray(chunk.column("type").combine_chunks())
-        says = ~(_is_null(chunk, "value") & _is_null(chunk, "value2"))
+        has_value = ~(_is_null(chunk, "value") & _is_null(chunk, "value2"))
         clients = process >= 0
-        wrong = clients & (kind == CAS) & (type_ == Type.INVOKE) & ~says
+        wrong = clients & (kind == CAS) & (type_ == Type.INVOKE) & ~has_value
         if chunk.column("payload").null_count < len(chunk):
-            tells = (type_ == Type.INVOKE) | (type_ == Type.OK)
-            wrong |= clients & (kind != OTHER) & tells & ~_is_null(chunk, "payload")
+            shows_values = (type_ == Type.INVOKE) | (type_ == Type.OK)
+            wrong |= clients & (kind != OTHER) & shows_values & ~_is_null(chunk, "payload")
         mine = clients & ((kind == WRITE) | (kind == CAS))
-        agreement.mark_contradictions(mine, dense, type_, value, value2, says, self._invoked, wrong)
+        agreement.mark_contradictions(mine, dense, type_, value, value2, has_value, self._invoked, wrong)
         return np.asarray(wrong, bool)
+
+
+def _first(known: int, first: int, chosen: Bools) -> int:
+    """`known` if it is a row, else the number of the first chosen row, else -1.  first: number of the first row."""
+    if known >= 0 or not chosen.any():
+        return known
+    return first + int(np.argmax(chosen))
 
 
 def _is_null(chunk: pa.Table, name: str) -> Bools:
@@ -120,9 +132,9 @@ def _is_null(chunk: pa.Table, name: str) -> Bools:
 
 
 def contradiction(history: Path, key: str) -> str:
-    """The first row of a key that contradicts a register, in words; "" if there is none.
+    """One sentence about the first row of a key that contradicts a register; "" if there is none.
 
-    One pass over the history, and a second over the rows of this key, as dicts.
+    Reads the whole history once.
     """
     open_of: dict[int, Row] = {}
     for rows in chunks_of_groups(history, HISTORY.names):
@@ -138,7 +150,7 @@ def _contradiction_of(row: Row, open_of: dict[int, Row]) -> str:
     if f not in KINDS or type_ not in (Type.INVOKE, Type.OK):
         return ""
     if row["payload"] is not None:
-        return f"a {f} of {row['payload']:.40}, and registers hold whole numbers"
+        return f"the value of this {f} is {row['payload']:.40}, and registers hold whole numbers"
     values = row["value"], row["value2"]
     if type_ == Type.INVOKE:
         open_of[row["process"]] = row
@@ -146,10 +158,10 @@ def _contradiction_of(row: Row, open_of: dict[int, Row]) -> str:
     invoked = open_of.pop(row["process"], row)
     if f == "read" or values == (None, None) or values == (invoked["value"], invoked["value2"]):
         return ""
-    words = f"{_told(invoked)} was acknowledged as {_told(row)}"
+    words = f"{_values_in_words(invoked)} was acknowledged as {_values_in_words(row)}"
     return f"process {row['process']}: {f} of {words} (invoked in row {invoked['index']})"
 
 
-def _told(row: Row) -> str:
+def _values_in_words(row: Row) -> str:
     value, value2 = ("nil" if row[name] is None else str(row[name]) for name in ("value", "value2"))
     return value if row["f"] == "write" and row["value2"] is None else f"[{value} {value2}]"

@@ -1,4 +1,4 @@
-"""Words and process numbers as small integers, so that kernels can use them as indices of arrays."""
+"""Turns words and process numbers into small integers, so that kernels can use them as indices of arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_PROCESS_IN_PLACE = 1 << 22
 
 
 def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], int]:
-    """Process numbers as indices of an array, and how long that array must be; negative ones become 0."""
+    """Process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
     highest = int(process.max(initial=0))
     if highest < _MAX_PROCESS_IN_PLACE:
         return np.maximum(process, 0), highest + 1
@@ -21,7 +21,7 @@ def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int3
 
 
 def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """A string column as codes (-1 for null) and the strings they stand for."""
+    """A string column as codes (-1 for null), and the string of each code."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     column = column.unify_dictionaries()
@@ -33,9 +33,9 @@ def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], li
 
 
 class Words:
-    """Numbers the words of a column that comes in pieces: 0, 1, 2, ... in the order in which they first appear.
+    """Numbers the words of a column that is read chunk by chunk: 0, 1, 2, ... in the order of first appearance.
 
-    Memory: about 150 bytes a distinct word.
+    words: the word of each number.  Memory: about 150 bytes per distinct word.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Words:
         self._number_of: dict[str, int] = {}
 
     def codes(self, column: pa.ChunkedArray) -> Int32:
-        """The numbers of the next piece of the column; -1 for null."""
+        """The numbers of the words in the next chunk of the column; -1 for null."""
         local, words = dictionary_codes(column)
         for word in words:
             if word not in self._number_of:
@@ -54,9 +54,10 @@ class Words:
 
 
 class Processes:
-    """Numbers processes densely, piece by piece; a number below 2^22 stays, and negative ones become 0.
+    """Turns process numbers into indices of an array, chunk by chunk.
 
-    count: how long an array must be that these numbers index.
+    A number below 2^22 stays the same, and a negative number becomes 0.  Higher numbers get the indices from 2^22 on.
+    count: the length of the array.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Processes:
         self._high: dict[int, int] = {}
 
     def dense(self, process: Int32) -> Int32:
-        """The numbers of the next piece."""
+        """The indices of the next chunk."""
         highest = int(process.max(initial=0))
         if highest < _MAX_PROCESS_IN_PLACE:
             self.count = max(self.count, highest + 1)

@@ -1,6 +1,6 @@
-"""Single events of a sealed history again, where a person has to see them.
+"""Reads rows of a sealed history: single rows for a witness, or all rows chunk by chunk.
 
-A row's number is its index; `history.parquet` has row groups, so that a handful of rows costs a few of them.
+The number of a row is its index.  To read a few rows of `history.parquet` costs only the row groups that hold them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Type
 
 ROWS_PER_GROUP = 1 << 17
-"""Rows of a row group of `history.parquet`: 10 to 20 ms to read one."""
+"""Rows of a row group of `history.parquet`.  To read one group takes 10 to 20 ms."""
 
 ROWS_PER_PART = 32 * ROWS_PER_GROUP
-"""Rows that one part of a pass over the whole history takes: some hundred megabytes as arrays."""
+"""Rows of one part, if a checker reads the whole history: some hundred megabytes as arrays."""
 
 GROUPS_PER_CHUNK = 8
-"""Row groups that a pass over the history holds at once: a million rows."""
+"""Row groups in memory at once while a function reads the history: a million rows."""
 
 MISMATCH_ERRORS = (None, "mismatch")
-"""`error` of a failed cas that may be read as an answer: the register did not hold what it expected."""
+"""Values of `error` if a failed cas is also an observation: the register did not hold the expected value."""
 
 Row = dict[str, Any]
 
 
 def read_rows(history: Path, rows: Sequence[int], columns: Sequence[str] = HISTORY.names) -> list[Row]:
-    """Some rows of `history.parquet`, in the order asked for, as dicts; `type` as its number."""
+    """Read these rows of `history.parquet` as dicts, in the given order.  `type` is a number."""
     found: dict[int, Row] = {}
     with pq.ParquetFile(history) as file:
         starts = np.cumsum([0] + [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)])
@@ -48,9 +48,10 @@ def read_rows(history: Path, rows: Sequence[int], columns: Sequence[str] = HISTO
 
 
 def parts_of_history(history: Path, params: Mapping[str, Any]) -> list[Part]:
-    """Parts of consecutive row groups, ROWS_PER_PART rows each; of an empty history none.
+    """Split a history into parts of consecutive row groups, about ROWS_PER_PART rows each.  An empty history has none.
 
-    `params` of each: those given, "first" and "end" (row groups, the end exclusive), "row" (number of its first row).
+    A part has these `params`: the given ones, "first" and "end" (row groups, the end exclusive), and "row" (number of
+    its first row).
     """
     metadata = pq.read_metadata(history)
     parts: list[Part] = []
@@ -64,7 +65,10 @@ def parts_of_history(history: Path, params: Mapping[str, Any]) -> list[Part]:
 
 
 def chunks_of_groups(history: Path | str, columns: Sequence[str], first: int = 0, end: int = -1) -> Iterator[pa.Table]:
-    """The rows of some row groups (`end` exclusive; -1 for all), GROUPS_PER_CHUNK at a time; keys as a dictionary."""
+    """The rows of the row groups from `first` to before `end`, GROUPS_PER_CHUNK groups at a time.
+
+    end: -1 for all.  Keys are dictionary-encoded.
+    """
     with pq.ParquetFile(history, read_dictionary=["key"]) as file:
         stop = file.num_row_groups if end < 0 else end
         for group in range(first, stop, GROUPS_PER_CHUNK):
@@ -75,24 +79,24 @@ def chunks_of_groups(history: Path | str, columns: Sequence[str], first: int = 0
 
 
 def functions_besides(history: Path, known: Collection[str]) -> dict[str, list[str]]:
-    """What clients asked of keys besides reading, writing and the like (`known`) and making them: names by key, sorted.
+    """The functions that clients invoked and that are neither CREATE nor in `known`: key -> sorted names.
 
-    About 0.1 s per million events; memory: a chunk of them.
+    Takes about 0.1 s per million events.  Memory: one chunk of rows.
     """
     found: dict[str, set[str]] = {}
     for rows in chunks_of_groups(history, ("process", "type", "f", "key")):
-        asked = pc.and_(pc.equal(rows["type"], int(Type.INVOKE)), pc.greater_equal(rows["process"], 0))
+        invokes = pc.and_(pc.equal(rows["type"], int(Type.INVOKE)), pc.greater_equal(rows["process"], 0))
         strange = pc.invert(pc.is_in(pc.cast(rows["f"], pa.string()), value_set=pa.array([*known, CREATE])))
-        some = rows.select(["key", "f"]).filter(pc.and_(asked, strange))
+        some = rows.select(["key", "f"]).filter(pc.and_(invokes, strange))
         for key, f in set(zip(*(pc.cast(some[name], pa.string()).to_pylist() for name in ("key", "f")), strict=True)):
             found.setdefault(key, set()).add(f)
     return {key: sorted(names) for key, names in found.items()}
 
 
 def refused(history: Path, key: str, value: int | None, count_mismatches: bool) -> Row | None:
-    """The first completion of a write or cas that would have put a value into a key, and failed; None if there is none.
+    """The completion of the first failed write or cas that would have put `value` into `key`; None if there is none.
 
-    count_mismatches: whether a cas that failed because it did not match is one.
+    count_mismatches: whether a cas counts that failed because it did not match.
     """
     for rows in chunks_of_groups(history, HISTORY.names):
         mine = pc.and_(pc.equal(rows["type"], int(Type.FAIL)), pc.greater_equal(rows["process"], 0))

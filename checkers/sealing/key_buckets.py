@@ -1,14 +1,15 @@
-"""Buckets: the operations of some keys, paired when the run was sealed, in the form that is read fastest.
+"""Buckets: the paired operations of some keys, in the form that is fastest to read.
 
-A bucket is a Parquet file with one row per operation: the operations of a key stand together, in order of call, and
-what they mean is told in `kernels/operations.py`.  The columns every judge reads (BARE) are narrow and hold numbers in
-the place of values; those that only a witness needs (VALUES) lead back to what was written and to the rows of
-`history.parquet`.  The names of the keys, and how much there is of each, stand in the file's own metadata.
+A bucket is a Parquet file with one row per operation.  The operations of a key stand together, in order of call.
+`kernels/operations.py` explains their columns.  Every judge reads the columns of BARE.  They are narrow, and contain
+small numbers in place of values.  Only a witness needs the columns of VALUES.  They hold the values themselves, and the
+rows of the operations in `history.parquet`.  The metadata of the file lists the keys and the size of each.
 
-Buckets are derived data: sealing can make them again from the history.  Every page carries a checksum, and so does the
-list of keys, because a bit that flips in a column of plain numbers makes no file unreadable, but a verdict wrong.
+Buckets are derived data: sealing can make them again from the history.  Every page has a checksum, and so has the list
+of keys.  Without checksums, a flipped bit in a column of numbers leaves the file readable and makes the verdict wrong.
 
-Cost of five million operations: 10 to 100 MB of disk, 0.03 s to read, and to judge SIZE_BYTES_PER_OPERATION each.
+Cost of five million operations: 10 to 100 MB of disk and 0.03 s to read.  To judge them takes SIZE_BYTES_PER_OPERATION
+of memory for each operation.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Operations
 BARE = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),  # READ, WRITE, CAS or MISMATCH
-        pa.field("a", pa.int32(), nullable=False),  # number of what was read, written or expected; -1 for nil
-        pa.field("b", pa.int32(), nullable=False),  # number of what a cas put there, else -1
+        pa.field("a", pa.int32(), nullable=False),  # number of the value read, written or expected; -1 for nil
+        pa.field("b", pa.int32(), nullable=False),  # number of the new value of a cas, else -1
         pa.field("call", pa.int32(), nullable=False),  # position in the key
         pa.field("ret", pa.int32(), nullable=False),  # position in the key, OPEN if it never returned
     ]
@@ -44,8 +45,8 @@ BARE = pa.schema(
 
 VALUES = pa.schema(
     [
-        pa.field("value", pa.int64()),  # that `a` is the number of
-        pa.field("value2", pa.int64()),  # that `b` is the number of
+        pa.field("value", pa.int64()),  # the value that `a` numbers
+        pa.field("value2", pa.int64()),  # the value that `b` numbers
         pa.field("invoked", pa.int32(), nullable=False),  # row of history.parquet
         pa.field("completed", pa.int32(), nullable=False),  # row of history.parquet, -1 if there is none
     ]
@@ -56,15 +57,18 @@ KEYS = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field("operations", pa.int64(), nullable=False),
         pa.field("positions", pa.int32(), nullable=False),
-        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, mismatches being observations
+        pa.field("unfit", pa.int8(), nullable=False),  # as in `Operations`, if mismatches are observations
     ]
 )
 
 SIZE_BYTES_PER_OPERATION = 140
-"""What judging a key by a linear kernel takes at its peak, columns and arrays together."""
+"""Peak memory for each operation while a linear kernel judges a key, columns and arrays together."""
 
 KEYS_IN_METADATA = b"krucible.keys"
-"""Under which the metadata of a bucket holds its keys: base64 of a CRC-32 in four bytes and an Arrow stream of KEYS."""
+"""The name of the list of keys in the metadata of a bucket.
+
+The list is base64 of a CRC-32 in four bytes and an Arrow stream of KEYS.
+"""
 
 _SCHEMA = pa.schema([*BARE, *VALUES])
 _ROWS_PER_GROUP = 1 << 18
@@ -73,10 +77,11 @@ _RISING = dict.fromkeys(("a", "call", "ret", "value", "value2", "invoked", "comp
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What a bucket holds, its operations not yet read.
+    """A bucket whose operations are not yet read.
 
     keys: names, in the order of the file.  operations, positions, unfit: of each key, as in KEYS.
-    history: of the same run.  mismatch_observed: whether a cas that failed as a mismatch is an observation.
+    history: `history.parquet` of the same run.
+    mismatch_observed: whether a cas that failed as a mismatch is an observation.
     """
 
     path: Path
@@ -88,7 +93,10 @@ class Bucket:
     mismatch_observed: bool
 
     def alone(self, k: int) -> Bucket:
-        """The same with key number k as the only one, for telling of it."""
+        """This bucket with key number k only, for the witness of k.
+
+        Operations cannot be read from it, because their place in the file is counted from the first key.
+        """
         only = slice(k, k + 1)
         return replace(
             self,
@@ -100,9 +108,9 @@ class Bucket:
 
 
 def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
-    """Write the operations of some keys.  ops: with values, and with mismatches observed.
+    """Write the operations of some keys.  ops: with values; mismatches count as observations.
 
-    About 0.1 s per million operations.
+    Takes about 0.1 s per million operations.
     """
     a, b = number_keys(ops)
     columns = [ops.kind, a, b, ops.call, ops.ret]
@@ -123,19 +131,22 @@ def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
 
 
 def open_bucket(path: Path, history: Path, mismatch_observed: bool = False) -> Bucket:
-    """Raises FileNotFoundError, pyarrow.ArrowInvalid or MalformedHistory."""
+    """Read the list of keys of a bucket.  history, mismatch_observed: as in `Bucket`.
+
+    Raises FileNotFoundError, pyarrow.ArrowInvalid or MalformedHistory.
+    """
     metadata = pq.read_metadata(path)
     keys = _unpacked(path, (metadata.metadata or {}).get(KEYS_IN_METADATA))
     operations, positions, unfit = (np.asarray(keys.column(n).combine_chunks()) for n in KEYS.names[1:])
     if metadata.num_rows != operations.sum() or (operations < 0).any() or (positions < 0).any():
-        raise MalformedHistory(f"{path.name}: it does not hold the operations its list of keys promises")
+        raise MalformedHistory(f"{path.name}: the number of its operations differs from its list of keys")
     return Bucket(path, history, keys.column("key").to_pylist(), operations, positions, unfit, mismatch_observed)
 
 
 def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Split a bucket into runs of keys (first, end, what judging them takes in bytes) within a limit.
+    """Split a bucket into pieces of consecutive keys that can be judged within a limit of memory.
 
-    A key that alone takes more stands alone.
+    Yields (first key, end key, needed bytes).  A key that needs more than the limit is a piece of its own.
     """
     first, taken = 0, 0
     for k, needed in enumerate((bucket.operations * SIZE_BYTES_PER_OPERATION).tolist()):
@@ -148,15 +159,15 @@ def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
-    """The operations of keys number `first` to `end` - 1, numbers in the place of values and without rows.
+    """The operations of keys number `first` to `end` - 1, with numbers in place of values, and without rows.
 
-    Raises pyarrow.ArrowInvalid or OSError where the file is damaged, MalformedHistory where it holds what cannot be.
+    Raises pyarrow.ArrowInvalid or OSError if the file is damaged, MalformedHistory for an impossible operation.
     """
     return _ready(bucket, first, end, _read(bucket, first, end, BARE.names))
 
 
 def read_key(bucket: Bucket, k: int) -> Operations:
-    """All that is known of one key: values, and rows of the history.  Raises as `read_operations`."""
+    """The operations of key number k, with values and rows of the history.  Raises as `read_operations`."""
     table = _read(bucket, k, k + 1, _SCHEMA.names)
     ops = _ready(bucket, k, k + 1, table)
     kept = np.ones(len(table), bool)
@@ -169,7 +180,7 @@ def read_key(bucket: Bucket, k: int) -> Operations:
 def read_values(bucket: Bucket, first: int, end: int) -> pa.Table:
     """kind, ret, value, invoked and completed of all operations of keys number `first` to `end` - 1, key by key.
 
-    Raises pyarrow.ArrowInvalid or OSError where the file is damaged.
+    Raises pyarrow.ArrowInvalid or OSError if the file is damaged.
     """
     return _read(bucket, first, end, ["kind", "ret", "value", "invoked", "completed"])
 
@@ -188,12 +199,12 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
         bucket.mismatch_observed,
     )
     if wrong >= 0:
-        raise MalformedHistory(f"{bucket.path.name}: what it says of an operation cannot be (row {wrong})")
+        raise MalformedHistory(f"{bucket.path.name}: row {wrong} describes an impossible operation")
     return ops
 
 
 def _read(bucket: Bucket, first: int, end: int, columns: list[str]) -> pa.Table:
-    """Some columns of the rows of some keys; only the row groups they lie in are read."""
+    """Some columns of the rows of keys number `first` to `end` - 1.  Reads only the row groups of these rows."""
     before, here = int(bucket.operations[:first].sum()), int(bucket.operations[first:end].sum())
     with pq.ParquetFile(bucket.path, memory_map=True, page_checksum_verification=True) as file:
         groups = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]

@@ -1,16 +1,16 @@
 """The manifest: the name, the size and the hash of every primary file of a run.
 
-Primary is what was recorded while the run lasted: the history, the small JSON files, what nodes traced and logged, and
-the copies of their data directories.  The harness writes the manifest once everything is collected, before anything is
-judged.  Sealing replaces the stream by `history.parquet`, and only if the stream is the one the manifest names.  So no
-later step can vouch for a file that was changed in between.
+Primary files were recorded during the run: the history, the small JSON files, traces and logs of nodes, and copies of
+their data directories.  The harness writes the manifest when everything is collected, and before anything is judged.
+Later only sealing changes it: the manifest then names `history.parquet` in place of the stream.  Sealing does so only
+if the stream is the one that the manifest names.  So no later step can accept a file that was changed in between.
 
-Derived is what judging makes: `buckets/` names the hash of the history it was made of, and `tables/` are made again
-each time.  Results and reports are derived too, and no verdict rests on them.
+Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
+are derived too, and no verdict rests on them.
 
-A manifest binds; it does not authenticate.  The ledger (`base/ledger.py`) repeats what it says of all files but the
-history, so a fresh manifest hides nothing.  A forger who rewrites the history's ledger as well is met by the evidence
-itself: histories, logs and traces have to agree.
+A manifest shows changes, but it is no signature.  The ledger (`base/ledger.py`) repeats its entries of all files except
+the history, so a rewritten manifest does not hide a change of these files.  A forger who also rewrites the ledger must
+still make histories, logs and traces agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PIECE_BYTES = 1 << 22
 
 
 def primary_files(root: Path) -> Iterator[Path]:
-    """Every primary file that is there, in order of name; symbolic links are no files of a run."""
+    """Every primary file that exists, in order of name.  Symbolic links do not count."""
     found = [root / name for name in _PRIMARY_FILES]
     for folder in _PRIMARY_FOLDERS:
         found += (root / folder).rglob("*")
@@ -39,7 +39,7 @@ def primary_files(root: Path) -> Iterator[Path]:
 
 
 def hash_of(path: Path) -> str:
-    """BLAKE2b-256 of a file, in hexadecimal; about 1 s per gigabyte."""
+    """BLAKE2b-256 of a file, in hexadecimal.  Takes about 1 s per gigabyte."""
     digest = hashlib.blake2b(digest_size=32)
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE_BYTES):
@@ -48,22 +48,22 @@ def hash_of(path: Path) -> str:
 
 
 def entry_of(path: Path) -> dict[str, Any]:
-    """Size and hash of a file, as a manifest holds them."""
+    """The manifest's entry for a file: its size and hash."""
     return {"size_bytes": path.stat().st_size, "blake2b": hash_of(path)}
 
 
 def write_manifest(root: Path) -> None:
-    """Bind all primary files that are there now.  Called once, when the run is over."""
+    """Write a manifest of all primary files that exist now.  The harness calls this once, when the run is over."""
     _write(root, entries_of(root))
 
 
 def entries_of(root: Path) -> dict[str, dict[str, Any]]:
-    """Size and hash of every primary file that is there now, by its path."""
+    """Path -> entry of every primary file that exists now."""
     return {str(path.relative_to(root)): entry_of(path) for path in primary_files(root)}
 
 
 def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
-    """What the manifest names: path -> {"size_bytes", "blake2b"}; None if there is no manifest.  Raises BrokenFile."""
+    """The entries of the manifest: path -> {"size_bytes", "blake2b"}; None without a manifest.  Raises BrokenFile."""
     path = root / MANIFEST
     if not path.exists():
         return None
@@ -74,20 +74,20 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def is_bound(root: Path, name: str) -> bool:
-    """Whether a file is there and is the one that the manifest names.  Raises BrokenFile."""
+    """Whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
     entry = mapping(bound_files(root)).get(name)
     return entry is not None and (root / name).is_file() and not _difference(root / name, entry)
 
 
 def sealed(root: Path) -> None:
-    """Let the manifest name `history.parquet` in place of the stream, if it names a stream."""
+    """Replace the stream by `history.parquet` in the manifest, if the manifest names a stream."""
     files = bound_files(root)
     if files is not None and files.pop(STREAM, None) is not None:
         _write(root, files | {SEALED: entry_of(root / SEALED)})
 
 
 def broken_bonds(root: Path) -> list[str]:
-    """What the manifest does not find as it names it, one clause per file; empty if all is as it was bound."""
+    """Files that differ from the manifest, one clause per file; empty if none does."""
     try:
         if bound_files(root) is None:
             return [f"there is no {MANIFEST}: the harness did not come to the end of the run, or the file was removed"]
@@ -97,9 +97,10 @@ def broken_bonds(root: Path) -> list[str]:
 
 
 def broken_files(root: Path, folder: str = "") -> dict[str, str]:
-    """Files that are not as the manifest names them, by path: "is missing", or what else became of them.
+    """Path -> difference of every file that differs from the manifest, e.g. "is missing".
 
-    folder: look only below this folder of the run.  Without a manifest there are none.  Raises BrokenFile.
+    folder: look only below this folder of the run.  Returns an empty mapping if there is no manifest.
+    Raises BrokenFile.
     """
     files = bound_files(root)
     if files is None:
@@ -114,7 +115,7 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
 
 
 def _difference(path: Path, entry: Mapping[str, Any]) -> str:
-    """How a file differs from its entry; "" if it does not.  The hash is taken only where the sizes agree."""
+    """How a file differs from its entry; "" if it does not.  The hash is computed only if the sizes agree."""
     size_bytes = path.stat().st_size
     if size_bytes != entry.get("size_bytes"):
         return f"{size_bytes} bytes, not {entry.get('size_bytes')}"

@@ -1,8 +1,8 @@
-"""A digest of the rows of a history, which parts of it can compute apart.
+"""A digest of the rows of a history.  The parts of a history can be digested separately.
 
-Each row gets a 64-bit hash over all of its columns, its index among them, and the digest is the sum of these modulo
-2^64.  So it depends on every value and on the order of rows, and neither on batches, row groups or encodings nor on who
-adds up first.  It shows damage and careless changes; it is no signature.
+Each row gets a 64-bit hash over all of its columns, its index too.  The digest is the sum of these hashes modulo 2^64.
+So it depends on every value and on the order of rows.  It does not depend on batches, row groups, encodings, or the
+order of the parts.  It shows damage and careless changes, but it is no signature.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def row_digest(rows: pa.Table) -> int:
-    """The digest of some rows of schema HISTORY; 0 of none.
+    """The digest of some rows of schema HISTORY; 0 if there are none.
 
-    About 0.5 s per million rows; longer where every row has a payload of its own.
+    Takes about 0.5 s per million rows, and longer if every row has a payload of its own.
     """
     hashes = np.zeros(len(rows), np.uint64)
     for place, field in enumerate(HISTORY, 1):

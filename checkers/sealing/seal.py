@@ -1,21 +1,21 @@
-"""Sealing: from the stream a run leaves behind to the files that checkers read.
+"""Sealing: turns the stream of a run into the files that checkers read.
 
     history.arrows  ->  history.parquet          every event, in index order
-                        buckets/bucket-NNN       the operations of some keys, paired (`key_buckets.py`)
+                        buckets/bucket-NNN       the paired operations of some keys (`key_buckets.py`)
 
-Sealing verifies the history's grammar once (`walk.py`), so that no checker need do so.  Then it deals the keys to
-buckets, and pairs invokes with completions (`dealing.py`).
+Sealing verifies the grammar of the history (`walk.py`), so no checker has to verify it again.  It deals the keys to
+buckets, and pairs invokes with completions (`keys_per_bucket.py`).
 
-It may be interrupted anywhere and called again: every file appears under its name only when it is whole, and the
-stream goes only when all the others are there.  A stream that was damaged stays, and is read again.
+Sealing may be interrupted at any point and called again.  A file gets its name only when it is complete.  The stream is
+removed only when all other files are complete.  A damaged stream stays.
 
-Buckets are derived: `made_of.json` beside them names the hash of the history they were made of, and size and hash of
-each.  Where one of these differs, all are made again.
+Each sealing makes the buckets again.  A note of their origin would prove nothing: a forger who exchanges a bucket can
+also write the note.
 
-Cost: about 0.5 s per million events on two cores, half of it for writing `history.parquet`, which goes on beside the
-rest.  Disk: 62 bytes per event besides, until it is done.  Memory does not grow with the history: a chunk of a million
-rows in three stages of work, and the buckets of as many keys as there are cores (`dealing.py`), in all about 1 GB.
-What grows is the list of keys, by 150 bytes a key, and the largest key, whose operations have to lie in one bucket.
+Cost: about 0.5 s per million events on two cores.  Half of it is for `history.parquet`, which another thread writes.
+Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a history of any length.  It holds a chunk
+of a million rows in three stages of work, and later one bucket per core (`keys_per_bucket.py`).  Only two things grow:
+the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
 """
 
 from __future__ import annotations
@@ -26,56 +26,54 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import MalformedHistory
-from checkers.base.json_file import BrokenFile, read_object, write_json_whole
 from checkers.base.stored_run import StoredRun
-from checkers.sealing.dealing import BucketWriter
 from checkers.sealing.history_rows import ROWS_PER_GROUP
-from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, entry_of, hash_of, is_bound, sealed
+from checkers.sealing.keys_per_bucket import BucketWriter
+from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed
 from checkers.sealing.walk import Walk, chunks_of, history_batches
-
-MADE_OF = "made_of.json"
 
 _RISING = dict.fromkeys(("index", "time_ns"), "DELTA_BINARY_PACKED")
 
 
 def seal(run_folder: Path) -> None:
-    """Write `history.parquet` and `buckets/`, and remove the stream.  What is already there and right stays.
+    """Write `history.parquet` and `buckets/`, and remove the stream.
 
-    Raises MalformedHistory, naming the row, if the history breaks its grammar; then nothing is written.
+    If there is no stream, or the manifest already names `history.parquet`, only the buckets are made again, and a
+    stream that is left is removed.  Otherwise the stream stays if it is damaged, or if it differs from the manifest.
+    Raises MalformedHistory if the history breaks its grammar, and names the row.  Then nothing is written.
     """
     files = StoredRun(Path(run_folder))
     stream = files.root / STREAM
-    fresh = stream.exists() and not is_bound(files.root, SEALED)
-    if not fresh and files.history.exists():
+    if not stream.exists() or is_bound(files.root, SEALED):
         stream.unlink(missing_ok=True)
-        if _made_of_history(files):
-            return
-    torn = _seal_stream(files, stream) if fresh else _make_buckets_again(files)
-    changed = fresh and (files.root / MANIFEST).exists() and not is_bound(files.root, STREAM)
-    if fresh and not changed:
-        sealed(files.root)
-    if not torn and not changed:
+        _make_buckets_again(files)
+        return
+    torn = _seal_stream(files, stream)
+    changed = (files.root / MANIFEST).exists() and not is_bound(files.root, STREAM)
+    if changed:
+        return
+    sealed(files.root)
+    if not torn:
         stream.unlink(missing_ok=True)
 
 
 def verify(history: pa.Table, named: str = "history") -> None:
-    """Raises MalformedHistory, naming the first row that breaks the grammar."""
+    """Raises MalformedHistory, which names the first row that breaks the grammar.  named: the name in messages."""
     walk = Walk(named)
     for chunk in chunks_of(history.to_batches()):
         walk.verify(chunk)
 
 
 def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> None:
-    """Write the buckets of a history whose indices may have gaps: rows are what counts.
+    """Write the buckets of a history.  Its indices may have gaps: only the order of the rows matters.
 
-    count: how many buckets at most; None for as many as its size asks for.  Raises MalformedHistory as `verify`.
+    count: the largest number of buckets; None: the size of the history decides.  Raises MalformedHistory as `verify`.
     """
     walk, buckets = Walk("history"), BucketWriter(folder)
     for chunk in chunks_of(history.to_batches()):
@@ -84,7 +82,7 @@ def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> 
 
 
 def _seal_stream(files: StoredRun, stream: Path) -> str:
-    """Write both from the stream; why reading it stopped before its end, "" if it did not."""
+    """Write the history and the buckets.  Returns why the stream is not complete, "" if it is."""
     reader = StreamReader(stream)
     with HistoryWriter(files.history) as history:
         partial = _buckets_of(chunks_of(reader), files, history)
@@ -92,13 +90,12 @@ def _seal_stream(files: StoredRun, stream: Path) -> str:
     return reader.torn
 
 
-def _make_buckets_again(files: StoredRun) -> str:
+def _make_buckets_again(files: StoredRun) -> None:
     _in_place(_buckets_of(chunks_of(history_batches(files.root)), files, None), files)
-    return ""
 
 
 def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWriter | None) -> Path:
-    """The folder of new buckets, beside the place of the old ones; the chunks go to `history` as well."""
+    """Write new buckets beside the old ones, and the chunks to `history`.  Returns the folder of the new buckets."""
     walk, partial = Walk(files.root.name), files.buckets.with_name(files.buckets.name + ".partial")
     buckets = BucketWriter(partial)
     try:
@@ -114,29 +111,15 @@ def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWr
 
 
 def _in_place(partial: Path, files: StoredRun) -> None:
-    """Let new buckets take the place of the old ones.  The history has its own name by now."""
-    write_json_whole(partial / MADE_OF, {"history": hash_of(files.history), "buckets": _entries(partial)})
+    """Replace the old buckets by the new ones.  The history is complete and has its name by now."""
     shutil.rmtree(files.buckets, ignore_errors=True)
     partial.replace(files.buckets)
 
 
-def _made_of_history(files: StoredRun) -> bool:
-    """Whether the buckets are those that were made of the history as it is now."""
-    try:
-        said = read_object(files.buckets / MADE_OF)
-    except BrokenFile:
-        return False
-    return bool(said) and said == {"history": hash_of(files.history), "buckets": _entries(files.buckets)}
-
-
-def _entries(folder: Path) -> dict[str, Any]:
-    return {path.name: entry_of(path) for path in sorted(folder.glob("bucket-*.parquet"))}
-
-
 class HistoryWriter:
-    """Writes `history.parquet` chunk by chunk, beside what its caller does.
+    """Writes `history.parquet` chunk by chunk in a thread of its own.
 
-    The file has its name only after the block ended without an exception; after one nothing is left of it.
+    It is a context manager.  The file gets its name when the block ends.  If the block raises, the file is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +136,7 @@ class HistoryWriter:
         self._written: Future[None] | None = None
 
     def take(self, chunk: pa.Table) -> None:
-        """Wait for the chunk before this one, and begin to write this one."""
+        """Wait until the chunk before this one is written, and begin to write this one."""
         self._wait()
         self._written = self._beside.submit(self._writer.write_table, chunk, ROWS_PER_GROUP)
 

@@ -1,7 +1,7 @@
-"""A walk through a history from its first row to its last, a chunk at a time: verifies its grammar, numbers its words.
+"""Walks through a history, chunk by chunk from its first row to its last: verifies the grammar and numbers the words.
 
-Memory: a chunk of ROWS_PER_CHUNK rows (about 200 bytes each while it is worked on), 150 bytes a distinct key and 24
-bytes a process.  The length of the history does not matter.
+Memory: ROWS_PER_CHUNK rows at about 200 bytes each, 150 bytes per distinct key and 24 bytes per process.  It does not
+depend on the length of the history.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from checkers.sealing.history_rows import MISMATCH_ERRORS, ROWS_PER_GROUP
 from checkers.sealing.manifest import SEALED, STREAM
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP
-"""A million rows: whole row groups of `history.parquet`."""
+"""A million rows, which fill whole row groups of `history.parquet`."""
 
 EVENT = np.dtype(
     [
@@ -41,9 +41,12 @@ EVENT = np.dtype(
         ("out_of_range", np.int8),
     ]
 )
-"""A client's event on a key as it waits on disk for its bucket; columns as in `operations.Events`, key and process
-numbered over the whole history.  Of a cas that failed as a mismatch only the completion is a MISMATCH yet.  A row that
-contradicts a register (`client_rows.py`) is OTHER, so its key is not judged."""
+"""A client's event on a key while it waits on disk for its bucket.
+
+Columns are as in `operations.Events`.  Keys and processes are numbered over the whole history.  If a cas failed as a
+mismatch, its completion has the kind MISMATCH, and its invoke still has the kind CAS.  A row that contradicts a
+register (`client_rows.py`) has the kind OTHER, so its key is not judged.
+"""
 
 _NEVER_NULL = ("index", "time_ns", "process", "type", "f", "node")
 
@@ -52,9 +55,9 @@ _WITH_NULLS = pa.schema([field.with_nullable(True) for field in HISTORY])
 
 
 class Walk:
-    """What is known of a history up to here.  named: what messages call it.
+    """What is known of a history after the chunks read so far.  named: the name of the history in messages.
 
-    keys: names of all keys, in order of appearance.  sizes: int64, events of each that go to a bucket.
+    keys: names of all keys, in order of first appearance.  sizes: int64, for each key the events that go to a bucket.
     """
 
     def __init__(self, named: str) -> None:
@@ -74,10 +77,11 @@ class Walk:
         return self._processes.count
 
     def verify(self, chunk: pa.Table, gaps: bool = False) -> tuple[Int32, Int32, Int32]:
-        """The next rows: process, f and key of each as numbers.  gaps: indices need not count from 0 without gaps.
+        """Verify the next rows.  Returns process, f and key of each row as numbers.
 
-        Raises MalformedHistory, naming the first row that breaks the grammar, or hides from the judge
-        (`client_rows.py`); and where texts are no UTF-8.
+        gaps: indices may have gaps, and need not begin at 0.
+        Raises MalformedHistory if a column is damaged, or holds text that is not UTF-8.  Raises it also for the first
+        row that breaks the grammar or a rule of `client_rows.py`, and names the row.
         """
         try:
             chunk.validate(full=True)
@@ -85,10 +89,10 @@ class Walk:
             raise MalformedHistory(f"{self._named}: the rows from {self._rows} on are damaged ({problem})") from problem
         for name in _NEVER_NULL:
             if chunk.column(name).null_count:
-                raise MalformedHistory(f"{self._named}: column {name} holds a null, and every event must have one")
+                raise MalformedHistory(f"{self._named}: column {name} holds a null, and every row must have a value")
         first, self._rows = self._rows, self._rows + len(chunk)
         if self._rows >= OPEN:
-            raise MalformedHistory(f"{self._named}: more than the {OPEN - 1} events that can be judged")
+            raise MalformedHistory(f"{self._named}: it has more than {OPEN - 1} events, which is the limit")
         process, type_ = numpy_of(chunk, "process"), numpy_of(chunk, "type")
         dense = self._processes.dense(process)
         if self._processes.count > len(self._open.row):
@@ -104,9 +108,9 @@ class Walk:
         return dense, f, key
 
     def events(self, chunk: pa.Table, gaps: bool = False) -> npt.NDArray[Any]:
-        """The next rows' events (EVENT) that go to a bucket: those of clients that have a key, set-up left out.
+        """Verify the next rows, and return the events (dtype EVENT) among them that go to a bucket.
 
-        Raises as `verify`.
+        These are the events of clients that have a key, except those of set-up.  Raises as `verify`.
         """
         first = self._rows
         dense, f, key = self.verify(chunk, gaps)
@@ -115,8 +119,8 @@ class Walk:
         _mark_mismatches(chunk, kind)
         process = numpy_of(chunk, "process")
         mine = np.flatnonzero((process >= 0) & (key >= 0) & ~set_up[f])
-        value, wrong = _values(chunk, "value")
-        value2, wrong2 = _values(chunk, "value2")
+        value, wrong = values_of(chunk, "value")
+        value2, wrong2 = values_of(chunk, "value2")
         processes = len(self._open.row)
         kind[self._clients.unfit_for_registers(chunk, process, dense, kind, value, value2, processes)] = OTHER
         events = np.empty(len(mine), EVENT)
@@ -139,7 +143,7 @@ class Walk:
 
 
 def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Tables of ROWS_PER_CHUNK rows, the last one of what is left; of no rows none."""
+    """The same rows as tables of ROWS_PER_CHUNK rows.  The last table may be shorter, and none is empty."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -155,7 +159,7 @@ def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def history_batches(run_folder: Path) -> Iterable[pa.RecordBatch]:
-    """The history of a run, sealed or not, in index order.  Raises MalformedHistory where neither can be read."""
+    """The history of a run, sealed or not, in index order.  Raises MalformedHistory if there is neither."""
     sealed, stream = run_folder / SEALED, run_folder / STREAM
     if sealed.exists():
         return sealed_batches(sealed)
@@ -165,7 +169,7 @@ def history_batches(run_folder: Path) -> Iterable[pa.RecordBatch]:
 
 
 def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
-    """`history.parquet` a row group at a time.  Raises MalformedHistory where it is none."""
+    """`history.parquet`, row group by row group.  Raises MalformedHistory if the file cannot be read."""
     try:
         with pq.ParquetFile(history) as file:
             for group in range(file.num_row_groups):
@@ -187,8 +191,8 @@ def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
         kind[failed[np.isin(error[failed], answers)]] = MISMATCH
 
 
-def _values(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
-    """A value column with NIL for null; and where it holds NIL itself."""
+def values_of(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
+    """A value column with NIL for null, and whether each row holds the number NIL itself."""
     column = chunk.column(name)
     if column.null_count == len(column):
         return np.full(len(column), NIL, np.int64), np.zeros(len(column), bool)

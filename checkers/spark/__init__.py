@@ -1,0 +1,1 @@
+"""Judges the parts of a run on Spark: local workers or a cluster, and everything its nodes need."""

@@ -1,6 +1,6 @@
-"""`python -m checkers.spark prepare [--all|--behind]`: compile kernels and record the class-data archive.
+"""`python -m checkers.spark prepare [--all]`: compile kernels, and record the class-data archive.
 
-Without a flag: what a run needs.  --all: every kernel.  --behind: every kernel, at the lowest priority, in silence.
+Without a flag: the kernels that a run needs.  --all: every kernel, and the archive.
 """
 
 from __future__ import annotations
@@ -8,17 +8,14 @@ from __future__ import annotations
 import sys
 
 from checkers.spark.java import SparkUnavailable
-from checkers.spark.prepare import prepare, prepare_behind
+from checkers.spark.prepare import prepare
 from checkers.warm_up import WrongVerdict
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["prepare"], ["prepare", "--all"], ["prepare", "--behind"]):
-        raise SystemExit("usage: python -m checkers.spark prepare [--all|--behind]")
+    if sys.argv[1:] not in (["prepare"], ["prepare", "--all"]):
+        raise SystemExit("usage: python -m checkers.spark prepare [--all]")
     try:
-        if "--behind" in sys.argv:
-            prepare_behind()
-        else:
-            prepare(everything="--all" in sys.argv)
+        prepare(everything="--all" in sys.argv)
     except SparkUnavailable as problem:
         raise SystemExit(f"cannot prepare Spark: {problem}") from None
     except WrongVerdict as problem:

@@ -1,8 +1,8 @@
 """The first program on a node of a cluster: it unpacks the bundle and becomes the daemon.
 
 Spark puts this file (as krucible_boot.py) and the bundle into the executor's working folder, and starts
-`python -m krucible_boot` there.  The bundle is named after its content and is unpacked once per machine into the cache,
-so that later runs find sources, machine code and what was compiled here for another processor.
+`python -m krucible_boot` there.  The bundle is named after its content and is unpacked once per machine into the cache.
+So later runs find the sources, the machine code, and what this machine compiled because its processor differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def unpack(bundle: Path, into: Path) -> Path:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
-            if not folder.is_dir():  # no other process was first: it did not work
+            if not folder.is_dir():  # the cause is not another process that was faster
                 raise
     os.utime(folder)
     return folder
@@ -61,11 +61,11 @@ def main() -> None:
         into.mkdir(exist_ok=True)
         folder = unpack(bundle, into)
         forget_unused(into)
-    except OSError:  # no room or no right there: the executor's own folder, which is removed with it
+    except OSError:  # no space or no permission there: use the executor's own folder, which is removed with it
         folder = unpack(bundle, bundle.parent)
     sys.path[0] = str(folder)
     for name in [name for name in sys.modules if name.partition(".")[0] == "checkers"]:
-        del sys.modules[name]  # those of the zip: kernels need sources that are files
+        del sys.modules[name]  # they came from the zip, and kernels need sources that are files
     from checkers.spark.daemon import main as become_daemon
 
     become_daemon(began)

@@ -1,6 +1,6 @@
 """The bundle that is sent to the nodes of a cluster, so that nothing has to be installed there by hand.
 
-One zip, named after its content: the sources of `checkers`, and the machine code of the kernels as they stand now.
+One zip, named after its content: the sources of `checkers`, and the machine code of their kernels.
 Every node must have Python of the same version with numba, numpy and pyarrow; Krucible itself need not be there.
 """
 
@@ -20,14 +20,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_bundle() -> Path:
-    """The zip of the sources and the machine code as they stand: made once, and kept in the cache while it is used."""
+    """The zip of the present sources and machine code.  It is made once, and stays in the cache while it is used."""
     files = _files()
     content = hashlib.sha256()
     for inside, file in files:
         content.update(f"{inside}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
     folder = cache_folder() / "bundles"
     folder.mkdir(exist_ok=True)
-    forget_unused(folder, unused_s_max=86_400)  # made again in half a second
+    forget_unused(folder, unused_s_max=86_400)  # a bundle can be made again in half a second
     bundle = folder / f"krucible-{content.hexdigest()[:24]}.zip"
     if not bundle.exists():
         partial = bundle.with_suffix(f".{os.getpid()}")
@@ -40,7 +40,7 @@ def make_bundle() -> Path:
 
 
 def _files() -> list[tuple[str, Path]]:
-    """(name inside, file): the sources, and the machine code made from them and from nothing older."""
+    """(name inside, file): the sources, and the machine code of exactly these sources."""
     sources = sorted((_ROOT / "checkers").rglob("*.py"))
     files = [(str(source.relative_to(_ROOT)), source) for source in sources]
     for source in (source for source in sources if b"checkers.kernels.jit" in source.read_bytes()):

@@ -1,5 +1,6 @@
-"""The process from which Spark forks its Python workers: `python -m checkers.spark.daemon`, on a cluster through
-`boot`.
+"""The process from which Spark forks its Python workers: `python -m checkers.spark.daemon`.
+
+On a cluster, `boot` starts it.
 
 It does three things that the stock daemon does not:
 
@@ -8,7 +9,7 @@ It does three things that the stock daemon does not:
   * it limits the memory of a worker.  A kernel that runs wild then gets a MemoryError, which is a verdict (unknown).
     Without the limit it would be killed, which is no verdict.
 
-If the kernels cannot be loaded the workers are forked nevertheless, so that the driver learns why (`node.ask`).
+If the kernels cannot be loaded, the workers are forked nevertheless.  So the driver learns the reason (`node.ask`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def worker_memory_bytes() -> int:
-    """Address space a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
+    """The address space that a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
 
-    At least 4 GiB, most of which a worker never touches; of a container's memory where that is less.
+    If a container has less memory than the machine, half of that.  Without the variable never less than 4 GiB: a worker
+    touches only a small part of its address space.
     """
     named = os.environ.get(MEMORY_VARIABLE, "")
     if named.isdigit():
@@ -52,7 +54,7 @@ def main(began: float | None = None) -> None:
     manager()
 
 
-def _ready(began: float) -> node.Node:
+def _ready(began: float) -> node.WorkerHost:
     limit = worker_memory_bytes()
     problem, compiled, compile_s = "", 0, 0.0
     try:
@@ -66,7 +68,7 @@ def _ready(began: float) -> node.Node:
         problem = f"{type(wrong).__name__}: {wrong}"
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
-    return node.Node(
+    return node.WorkerHost(
         host=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),

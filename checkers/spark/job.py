@@ -18,8 +18,7 @@ _groups = itertools.count()
 
 
 class JobFailed(RuntimeError):
-    """Spark gave the job up.  died: because a task's worker died at each try; else the message gives the reason in one
-    line."""
+    """Spark gave the job up.  died: whether a task's worker died at each try; if not, the message gives the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(_last_python_line(problem))
@@ -35,11 +34,11 @@ def run_job(
     alone_s_max: float,
     seconds_max: float | None = None,
 ) -> list[R]:
-    """function(item) for every item, each a task, in their order.
+    """Run function(item) for every item, each as a task.  Returns the results in the order of the items.
 
-    progress is called with the number of tasks done, when it grew.  Ctrl-C cancels the job and goes on as
-    KeyboardInterrupt.  Raises JobFailed; SparkUnavailable where the cluster has had no executor for alone_s_max, has
-    ended the session, or the job has taken seconds_max.
+    Calls progress(number of tasks done) each time that this number grew.  Ctrl-C cancels the job and raises
+    KeyboardInterrupt.  Raises JobFailed if Spark gave the job up.  Raises SparkUnavailable if the cluster had no
+    executor for alone_s_max seconds or ended the session, or if the job took longer than seconds_max.
     """
     from pyspark import InheritableThread
 
@@ -85,11 +84,11 @@ def run_job(
 
 
 def executors(context: Any) -> int:
-    """How many executors there are; 1 where Spark runs inside this process.  0 once the cluster ended the session."""
+    """How many executors there are: 1 if Spark runs inside this process, 0 if the cluster has ended the session."""
     if stopped(context):
         return 0
     known = int(context._jsc.sc().getExecutorMemoryStatus().size())
-    return known if context._jsc.isLocal() else known - 1  # the driver keeps blocks too
+    return known if context._jsc.isLocal() else known - 1  # Spark counts the driver too
 
 
 def stopped(context: Any) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WorkerHost:
     """A place where Python workers are forked.
 
     problem: why no worker here can judge, in one sentence, or "".  ready_s: duration of unpacking and loading.
@@ -27,16 +27,16 @@ class Node:
     worker_memory_bytes: int = 0
 
 
-_said: Node | None = None
+_described: WorkerHost | None = None
 
 
-def remember(node: Node) -> None:
+def remember(node: WorkerHost) -> None:
     """Called once by the daemon, before it forks the first worker."""
-    global _said
-    _said = node
+    global _described
+    _described = node
 
 
-def ask(_: object) -> Node:
+def ask(_: object) -> WorkerHost:
     """Run as a task: returns the description that the daemon of this worker remembered."""
     unprepared = "its workers were not forked from Krucible's daemon (is spark.python.daemon.module set elsewhere?)"
-    return _said or Node(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)
+    return _described or WorkerHost(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)

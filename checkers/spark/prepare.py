@@ -1,14 +1,12 @@
 """Prepares a machine: compiles kernels and records the class-data archive, so that no run and no check waits for them.
 
-A run needs the first group of kernels and the archive.  The other groups serve `check` and the project's own tests; a
-process behind the first run compiles them at the lowest priority.  What is not compiled by then is compiled on its
-first use.  Two processes share the work.  A step that takes longer than a moment is reported at its begin and its end.
+A run needs the first group of kernels.  The other groups and the archive serve `check`, `analyze` and the project's own
+tests.  A kernel that is not prepared is compiled on its first use; without the archive Spark only starts more slowly.
+Two processes share the work.  A step that takes longer than QUIET_S is reported.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import multiprocessing
 import os
 import shutil
@@ -16,7 +14,6 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from checkers.base.cache_folder import cache_folder
 from checkers.base.checker import Budget, Part
 from checkers.judging.tasks import Task
 from checkers.kernels.jit import kernels_folder
@@ -31,15 +28,15 @@ ARCHIVE = "Spark's class-data archive"
 UNUSED_S_MAX = 30 * 86_400
 
 
-def prepare(everything: bool = True, processes: int = PROCESSES) -> None:
-    """Do the steps that are not done yet.  everything: also the kernels that no run needs.
+def prepare(everything: bool = True) -> None:
+    """Do the steps that are not done yet.  everything: also the archive, and the kernels that no run needs.
 
-    Raises SparkUnavailable where Spark cannot run, WrongVerdict where kernels err.
+    Raises SparkUnavailable if Spark cannot run, WrongVerdict if a kernel gives a wrong verdict.
     """
     began = time.monotonic()
     first, *others = GROUPS if everything else list(GROUPS)[:1]
     find_java()
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(compile_group, name): name for name in (first, *others)}
         announced = False
         while running:
@@ -49,27 +46,20 @@ def prepare(everything: bool = True, processes: int = PROCESSES) -> None:
                 print(f"preparing kernels, once per machine: {', '.join((first, *others))}", flush=True)
             for future in done:
                 name = running.pop(future)
-                _tell(name, future)
-                if name == first:  # Spark's workers load these kernels, and would compile them a second time
+                _report(name, future)
+                # Spark's workers load the first kernels, and would compile them a second time.
+                if everything and name == first:
                     running[pool.submit(record_archive)] = ARCHIVE
     _forget_unused()
-    print(f"prepared: kernels in {kernels_folder()}, {ARCHIVE} ({time.monotonic() - began:.1f} s)", flush=True)
-
-
-def prepare_behind() -> None:
-    """Prepare everything at the lowest priority, unless another process of this user does; its output goes to a log."""
-    with (cache_folder() / "prepare.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        os.setpriority(os.PRIO_PROCESS, 0, 19)
-        with (cache_folder() / "prepare.log").open("w", buffering=1) as log, contextlib.redirect_stdout(log):
-            prepare(processes=1)
+    archive = f", {ARCHIVE}" if everything else ""
+    print(f"prepared: kernels in {kernels_folder()}{archive} ({time.monotonic() - began:.1f} s)", flush=True)
 
 
 def record_archive() -> float:
-    """Record it if it is not there; how many seconds it took.  A Java that records none is no failure."""
+    """Record the archive if it does not exist.  Returns how many seconds that took.
+
+    Some Java versions record none.  That is no failure.
+    """
     import pyspark
 
     from checkers.spark.session import SparkJudge
@@ -91,13 +81,13 @@ def record_archive() -> float:
     return time.monotonic() - began
 
 
-def _tell(name: str, future: Future[float]) -> None:
+def _report(name: str, future: Future[float]) -> None:
     if (seconds := future.result()) > QUIET_S:
         print(f"  {name}: {seconds:.1f} s", flush=True)
 
 
 def _nothing(part: Part, budget: Budget) -> None:
-    """A judge for the one job that the archive is recorded from."""
+    """Judges nothing: Spark runs this task while the archive is recorded."""
 
 
 def _forget_older(archive: Path) -> None:
@@ -108,7 +98,7 @@ def _forget_older(archive: Path) -> None:
 
 
 def _forget_unused() -> None:
-    """Remove machine code of old sources.  Kernels that are still used are compiled again, and then are young."""
+    """Remove old machine code, which is mostly of old sources.  A kernel that is still used is compiled again."""
     for folder in kernels_folder().iterdir():
         if time.time() - folder.stat().st_mtime > UNUSED_S_MAX:
             shutil.rmtree(folder, ignore_errors=True)

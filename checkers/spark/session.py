@@ -1,9 +1,10 @@
-"""The Spark that judges: started in the background, one job for all parts, and never a stack trace.
+"""Judges on Spark.  It starts in the background, runs one job for all parts and never shows a stack trace.
 
 A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row crosses the
-virtual machine.  A whole run is one job of a few dozen tasks.  `local[*,4]`, the default, lives inside this process and
-forgives a worker three deaths per task.  The driver sends a cluster the code, the machine code (`bundle`) and, if its
-nodes cannot read the run folder, the bytes of the files (`shipping`).  The verdicts are the same, bit for bit.
+virtual machine.  A whole run is one job of a few dozen tasks.  The default, `local[*,4]`, runs inside this process
+and judges a task again up to three times if its worker dies.  The driver sends a cluster the code and the machine code
+(`bundle`).  It also sends the bytes of files if nodes cannot read the run folder (`shipping`).  The verdicts are the
+same everywhere, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from checkers.spark import boot, node, shipping
 from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
-from checkers.spark.node import Node
+from checkers.spark.node import WorkerHost
 from checkers.spark.settings import (
     LOCAL,
     Settings,
@@ -40,21 +41,21 @@ from checkers.spark.settings import (
     local_settings,
     problem_with,
 )
-from checkers.spark.shipping import Content, RemoteTask, Unreadable
+from checkers.spark.shipping import FileContent, RemoteTask, Unreadable
 
 POLL_S = 0.1
 START_S_MAX = 60.0
-"""How long a cluster may leave us without any executor, at the start and later; START_VARIABLE says otherwise."""
+"""How long a cluster may leave us without any executor, at the start and later; START_VARIABLE overrides it."""
 
 START_VARIABLE = "KRUCIBLE_SPARK_START_S"
 READY_S_MAX = 300.0
-"""How long nodes may take to get ready; ones with another processor compile the kernels first."""
+"""How long nodes may take to get ready.  A node with another processor compiles the kernels first."""
 
 STOP_S_MAX = 20.0
 """How long `stop` waits for a start still under way and for the virtual machine to end."""
 
 RECORD_S_MAX = 180.0
-"""As STOP_S_MAX, where the virtual machine writes its class-data archive when it ends."""
+"""Like STOP_S_MAX, if the virtual machine writes its class-data archive when it ends."""
 
 __all__ = ["SparkJudge", "SparkUnavailable"]
 
@@ -66,8 +67,8 @@ Progress = Callable[[int, int], None]
 class SparkJudge:
     """Judges tasks on Spark.  Start it early; `judge` waits until it is up.
 
-    master: of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow; None for one
-        inside this process.
+    master: the master of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow.
+        None: Spark runs inside this process.
     record_archive: where to record the class-data archive when the virtual machine ends (set-up only).
     """
 
@@ -85,7 +86,7 @@ class SparkJudge:
         self._log: IO[bytes] | None = None
         self._files = ExitStack()
         self._lock = threading.Lock()
-        self._nodes: list[Node] = []
+        self._nodes: list[WorkerHost] = []
         self._sent_bytes = 0
 
     @property
@@ -132,9 +133,9 @@ class SparkJudge:
     def judge(self, tasks: Sequence[Task], progress: Progress | None = None) -> list[Judged]:
         """Judge every task, in one job; the answers stand in the order of the tasks.
 
-        progress is called with (done, total) a few times a second.  A task whose worker dies four times is a failure
-        of its own; the others are still judged.  Ctrl-C cancels the job and goes on as KeyboardInterrupt.
-        Raises SparkUnavailable if Spark did not start, or its cluster went away.
+        progress is called with (done, total) a few times a second.  If the worker of a task dies four times, that
+        task fails, and the others are still judged.  Ctrl-C cancels the job and raises KeyboardInterrupt.
+        Raises SparkUnavailable if Spark did not start or its cluster went away.
         """
         self.wait_until_started()
         say = progress or (lambda done, total: None)
@@ -150,7 +151,7 @@ class SparkJudge:
     def _answers(
         self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None], task_of: Callable[[T], Task]
     ) -> list[R | Judged]:
-        """judge(item) for all; where a job fails, for one at a time, so that only what cannot be judged is not."""
+        """Run judge(item) for all.  If the job fails, try each item alone, so that the others keep their verdicts."""
         try:
             return list(self._job(judge, items, progress))
         except JobFailed:
@@ -170,7 +171,7 @@ class SparkJudge:
     def stop(self) -> None:
         """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
 
-        A start that is still under way is ended, not waited for.
+        This ends a start that is still under way, and does not wait for it.
         """
         with self._lock:
             starting = self._starting
@@ -201,8 +202,8 @@ class SparkJudge:
         finally:
             self._ready.set()
 
-    def _await_nodes(self) -> list[Node]:
-        """The nodes as they describe themselves; forks the workers.  Raises SparkUnavailable if one cannot judge."""
+    def _await_nodes(self) -> list[WorkerHost]:
+        """Fork the workers, and return how nodes describe themselves.  Raises SparkUnavailable if one cannot judge."""
         if not self._local:
             self._await_executor()
         tasks = 2 if self._local else 2 * self._context.defaultParallelism
@@ -247,7 +248,7 @@ class SparkJudge:
         self._files.enter_context(self._log)
         fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
         self._gateway = launch_gateway(fixed, {"stdout": self._log, "stderr": self._log})
-        conf = SparkConf(_jvm=self._gateway.jvm)  # with what the user's spark-defaults.conf says
+        conf = SparkConf(_jvm=self._gateway.jvm)  # it includes the user's spark-defaults.conf
         for name, value in settings.defaults.items():
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
@@ -293,13 +294,13 @@ class _Cluster:
             for broadcast in self.shared:
                 broadcast.destroy()
 
-    def share(self, content: bytes) -> Content:
+    def share(self, content: bytes) -> FileContent:
         self.shared.append(self.context.broadcast(content))
-        broadcast: Content = self.shared[-1]
+        broadcast: FileContent = self.shared[-1]
         return broadcast
 
     def run(
-        self, tasks: Sequence[RemoteTask], contents: Mapping[str, Content], progress: shipping.Progress
+        self, tasks: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: shipping.Progress
     ) -> list[Judged | Unreadable]:
         judge = partial(shipping.judge_remote, contents=contents)
         return self.answers(judge, tasks, progress, lambda remote: remote.task)

@@ -1,8 +1,8 @@
-"""Spark's settings: inside this process, and on a cluster, where nodes freeze and masters do not answer.
+"""Settings of Spark inside this process, and on a cluster, where nodes freeze and masters do not answer.
 
-A frozen executor is the expensive one.  Nothing of it fails, so nothing is tried again until Spark misses its
-heartbeat, after two minutes if it is left alone; here after ten seconds.  The settings for it touch only the heartbeat:
-`spark.network.timeout` would cut short everything else as well.
+A frozen executor costs the most time.  Its tasks do not fail, so Spark repeats none of them until it misses the
+executor's heartbeat.  That takes two minutes by default, and ten seconds with these settings.  They change only the
+heartbeat: `spark.network.timeout` would also end everything else earlier.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Settings:
 
 
 def problem_with(master: str) -> str:
-    """Why no Spark can have this master, in one sentence; "" if one can."""
+    """Why this cannot be the address of a Spark master, in one sentence; "" if it can."""
     if re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+", master):
         return ""
     if master.startswith("spark://") and all(map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))):
         return ""
     forms = f"spark://host:{MASTER_PORT}, k8s://https://host:port, yarn or local[*,4]"
-    return f"{master!r} is no address of a Spark master; they look like {forms}"
+    return f"{master!r} is no address of a Spark master; addresses look like {forms}"
 
 
 def is_local(master: str) -> bool:
@@ -90,9 +90,9 @@ def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundl
 
 
 def await_master(master: str) -> None:
-    """Raises SparkUnavailable if no standalone master answers at its address: Spark itself would try for a minute.
+    """Raise SparkUnavailable if no standalone master answers at its address.  Spark itself would try for a minute.
 
-    Of several masters one has to answer.
+    If there are several masters, one of them must answer.
     """
     addresses = _addresses(master)
     problems = []

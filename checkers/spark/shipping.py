@@ -1,9 +1,9 @@
-"""Files for nodes that cannot read them: the driver sends the bytes.
+"""Sends the bytes of files to nodes that cannot read them.
 
-On a cluster a part's paths are meant to be readable under the same name everywhere (a shared disk).  The driver marks
-every file it can read itself; a worker that finds no such file, or another one of that name, answers `Unreadable`, and
-the task is judged again with the bytes at hand: of each file once per node, as a broadcast.  They are laid out under a
-folder of the worker's own, which is gone after the task.
+On a cluster, every node should be able to read a part's files under the same name (a shared disk).  The driver sends a
+mark of every file that it can read itself.  A worker answers `Unreadable` if it finds no such file, or another file of
+that name.  Then the task is judged again with the bytes of its files, which are sent to each node once, as a broadcast.
+The worker writes them into a folder of its own, and removes it after the task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from checkers.judging.tasks import Judged, Task, judge_task, named
 T = TypeVar("T")
 
 IN_ALL_BYTES_MAX = 256 << 20
-"""What is sent to each node for one judging.  A larger run has to lie on a disk that the nodes share."""
+"""The most that is sent to each node for one judging.  The nodes must share a disk with a larger run."""
 
 FILE_BYTES_MAX = 128 << 20
 """The largest file that is sent: virtual machines hold it twice for a moment."""
@@ -34,9 +34,9 @@ _TAIL_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Distinguishes files of the same name by size and a hash of the end.
+    """Distinguishes files of the same name by their size and a hash of their end.
 
-    There Parquet has its footer, with sizes and extremes of every column.
+    The end of a Parquet file is its footer, with sizes and extremes of every column.
     """
 
     size_bytes: int
@@ -45,7 +45,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """A task as it is sent to a cluster.  marks: of the files it names and the driver can read."""
+    """A task as it is sent to a cluster.  marks: one for each file that it names and that the driver can read."""
 
     task: Task
     marks: Mapping[str, Mark] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class RemoteTask:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A worker's answer: it has no such file."""
+    """A worker's answer: it cannot read this file, or has another file of that name."""
 
     path: str
 
 
-class Content(Protocol):
+class FileContent(Protocol):
     """The bytes of a file, available on every node: a broadcast."""
 
     @property
@@ -71,19 +71,19 @@ Progress = Callable[[int], None]
 class Nodes(Protocol):
     """The remote judges."""
 
-    def share(self, content: bytes) -> Content:
+    def share(self, content: bytes) -> FileContent:
         """Make the bytes of a file available to all nodes."""
         ...
 
     def run(
-        self, tasks: Sequence[RemoteTask], contents: Mapping[str, Content], progress: Progress
+        self, tasks: Sequence[RemoteTask], contents: Mapping[str, FileContent], progress: Progress
     ) -> Sequence[Judged | Unreadable]:
-        """judge_remote(task, contents) for each; progress is called with the number done."""
+        """Run judge_remote(task, contents) for each task.  Calls progress(number of tasks done)."""
         ...
 
 
 def judge_on_nodes(tasks: Sequence[Task], nodes: Nodes, progress: Progress) -> tuple[list[Judged], int]:
-    """Judge by path, and the tasks that no path led to once more from bytes; and how many bytes each node was sent.
+    """Judge tasks by path, and from bytes if a node could not read a file.  Also returns the bytes sent to each node.
 
     A task whose files are too large to be sent is a failure of its own.
     """
@@ -104,8 +104,8 @@ def judge_on_nodes(tasks: Sequence[Task], nodes: Nodes, progress: Progress) -> t
     return judged, sum(mark.size_bytes for mark in sent.values())
 
 
-def judge_remote(remote: RemoteTask, contents: Mapping[str, Content]) -> Judged | Unreadable:
-    """Judge where this is called, in a worker of a cluster.  contents: of files, if they were sent.  Never raises."""
+def judge_remote(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged | Unreadable:
+    """Judge a task in this process, a worker of a cluster.  contents: the files that were sent.  Never raises."""
     if contents:
         return _judge_contents(remote, contents)
     for path, mark in remote.marks.items():
@@ -128,7 +128,10 @@ def _marked(task: Task, marks: dict[str, Mark | None]) -> RemoteTask:
 
 
 def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, Mark], list[int]]:
-    """The files that may be sent for some tasks, and those of the tasks they are enough for; the first first."""
+    """Returns (the files to send, the tasks of which all files are sent).  Earlier tasks come first.
+
+    numbers: places in `tasks` of those that need files.
+    """
     sent: dict[str, Mark] = {}
     fitting: list[int] = []
     left = IN_ALL_BYTES_MAX
@@ -152,7 +155,7 @@ def _too_large(remote: RemoteTask) -> Judged:
 
 
 def mark_of(path: str) -> Mark | None:
-    """None if the file cannot be read here."""
+    """The mark of a file; None if this process cannot read it."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -162,7 +165,7 @@ def mark_of(path: str) -> Mark | None:
         return None
 
 
-def _judge_contents(remote: RemoteTask, contents: Mapping[str, Content]) -> Judged:
+def _judge_contents(remote: RemoteTask, contents: Mapping[str, FileContent]) -> Judged:
     try:
         with tempfile.TemporaryDirectory(prefix="krucible-sent-", dir=_spark_folder()) as folder:
             there = {path: _under(folder, path) for path in files_of(remote.task.part)}
@@ -189,7 +192,7 @@ def _spark_folder() -> str | None:
 
 
 def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
-    """The text with the driver's names of files."""
+    """The text with the driver's names of files in place of the worker's."""
     if folder in text:
         for path, moved in there.items():
             text = text.replace(moved, path)

@@ -1,7 +1,7 @@
 """Names of anomalies, and which consistency models each of them rules out.
 
-Models (Adya 1999; Adya, Liskov & O'Neil 2000; Daudjee & Salem 2004; Cerone & Gotsman 2016), each forbidding what the
-weaker ones forbid and more:
+Each of these models forbids everything that weaker ones forbid, and more (Adya 1999; Adya, Liskov & O'Neil 2000;
+Daudjee & Salem 2004; Cerone & Gotsman 2016):
 
     read-uncommitted    PL-1     no cycle of ww (G0); a version order exists at all
     read-committed      PL-2     no reads of aborted or intermediate data (G1a, G1b), no cycle of ww and wr (G1c)
@@ -9,12 +9,13 @@ weaker ones forbid and more:
     snapshot-isolation  PL-SI    no cycle whose rw are never adjacent (G-single, G-nonadjacent)
     serializable        PL-3     both of the above
 
-Incompatible lists rule out read-committed and nothing weaker: one of them shows an aborted version, and PL-1 lets reads
-show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, the second read of a key in one transaction too.
+Incompatible lists rule out read-committed and nothing weaker: one of the lists shows an aborted version, and PL-1 lets
+reads show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, also the second read of a key in one
+transaction.
 
-Each has two stronger variants: `strong-session-...` counts the order in which one process ran its transactions as a
-dependency, `strong-...` also real time; strong-serializable is written strict-serializable.  So a cycle that needs
-such an edge has `-process` or `-realtime` behind its name, and rules out only the variants that count it.
+Each model has two stronger variants.  `strong-session-...` counts the order in which one process ran its transactions
+as a dependency.  `strong-...` also counts real time; strong-serializable is written strict-serializable.  A cycle that
+needs such an edge has `-process` or `-realtime` after its name, and rules out only the variants that count it.
 """
 
 from __future__ import annotations
@@ -82,34 +83,34 @@ def model_name(base: str, variant: str) -> str:
 
 
 MODELS = tuple(model_name(base, variant) for variant in VARIANTS for base in BASE_MODELS)
-"""Every model, the weakest of each variant first."""
+"""All models; within each variant, weaker ones come first."""
 
 
 def parts_of(model: str) -> tuple[str, str]:
-    """(the base model, the variant) of a model's name."""
+    """Return (the base model, the variant) of a model's name."""
     return next((base, v) for v in VARIANTS for base in BASE_MODELS if model_name(base, v) == model)
 
 
 def under(anomaly: str, variant: str) -> str:
-    """The name of an anomaly whose version order follows from this variant: a weaker ending gives way to it."""
+    """Return the name of an anomaly whose version order follows from this variant: it replaces a weaker ending."""
     plain = next((anomaly.removesuffix(v) for v in (PROCESS, REALTIME) if anomaly.endswith(v)), anomaly)
     own = anomaly.removeprefix(plain)
     return plain + max(own, variant, key=VARIANTS.index)
 
 
 def and_stronger(model: str) -> list[str]:
-    """A model and every one that implies it, in the order of MODELS."""
+    """Return a model and every model that implies it, in the order of MODELS."""
     return [other for other in MODELS if model in implied(other)]
 
 
 def in_order(models: Iterable[str]) -> list[str]:
-    """Some models in the order of MODELS."""
+    """Sort models in the order of MODELS."""
     chosen = set(models)
     return [model for model in MODELS if model in chosen]
 
 
 def ruled_out(anomalies: Iterable[str]) -> list[str]:
-    """The models that a history with these anomalies cannot have come from, in the order of MODELS."""
+    """Return the models that a history with these anomalies violates, in the order of MODELS."""
     out: set[str] = set()
     for anomaly in anomalies:
         variant = next((v for v in (PROCESS, REALTIME) if anomaly.endswith(v)), PLAIN)
@@ -121,19 +122,19 @@ def ruled_out(anomalies: Iterable[str]) -> list[str]:
 
 
 def strongest(excluded: Iterable[str]) -> list[str]:
-    """The models left, without those that another one left implies."""
+    """Return the strongest models that are not excluded: those that no other remaining model implies."""
     left = [model for model in MODELS if model not in set(excluded)]
     return [model for model in left if not any(model in implied(other) for other in left if other != model)]
 
 
 def weakest(excluded: Iterable[str]) -> list[str]:
-    """Of the models ruled out, those of which no weaker one is ruled out."""
+    """Return the weakest excluded models: those without a weaker excluded model."""
     out = set(excluded)
     return [model for model in MODELS if model in out and implied(model) & out == {model}]
 
 
 def implied(model: str) -> set[str]:
-    """The models weaker than a model, and itself."""
+    """Return a model and all weaker ones."""
     base, variant = parts_of(model)
     weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
     return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}

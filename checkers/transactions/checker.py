@@ -1,9 +1,9 @@
-"""Transactional histories as checkers of a run.
+"""The checkers of runs whose clients use transactions.
 
-One part holds the whole history.  Dependencies join everything: a cycle goes from key to key and from process to
-process, and real time orders all of it, so that nothing can be judged apart.  What could be done key by key, finding
-the order of versions, takes less time than carrying its result to where the graph is.  The budget of a part is meant
-for one of dozens that are judged side by side; so this one part gets several of them.
+One part holds the whole history.  A cycle may go through any key and any process, and real time orders all
+transactions, so nothing can be judged separately.  The order of versions could be found key by key, but that takes less
+time than moving the result.  The budget of a part is meant for one of dozens that are judged in parallel, so this
+single part gets several budgets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import over_budget
+from checkers.base.run_evidence import BeyondBudget, over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.transactions.anomalies import STRICT_SERIALIZABLE
@@ -21,27 +21,30 @@ from checkers.transactions.read import Model
 from checkers.transactions.table import COLUMNS, read_file
 
 SHARES = 4
-"""How many parts' budgets the whole history gets."""
+"""The number of parts' budgets that the whole history gets."""
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """The verdict on one history.  params: model; consistency, the model it has to have."""
+    """Judge one history.  params: model; consistency, the required consistency model."""
     whole = replace(budget, steps=budget.steps * SHARES, size_bytes=budget.size_bytes * SHARES)
     if (reason := over_budget(part, whole, COLUMNS)) is not None:
         return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, reason)
-    transcript = read_file(part.paths[0], part.params["model"])
+    try:
+        transcript = read_file(part.paths[0], part.params["model"], whole.size_bytes)
+    except BeyondBudget as problem:
+        return Verdict(Validity.UNKNOWN, {"files": len(part.paths)}, str(problem))
     return judge_transcript(transcript, whole, consistency=part.params["consistency"])
 
 
 def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
-    """That of the one part."""
+    """Return the verdict of the only part."""
     return findings[0]
 
 
 def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE, name: str = "") -> Checker:
-    """A checker of histories whose transactions are over this model.
+    """Make a checker of histories of transactions over this model.
 
-    consistency: the model such a history has to have, one of `anomalies.MODELS`.  name: that of the model by default.
+    consistency: the required model, one of `anomalies.MODELS`.  name: that of the model by default.
     """
     question = f"could a {consistency} database have given these answers?"
     params = {"model": model, "consistency": consistency}

@@ -1,13 +1,14 @@
-"""From a graph that the sweep could not clear to named cycles: of each class the smallest one found.
+"""Finds and names cycles in a graph that the sweep could not clear: for each class, the smallest cycle found.
 
-The sweep goes on to the end by breaking edges, and every cycle contains a broken edge.  From each broken edge, cycles
-are searched class by class, the worst first: among dependencies alone, then with the order of processes, then with real
-time.  An edge on a cycle of one class is not searched for lesser classes, which would rule out nothing more.  With a
-stronger order it is searched for worse classes only, or where its cycle is too long to read.
+The sweep continues to the end by breaking edges, and every cycle contains a broken edge.  From each broken edge, the
+search looks for cycles class by class, worst class first.  It uses dependencies alone, then also the order of
+processes, then also real time.  After it found a cycle of one class through an edge, it skips lesser classes for that
+edge, because they rule out nothing more.  With a stronger order it looks only for worse classes, or for a shorter cycle
+if the known one is too long to read.
 
-*Cost.*  All searches together get a multiple of the size of the graph, each an even share of what is left; a search
-that ends at its share is reported as unfinished.  Where many edges are broken, those that are not in a component of the
-dependencies (or of these and processes) are not searched for there.
+*Cost.*  All searches share one budget of steps.  Each gets an even share of the remaining steps; a search that uses up
+its share is reported as unfinished.  If many edges are broken, edges that connect two components of the dependencies
+(or of dependencies and processes) are skipped for that order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.transactions.columns import OK, Transactions
 from checkers.kernels.transactions.cycle_levels import BY_PROCESS, BY_REALTIME, Ground, Question, Ranking, Room
 from checkers.kernels.transactions.cycle_rules import ANY, NOT_ADJACENT, ONE_RW, STATES
-from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, Walk, shortest_cycle
+from checkers.kernels.transactions.cycle_search import FOUND, UNFINISHED, CycleWalk, shortest_cycle
 from checkers.kernels.transactions.cycle_starts import Starts, next_of_process, starts_of
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, Graph, components, reverse
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
@@ -36,26 +37,28 @@ _CLASSES = (
     ("G-nonadjacent", WW | WR | RW, WW | WR | RW, NOT_ADJACENT),
     ("G2-item", WW | WR | RW, WW | WR | RW, ANY),
 )
-"""Class, worst first: the kinds that its broken edge may have, those of all its edges, the rule they obey.
+"""Classes, worst first: name, allowed kinds of the broken edge, allowed kinds of all edges, rule.
 
-A cycle that is of none of the classes before is of the last one."""
+A cycle that fits no earlier class belongs to the last one."""
 
 _G0 = 0
-"""Of this class are only cycles of transactions that committed.  One of unknown outcome, of which something was read,
-either committed or was read although it aborted (G1a).  A model that allows G1a is not ruled out by its writes."""
+"""The number of the class that accepts only committed transactions.
+
+A transaction of unknown outcome whose writes were read either committed, or was read although it aborted (G1a).  Its
+writes do not rule out a model that allows G1a."""
 
 _BEYOND = {anomalies.PLAIN: 0, anomalies.PROCESS: PROCESS, anomalies.REALTIME: REALTIME}
 
 READABLE = 3
-"""Up to so many transactions a person follows a cycle; where it is longer, real time may give a shorter one."""
+"""The largest number of transactions in a cycle that people can follow; real time may give a shorter cycle."""
 
 FEW = 8
-"""Broken edges that are searched for without looking at components first."""
+"""Up to this many broken edges, the search does not compute components first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One edge of a cycle: transactions, kind of dependency, and the group node it went through or -1."""
+    """One edge of a cycle: its transactions, the kind of dependency, and the group node that it goes through or -1."""
 
     source: int
     target: int
@@ -65,9 +68,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NamedCycle:
-    """times: how many broken edges lie on a cycle of this name.
+    """A cycle with its name.  times: how many broken edges lie on a cycle of this name.
 
-    assumes: the consistency model under which versions were ordered by time; "" where reads alone show the cycle.
+    assumes: the consistency model under which time orders versions; "" if reads alone show the cycle.
     """
 
     name: str
@@ -78,7 +81,7 @@ class NamedCycle:
 
 @dataclass(frozen=True, slots=True)
 class CycleSearch:
-    """cycles: one for each name.  unfinished: names whose search ended at the budget, so that others may exist."""
+    """cycles: one for each name.  unfinished: names whose search used up its budget, so more cycles may exist."""
 
     cycles: tuple[NamedCycle, ...]
     unfinished: tuple[str, ...]
@@ -87,9 +90,9 @@ class CycleSearch:
 def find_cycles(
     txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int, steps_max: int
 ) -> CycleSearch:
-    """The cycles of the graph, of processes and of real time.  Consumes `incoming`.
+    """Find cycles of dependencies, of processes and of real time.  Consumes `incoming`.
 
-    steps_max bounds all searches together.  There is no cycle where nothing is found and nothing is unfinished.
+    steps_max: the budget of all searches together.  If nothing is found and nothing is unfinished, no cycle exists.
     """
     state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
     if stuck_at < 0:
@@ -98,7 +101,7 @@ def find_cycles(
 
 
 def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
-    """A cycle is named by its edges, and by the strongest order among them; for G0 see there."""
+    """Name a cycle by the kinds of its edges, and by the strongest order among them (see `_G0` for G0)."""
     kinds = [step.kind for step in steps]
     variant = anomalies.REALTIME if REALTIME in kinds else anomalies.PROCESS if PROCESS in kinds else anomalies.PLAIN
     anti = kinds.count(RW)
@@ -114,13 +117,13 @@ def _named(steps: tuple[Step, ...], txns: Transactions) -> str:
 
 
 def _from_the_first(steps: list[Step]) -> tuple[Step, ...]:
-    """A cycle has no beginning.  The witness begins with the transaction that was invoked first."""
+    """Rotate a cycle so that it begins with the transaction that was invoked first."""
     at = min(range(len(steps)), key=lambda i: steps[i].source)
     return (*steps[at:], *steps[:at])
 
 
 class _Search:
-    """Broken edges, and what is known of each: the worst class of a cycle through it, and how long that is."""
+    """Broken edges, and the worst class and the length of a known cycle through each."""
 
     def __init__(self, txns: Transactions, graph: Graph, state: Sweep, happened: Bools, stuck_at: int) -> None:
         self._txns = txns
@@ -156,7 +159,7 @@ class _Search:
     def _look_for(
         self, sought: str, number: int, chosen: Int64, kinds: int, rule: int, beyond: int, steps_max: int
     ) -> int:
-        """Search from the chosen starts, keep what is found; how many steps it took."""
+        """Search from the chosen starts and keep the cycles found; returns the number of steps."""
         states = STATES[rule]
         room = self._room(2 * states if beyond == REALTIME else states, beyond)
         walk, outcome, lengths, steps = shortest_cycle(
@@ -188,7 +191,7 @@ class _Search:
             self._found[cycle.name] = NamedCycle(cycle.name, shorter.steps, known.times + cycle.times)
 
     def _room(self, states: int, beyond: int) -> Room:
-        """Zeroed by the system where it is touched, and nowhere else."""
+        """Allocate memory that the operating system clears only where the search touches it."""
         nodes = len(self._ranking.rank)
         of_one_state = nodes + (self._txn_count if beyond == PROCESS else 0)
         places = states * of_one_state
@@ -202,7 +205,7 @@ class _Search:
         )
 
     def _within(self, kinds: int) -> Starts:
-        """The starts, their bounds wide enough for every other broken edge of these kinds that they may go through."""
+        """Return the starts with wider bounds: a cycle may also go through other broken edges of these kinds."""
         starts = self._starts
         usable = starts.kind & kinds != 0
         order = np.argsort(starts.low[usable], kind="stable")
@@ -222,7 +225,7 @@ class _Search:
         )
 
     def _on_some_cycle(self, variant: str) -> Bools:
-        """Which starts may lie on a cycle of this variant at all.  All of them if they are few: the search decides."""
+        """Return which starts may lie on a cycle of this variant; all of them if they are few."""
         starts = self._starts
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)
@@ -231,8 +234,8 @@ class _Search:
         same: npt.NDArray[np.bool_] = of[starts.source] == of[self._graph.target[starts.edge]]
         return same
 
-    def _steps(self, walk: Walk) -> Iterator[Step]:
-        """The walk from the target of a broken edge, and that edge, joined where they pass groups and processes."""
+    def _steps(self, walk: CycleWalk) -> Iterator[Step]:
+        """Return the edges of the cycle: those of the walk, and the broken edge, joined across groups and chains."""
         nodes, ways = walk.nodes.tolist(), walk.ways.tolist()
         source, kind, through = nodes[0], 0, -1
         for node, way in zip(nodes[1:], ways[1:], strict=True):
@@ -250,6 +253,6 @@ class _Search:
 
 
 def _next_of_process(txns: Transactions, happened: Bools) -> Int32:
-    """The next transaction of the same process that happened, or -1."""
+    """Return, per transaction, the next one of the same process that happened, or -1."""
     process, count = dense_processes(txns.process)
     return next_of_process(process, count, happened)

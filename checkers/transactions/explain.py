@@ -1,4 +1,4 @@
-"""Anomalies in words: each edge of a cycle, each contradiction of a read, with the events they stand on.
+"""Explains anomalies in words: each edge of a cycle, each contradiction of a read, with the events behind them.
 
 A witness' `events` are those of exactly the transactions it is about, in index order.  Its `facts`, for pictures:
 
@@ -57,7 +57,7 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
     in_time = InTime(transcript, cycle.assumes)
     met = [t for step in shown for t in in_time.met(step)]
-    names = _Names(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
+    names = _TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
     orders = _ListOrders(transcript)
     edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
     path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
@@ -75,16 +75,16 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
 
 
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
-    """An anomaly that the kernels noted (see the table of kinds in `kernels/transactions/columns.py`)."""
+    """Explain an anomaly that a kernel noted (see the table of kinds in `kernels/transactions/columns.py`)."""
     txns, words = _FINDINGS[kind](transcript, *sample)
-    names = _Names(transcript, txns)
+    names = _TransactionNames(transcript, txns)
     name, why = KIND_NAMES[kind], words(names)
     facts = {"why": [why], "expected": _EXPECTED[kind]}
     return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
 
 
-class _Names:
-    """T1, T2, ... for the transactions of one witness."""
+class _TransactionNames:
+    """The names T1, T2, ... of the transactions of one witness."""
 
     def __init__(self, transcript: Transcript, txns: Sequence[int]) -> None:
         self._transcript = transcript
@@ -119,7 +119,7 @@ class _Names:
 _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
 
 
-def _edge(transcript: Transcript, names: _Names, orders: _ListOrders, step: Step) -> dict[str, Any]:
+def _edge(transcript: Transcript, names: _TransactionNames, orders: _ListOrders, step: Step) -> dict[str, Any]:
     a, b = names[step.source], names[step.target]
     edge: dict[str, Any] = {"from": a, "to": b, "edge": _KINDS[step.kind], "key": None}
     if step.kind == PROCESS:
@@ -141,7 +141,7 @@ Sentence = Callable[[str, str], str]
 
 
 def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, Sentence] | None:
-    """Which key makes the edge, found by what the two transactions did."""
+    """Find the key behind an edge from the micro-operations of its two transactions."""
     txns = transcript.txns
     a_rows = range(int(txns.first[step.source]), int(txns.first[step.source + 1]))
     b_rows = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
@@ -170,7 +170,7 @@ def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple
 
 
 class _ListOrders:
-    """Why a row of one transaction comes before an append of another, by the longest list of the key."""
+    """Explains, by the longest list of a key, why a row of one transaction comes before an append of another."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -239,7 +239,7 @@ def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, Sentence] |
 
 
 def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
-    """Whether transaction t read the value itself before it wrote, or did not read: then time orders the versions."""
+    """Whether transaction t read this value before it wrote, or wrote without a read, so that time orders versions."""
     txns = transcript.txns
     rows = [r for r in range(int(txns.first[t]), int(txns.first[t + 1])) if int(txns.key[r]) == key]
     first = rows[0]
@@ -253,9 +253,9 @@ def _shown(elements: list[Any]) -> str:
     return f"[... {ending[1:]}"
 
 
-Words = Callable[[_Names], str]
+Words = Callable[[_TransactionNames], str]
 Explained = tuple[list[int], Words]
-"""The transactions that an anomaly is about, and its sentence."""
+"""The transactions of an anomaly, and its sentence."""
 
 
 def _owner(transcript: Transcript, row: int) -> int:

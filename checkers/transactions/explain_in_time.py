@@ -1,7 +1,7 @@
-"""Why one version of a register comes before another, where time says so: which transactions met them, and when.
+"""Explains why time puts one version of a register before another: which transactions met them, and when.
 
-`version_orders.py` orders versions by time under the model that is required.  A reader of the witness has to see
-the two transactions that met the versions one after another; they need not be on the cycle.
+`version_orders.py` orders versions by time under the required model.  The witness must show the two transactions that
+met the versions one after the other.  These transactions need not be on the cycle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from checkers.transactions.read import Transcript
 
 
 def version_through(transcript: Transcript, step: Step) -> tuple[int, int] | None:
-    """(key, value) of the version whose group an edge went through, or None.  The initial version is NIL_VALUE."""
+    """Return (key, value) of the version whose group an edge goes through, or None.
+
+    The value of the initial version is NIL_VALUE.
+    """
     if step.through < 0:
         return None
     txns = transcript.txns
@@ -32,7 +35,7 @@ def version_through(transcript: Transcript, step: Step) -> tuple[int, int] | Non
 
 
 class InTime:
-    """The edges of one cycle that follow from time.  assumes: the model under which they do, "" if none does."""
+    """The edges of one cycle that follow from time.  assumes: the model under which they follow, or ""."""
 
     def __init__(self, transcript: Transcript, assumes: str) -> None:
         self._transcript = transcript
@@ -40,12 +43,12 @@ class InTime:
         self._by_process = bool(assumes) and parts_of(assumes)[1] == PROCESS
 
     def met(self, step: Step) -> tuple[int, ...]:
-        """The two transactions that met the versions of an edge one after another; none where time says nothing."""
+        """Return the two transactions that met the versions of an edge in turn; () if time gives no order."""
         found = self._meeting(step)
         return () if found is None else found[:2]
 
     def explained(self, edge: dict[str, Any], names: Mapping[int, str] | Any, step: Step) -> dict[str, Any]:
-        """The edge, its reason with the two transactions in it."""
+        """Return the edge, with the two transactions added to its reason."""
         found = self._meeting(step)
         if found is None:
             return edge
@@ -60,7 +63,7 @@ class InTime:
         return -1 if through is None else through[0]
 
     def _meeting(self, step: Step) -> tuple[int, int, Any, Any] | None:
-        """(two transactions, the values they met) that show the version before that of the step's target."""
+        """Return (two transactions, the values they met) that order the version before that of the step's target."""
         through = version_through(self._transcript, step)
         if not self._assumes or step.kind not in (WW, RW) or through is None or through[1] == NIL_VALUE:
             return None
@@ -69,7 +72,7 @@ class InTime:
         mine = range(int(txns.first[step.target]), int(txns.first[step.target + 1]))
         rows = [r for r in mine if txns.key[r] == key]
         if txns.kind[rows[0]] == READ and int(txns.value[rows[0]]) == old:
-            return None  # it read the version itself and then wrote: nothing to do with time
+            return None  # the transaction read the version itself and then wrote, so time is not needed
         new = max(r for r in rows if txns.kind[r] == WRITE)
         before, after = self._who_met(key, old), self._who_met(key, int(txns.value[new]))
         for one in before:

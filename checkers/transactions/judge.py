@@ -1,4 +1,4 @@
-"""Transactional histories: the anomalies they show, and the consistency models that these rule out.
+"""Judges transactional histories: the anomalies they show, and the consistency models that these rule out.
 
     judge_transactions(events, "list-append")        from events whose payloads are micro-operations (`read.py`)
     checker.LIST_APPEND, checker.RW_REGISTER         from a run's history.parquet, in process or on Spark
@@ -43,8 +43,8 @@ Ten million transactions with two and a half micro-operations each take 1.5 GB, 
 
 _STEPS_PER_ROW = 2
 _ELEMENTS_PER_STEP = 8
-"""A step is some 20 to 40 ns of work; of those ten million transactions, with 190 million list elements, 74 million.
-What is left of the budget is for the search for cycles, where a step is an edge looked at."""
+"""A step is 20 to 40 ns of work.  Those ten million transactions, with 190 million list elements, take 74 million.
+The search for cycles gets the rest of the budget; there a step is one visited edge."""
 
 
 def judge_transactions(
@@ -56,11 +56,11 @@ def judge_transactions(
 ) -> Verdict:
     """Judge a history of transactions; events follow the grammar of a history (`formats.recognise.check_grammar`).
 
-    consistency: the model it has to have, one of `anomalies.MODELS`.  Anomalies it allows are listed and do not count.
-    Of registers it also decides which version orders may be concluded (`version_orders.py`).
+    consistency: the required model, one of `anomalies.MODELS`.  Anomalies that it allows are listed and do not count.
+    For registers it also decides which version orders may be concluded (`version_orders.py`).
     `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
     "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...]}.
-    Raises MalformedHistory where a payload holds no micro-operations of this model.
+    Raises MalformedHistory if a payload contains no micro-operations of this model.
     """
     transcript = read_transactions(events, model)
     return judge_transcript(transcript, budget, consistency=consistency)
@@ -87,7 +87,7 @@ def judge_transcript(
     *,
     consistency: str = anomalies.STRICT_SERIALIZABLE,
 ) -> Verdict:
-    """As `judge_transactions`, of transactions that were read already."""
+    """As `judge_transactions`, for transactions that were already read."""
     if consistency not in anomalies.MODELS:
         raise ValueError(f"{consistency!r} is no consistency model; there are {', '.join(anomalies.MODELS)}")
     txns = transcript.txns
@@ -112,7 +112,7 @@ def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:
 
 
 def _search(transcript: Transcript, base: Int64, found: Findings, consistency: str, steps_max: int) -> CycleSearch:
-    """Fill in what reads alone show, and look for cycles."""
+    """Note the anomalies of single reads in `found`, and search for cycles."""
     if transcript.model == "list-append":
         return _search_lists(transcript, base, found, steps_max)
     return _search_registers(transcript, base, found, consistency, steps_max)
@@ -129,7 +129,7 @@ def _search_lists(transcript: Transcript, base: Int64, found: Findings, steps_ma
 def _search_registers(
     transcript: Transcript, base: Int64, found: Findings, consistency: str, steps_max: int
 ) -> CycleSearch:
-    """First by what reads show alone.  Where that shows no violation, by what time shows as well."""
+    """Search by the version order that reads show.  If that shows no violation, also use the order that time shows."""
     txns = transcript.txns
     written = rw_register.read_registers(txns, base, found)
     direct, orders = rw_register.link(txns, base, written, found)
@@ -146,10 +146,11 @@ def _search_registers(
 
 
 def _of_reads(shown: CycleSearch) -> CycleSearch:
-    """G0 under its own name, G1c: reads showed the order of the versions.
+    """Rename each G0 to G1c, because reads showed the order of the versions.
 
-    A transaction that reads one version and writes another writes the later one, if it reads committed data: else the
-    two form a G1c.  Where reads may show anything (PL-1) this order is not known, so read-uncommitted is not ruled out.
+    A transaction that reads one version and writes another wrote the later one if it read committed data; otherwise the
+    two form a G1c.  PL-1 lets reads show anything, so this order proves nothing there, and read-uncommitted is not
+    ruled out.
     """
     cycles: dict[str, NamedCycle] = {}
     for cycle in shown.cycles:
@@ -177,7 +178,7 @@ def _cycles(
 
 
 def _joined(shown: CycleSearch, assuming: CycleSearch, consistency: str) -> CycleSearch:
-    """What reads show, and what follows under the required model.  The latter is named by the order that it counts."""
+    """Join the cycles that reads show with those under the required model; the latter's order is in their names."""
     variant = anomalies.parts_of(consistency)[1]
     cycles = {cycle.name: cycle for cycle in shown.cycles}
     for cycle in assuming.cycles:
@@ -189,7 +190,7 @@ def _joined(shown: CycleSearch, assuming: CycleSearch, consistency: str) -> Cycl
 
 
 def _counted(names: Sequence[str], consistency: str) -> list[str]:
-    """Those of the anomalies that the model forbids."""
+    """Return the anomalies that the model forbids."""
     return [name for name in names if consistency in anomalies.ruled_out([name])]
 
 
@@ -238,7 +239,7 @@ def _open_questions(transcript: Transcript, found: Findings, unfinished: Sequenc
 
 
 def _witnesses(transcript: Transcript, found: Findings, search: CycleSearch, counted: Sequence[str]) -> list[Witness]:
-    """One for each anomaly that counts, worst first."""
+    """Make one witness for each anomaly that counts, worst first."""
     cycles = {cycle.name: cycle for cycle in search.cycles}
     kind_of = {name: kind for kind, name in anomalies.KIND_NAMES.items()}
     witnesses = []

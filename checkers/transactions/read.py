@@ -1,10 +1,10 @@
-"""Transactions out of a history's events: the payload of invoke and completion holds micro-operations as JSON.
+"""Reads transactions from the events of a history: payloads of invokes and completions are micro-operations as JSON.
 
     list-append    [["append", key, value], ["r", key, [value, ...] or null], ...]
     rw-register    [["w", key, value], ["r", key, value or null], ...]
 
-Keys and values may be any JSON; they are numbered in the order in which they turn up.  The completion of a committed
-transaction shows what it did.  For all others the invoke does.
+Keys and values may be any JSON; they are numbered in order of appearance.  The completion of a committed transaction
+shows what it did.  The invoke shows it for all others.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WRITES = {"list-append": "append", "rw-register": "w"}
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A history of transactions as columns, and the way back to what people wrote.
+    """A history of transactions as columns, and the names and values that their numbers stand for.
 
-    keys: name of each key.  values: per key, what each value number stands for.
+    keys: name of each key.  values: per key, the value of each value number.
     events: per transaction, its events (invoke, and completion if there is one); empty for columns without events.
-    event_count: positions `invoked` and `completed` lie below it.
+    event_count: the upper bound of the positions `invoked` and `completed`.
     """
 
     model: Model
@@ -50,7 +50,7 @@ class Transcript:
         return self.values[key][value] if self.values else value
 
     def micro_operation(self, row: int) -> list[Any]:
-        """["r", key, value] as it stood in the payload."""
+        """Return a micro-operation such as ["r", key, value] in the form of the payload."""
         key = int(self.txns.key[row])
         if self.txns.kind[row] == WRITE:
             return [_WRITES[self.model], self.key_name(key), self.value_name(key, int(self.txns.value[row]))]
@@ -64,7 +64,7 @@ class Transcript:
         return [self.value_name(key, int(v)) for v in self.txns.lists[span]]
 
     def rows(self, t: int) -> list[dict[str, Any]]:
-        """The transaction's rows of the history, as a witness carries them."""
+        """Return the transaction's rows of the history, in the form of a witness."""
         if self.events:
             return [
                 {name: getattr(e, name) for name in Event.__slots__} | {"type": int(e.type)} for e in self.events[t]
@@ -80,11 +80,11 @@ class Transcript:
 
 
 def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
-    """The transactions among the events; those of the nemesis and of set-up are left out.
+    """Read the transactions among the events; events of the nemesis and of set-up are skipped.
 
-    Raises MalformedHistory where a payload is no list of micro-operations of this model.
+    Raises MalformedHistory if a payload is no list of micro-operations of this model.
     """
-    reader = _Reader(model)
+    reader = _ColumnsReader(model)
     open_by: dict[int, int] = {}
     pairs: list[list[tuple[int, Event]]] = []
     for position, event in enumerate(events):
@@ -101,12 +101,12 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
 
 
 def _question(micro_operation: list[Any]) -> str:
-    """The part of a micro-operation that its invoke fixes, as JSON: a whole write, or a read without its answer."""
+    """Return, as JSON, the part of a micro-operation that its invoke fixes: a whole write, or a read without answer."""
     fixed = micro_operation[:2] if micro_operation[:1] == ["r"] else micro_operation
     return json.dumps(fixed, sort_keys=True)
 
 
-class _Reader:
+class _ColumnsReader:
     """Columns as they grow."""
 
     def __init__(self, model: Model) -> None:
@@ -135,7 +135,7 @@ class _Reader:
         self._of_txns.append((invoke.process, int(status), invoked, ended))
 
     def _demand_agreement(self, invoke: Event, done: Event) -> None:
-        """The answer holds the micro-operations that were invoked, and fills in what was read."""
+        """Raise MalformedHistory unless the answer repeats the invoked micro-operations, except for the values read."""
         if invoke.payload is None:
             return
         before, after = self._parse(invoke), self._parse(done)

@@ -1,7 +1,10 @@
-"""Transactions out of `history.parquet`, at the speed of kernels (`kernels/transactions/payloads.py`).
+"""Reads transactions from `history.parquet` with kernels (`kernels/transactions/payloads.py`).
 
-A history that holds what those do not read is read event by event instead (`read.py`): slower, and with a sentence
-about what is wrong where a payload is no transaction.
+If the kernels cannot read a payload, `read.py` reads the history event by event.  It is slower, and its error names
+what is wrong if a payload is no transaction.
+
+The reader bounds its memory before it allocates.  The footer of a file is no measure of it, because a repeated text is
+stored once.  So the size of rows is counted row group by row group, and that of events before any event is made.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event, Type
+from checkers.base.run_evidence import BeyondBudget
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes
@@ -26,30 +31,62 @@ from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.read import Model, Transcript, read_transactions
 
 COLUMNS = ("process", "type", "f", "payload")
-"""What is read of a history."""
+"""The columns of a history that are read."""
 
 
-def read_file(path: str, model: Model) -> Transcript:
-    """The transactions of a sealed history, those of the nemesis and of set-up passed over.
+EVENT_SIZE_BYTES = 1_200
+"""Memory of an event and its share of an operation in Python (measured, rounded up)."""
 
-    Raises MalformedHistory where a payload is no list of micro-operations of this model.
+
+def read_columns(path: str, size_bytes_max: int) -> pa.Table:
+    """Read COLUMNS of a sealed history.  Raises BeyondBudget before they take more than `size_bytes_max`."""
+    pieces = []
+    with pq.ParquetFile(path) as file:
+        size_bytes = rows = 0
+        for group in range(file.num_row_groups):
+            pieces.append(file.read_row_group(group, list(COLUMNS), use_threads=False))
+            size_bytes, rows = size_bytes + pieces[-1].nbytes, rows + len(pieces[-1])
+            if size_bytes > size_bytes_max:
+                words = f"the first {rows} of {file.metadata.num_rows} rows take {size_bytes} bytes"
+                raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
+    return pa.concat_tables(pieces) if pieces else HISTORY.empty_table().select(COLUMNS)
+
+
+def demand_room_for_events(rows: int, size_bytes_max: int) -> None:
+    """Raise BeyondBudget if so many rows cannot be read one by one within `size_bytes_max`."""
+    if rows * EVENT_SIZE_BYTES > size_bytes_max:
+        words = f"{rows} rows that only the slow reader understands take {rows * EVENT_SIZE_BYTES} bytes"
+        raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
+
+
+def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes) -> Transcript:
+    """Read the transactions of a sealed history; rows of the nemesis and of set-up are skipped.
+
+    Raises MalformedHistory if a payload is no list of micro-operations of this model, and BeyondBudget.
     """
-    table = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False)
+    table = read_columns(path, size_bytes_max)
     process = np.asarray(table["process"].combine_chunks())
     dense, process_count = dense_processes(process)
     codes, functions = dictionary_codes(table["f"])
-    asked = np.array([f != CREATE for f in functions] or [True])
+    is_transaction = np.array([f != CREATE for f in functions] or [True])
     pairs = payloads.pair(
-        process, dense, process_count, np.asarray(table["type"].combine_chunks()), (process >= 0) & asked[codes]
+        process,
+        dense,
+        process_count,
+        np.asarray(table["type"].combine_chunks()),
+        (process >= 0) & is_transaction[codes],
     )
     owner = np.full(len(table), -1, np.int32)
-    owner[pairs.told] = np.arange(len(pairs.told), dtype=np.int32)
+    owner[pairs.described] = np.arange(len(pairs.described), dtype=np.int32)
     transcript = _transcript(path, model, pairs, owner, [stretch(chunk) for chunk in table["payload"].chunks])
-    return transcript or read_transactions(_events(pq.read_table(path)), model)
+    if transcript is None:
+        demand_room_for_events(len(table), size_bytes_max)
+        return read_transactions(_events(pq.read_table(path)), model)
+    return transcript
 
 
 def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
-    """(bytes, where each row's text begins) of some payloads; those of null have no length."""
+    """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
     return np.frombuffer(data if data is not None else b"", np.uint8), bounds.astype(np.int64)
@@ -58,7 +95,7 @@ def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
 def _transcript(
     path: str, model: Model, pairs: payloads.Pairs, owner: Int32, stretches: Sequence[tuple[Bytes, Int64]]
 ) -> Transcript | None:
-    """None where some payload has to be read by the slower reader, or an answer is not one to what was invoked."""
+    """Read the columns; returns None if a payload needs the slower reader, or if an answer contradicts its invoke."""
     keys, lists = payloads.new_texts(), model == "list-append"
     read = _columns_of(stretches, owner, pairs.status, keys, lists)
     if read is None or not _agree(pairs, read, len(owner), stretches, lists):
@@ -84,7 +121,7 @@ def _transcript(
 def _columns_of(
     stretches: Sequence[tuple[Bytes, Int64]], owner: Int32, status: Int8, keys: payloads.Texts, lists: bool
 ) -> tuple[payloads.Columns, payloads.Texts] | None:
-    """The micro-operations of the rows that have an owner, and all keys known then.  None if one is strange."""
+    """Return the micro-operations of rows with an owner, and all keys known then; None if a payload is strange."""
     count = len(status)
     sizes, elements = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
     first_row = 0
@@ -118,16 +155,16 @@ def _agree(
     stretches: Sequence[tuple[Bytes, Int64]],
     lists: bool,
 ) -> bool:
-    """Whether every answer holds the micro-operations that were invoked; one whose invoke has no payload may hold any.
+    """Whether every answer repeats the micro-operations that were invoked, except for what reads saw.
 
-    What reads saw is for the answer alone.  False too where an invoke cannot be read here.
+    An invoke without a payload allows any answer.  Returns False also if an invoke cannot be read here.
     """
     columns, keys = read
-    asked = np.where(pairs.told != pairs.invoked, pairs.invoked, -1)
+    rows_invoked = np.where(pairs.described != pairs.invoked, pairs.invoked, -1)
     size_bytes = np.concatenate([np.diff(bounds) for _, bounds in stretches] or [np.empty(0, np.int64)])
-    chosen = np.flatnonzero((asked >= 0) & (size_bytes[asked] > 0))
+    chosen = np.flatnonzero((rows_invoked >= 0) & (size_bytes[rows_invoked] > 0))
     owner = np.full(row_count, -1, np.int32)
-    owner[asked[chosen]] = np.arange(len(chosen), dtype=np.int32)
+    owner[rows_invoked[chosen]] = np.arange(len(chosen), dtype=np.int32)
     not_answered = np.full(len(chosen), int(Type.INFO), np.int8)
     invoked = _columns_of(stretches, owner, not_answered, keys, lists)
     if invoked is None:
@@ -151,7 +188,7 @@ def _key_names(keys: payloads.Texts) -> list[Any]:
 
 
 class _Values(Sequence[list[int]]):
-    """Per key, what each value number stands for."""
+    """Per key, the value of each value number."""
 
     def __init__(self, numbered: Numbered) -> None:
         self._numbered = numbered
@@ -172,7 +209,7 @@ class _Values(Sequence[list[int]]):
 
 
 class EventsOfFile(Sequence[tuple[Event, ...]]):
-    """Per transaction its events, read again from the file when a witness shows them: few are."""
+    """The events of each transaction.  A witness needs few of them, so they are read again from the file."""
 
     def __init__(self, path: str, pairs: payloads.Pairs) -> None:
         self._pairs = pairs
@@ -182,7 +219,7 @@ class EventsOfFile(Sequence[tuple[Event, ...]]):
         self._group = lru_cache(maxsize=2)(self._read_group)
 
     def __len__(self) -> int:
-        return len(self._pairs.told)
+        return len(self._pairs.described)
 
     @overload
     def __getitem__(self, t: int) -> tuple[Event, ...]: ...

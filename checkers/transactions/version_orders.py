@@ -1,9 +1,9 @@
-"""Version orders of registers by time, under the very model that the history has to have.
+"""Orders versions of registers by time, under the model that the history is required to satisfy.
 
-Reads alone show little of the order of a register's versions.  The required model shows more: if it counts the order
-of processes, or real time, then versions met one after another have that order (`versions_in_time.py` says which, and
-why).  What follows is certain *for that model only*: a cycle built on such an order violates it and every stronger
-model, and says nothing about weaker ones.
+Reads alone show little of the order of a register's versions.  The required model shows more if it counts the order of
+processes or real time: then some versions have the order in which transactions met them (`versions_in_time.py` explains
+which, and why).  This order is certain *for that model only*.  A cycle built on it violates that model and every
+stronger one, but proves nothing about weaker ones.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _RULES = {"read-uncommitted": WRITES_AFTER_WRITES, "read-committed": WRITES_AFTE
 
 
 def orders_under(consistency: str, txns: Transactions, base: Int64, written: Written, orders: Groups) -> Groups | None:
-    """`orders` and what time adds to them under a consistency model; None where the model counts no time."""
+    """Return `orders` with the additions that time allows under a consistency model; None if it counts no time."""
     model, variant = parts_of(consistency)
     if variant == PLAIN:
         return None
     if model == "read-uncommitted":
-        orders = _NOTHING  # reads may show anything, so what they show of an order is not certain
+        orders = _NOTHING  # this model lets reads show anything, so they prove no order
     meetings = meetings_of(txns, base, written)
     order, first = _grouped(meetings, txns.process[meetings.txn] if variant == PROCESS else None)
     earlier, later = versions_in_time(meetings, order, first, _RULES.get(model, ALL_AFTER_ALL))
@@ -57,7 +57,7 @@ def orders_under(consistency: str, txns: Transactions, base: Int64, written: Wri
 
 
 def _grouped(meetings: Meetings, process: Int32 | None) -> tuple[Int64, Int64]:
-    """(the meetings by key, and by process if given; where each group begins)."""
+    """Group the meetings by key, and by process if given; returns (their order, where each group begins)."""
     keys = meetings.key if process is None else np.stack([process, meetings.key])
     order = np.argsort(keys, kind="stable") if process is None else np.lexsort(keys)
     changes: Bools = np.zeros(max(0, len(order) - 1), np.bool_)

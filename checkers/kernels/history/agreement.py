@@ -1,4 +1,4 @@
-"""Whether answers repeat what was invoked, for functions that fix the value of their answer."""
+"""Compares answers with invokes, for functions whose answer must repeat the value of the invoke."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Invoked(NamedTuple):
 
 
 def nothing_invoked(count: int) -> Invoked:
-    """The state before the first row, of so many processes."""
+    """Return the state before the first row, with room for `count` processes."""
     return Invoked(np.zeros(count, np.int64), np.zeros(count, np.int64))
 
 
 def with_more(invoked: Invoked, count: int) -> Invoked:
-    """The same with room for so many processes."""
+    """Return the same state with room for `count` processes."""
     known, more = len(invoked.value), nothing_invoked(count)
     more.value[:known], more.value2[:known] = invoked
     return more
@@ -34,13 +34,21 @@ def with_more(invoked: Invoked, count: int) -> Invoked:
 
 @kernel
 def mark_contradictions(
-    mine: Bools, process: Int32, type_: Int8, value: Int64, value2: Int64, says: Bools, invoked: Invoked, wrong: Bools
+    mine: Bools,
+    process: Int32,
+    type_: Int8,
+    value: Int64,
+    value2: Int64,
+    has_value: Bools,
+    invoked: Invoked,
+    wrong: Bools,
 ) -> None:
-    """Set `wrong` at every ok whose values are not those of its invoke.  O(rows).
+    """Set `wrong` at every ok whose values differ from those of its invoke.  O(rows).
 
-    The columns hold consecutive rows of a history whose grammar holds.  mine: rows of functions that fix their answer.
-    process: dense.  says: whether a row has any value; an answer without one contradicts nothing.
-    invoked: brought up to date, so a history may be handed in piece by piece.
+    The columns hold consecutive rows of a history that follows the grammar.
+    mine: rows of functions whose answer repeats the invoke.  process: dense.
+    has_value: whether a row has any value; an answer without a value contradicts nothing.
+    invoked: the function updates it, so a caller may pass a history piece by piece.
     """
     for i in range(mine.shape[0]):
         if not mine[i]:
@@ -48,5 +56,5 @@ def mark_contradictions(
         p = process[i]
         if type_[i] == _INVOKE:
             invoked.value[p], invoked.value2[p] = value[i], value2[i]
-        elif type_[i] == _OK and says[i] and (value[i] != invoked.value[p] or value2[i] != invoked.value2[p]):
+        elif type_[i] == _OK and has_value[i] and (value[i] != invoked.value[p] or value2[i] != invoked.value2[p]):
             wrong[i] = True

@@ -1,9 +1,9 @@
-"""The grammar of a history: what every checker may rely on without looking again.
+"""The grammar of a history, which every checker relies on without checking it again.
 
-a process invokes, then that operation completes (ok, fail or info), then the process may invoke again;
-a completion has the f and the key of its invoke;
-after an info the process is retired and never seen again;
-index counts from 0 without gaps; faults (process -1) have no grammar.
+- A process invokes an operation.  The operation completes (ok, fail or info).  Then the process may invoke again.
+- A completion has the f and the key of its invoke.
+- After an info the process is retired: it has no later row.
+- The index counts from 0 without gaps.  Faults (process -1) follow no grammar.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
 
 
 class Open(NamedTuple):
-    """What is known of every process before the next rows, by its dense number.
+    """What is known of every process before the next rows; the index is the dense number of the process.
 
-    row: int64, the invoke of its open operation; IDLE or RETIRED if there is none.  last: int64, its last row, -1 if it
-    has none.  f, key: int32, of the open operation.
+    row: int64, the invoke of its open operation, or IDLE, or RETIRED.  last: int64, its last row, or -1.
+    f, key: int32, those of the open operation.
     """
 
     row: Int64
@@ -45,13 +45,13 @@ class Open(NamedTuple):
 
 
 def no_process_yet(count: int) -> Open:
-    """The state before the first row, of so many processes."""
+    """Return the state before the first row, with room for `count` processes."""
     idle, none = np.full(count, IDLE, np.int64), np.full(count, -1, np.int64)
     return Open(idle, none, np.full(count, -1, np.int32), np.full(count, -1, np.int32))
 
 
 def with_more(open_: Open, count: int) -> Open:
-    """The same with room for so many processes."""
+    """Return the same state with room for `count` processes."""
     known, more = len(open_.row), no_process_yet(count)
     more.row[:known], more.last[:known], more.f[:known], more.key[:known] = open_
     return more
@@ -68,11 +68,11 @@ def first_fault(
     key: Int32,
     open_: Open,
 ) -> tuple[int, int, int]:
-    """The first row that breaks the grammar: (which rule, row, the earlier row it clashes with or -1).
+    """Return the first row that breaks the grammar: (which rule, row, the earlier row it contradicts or -1).
 
-    The columns hold consecutive rows of a history, from `first_row` on; dense_process: indices of `open_`; f and key
-    are dictionary codes, key -1 where there is none.  open_ is brought up to date, so a history may be handed in piece
-    by piece.  O(rows); memory: that of `open_`.
+    The columns hold consecutive rows of a history, from `first_row` on.  dense_process: indices of `open_`.
+    f, key: dictionary codes; key is -1 where a row has none.
+    open_: the function updates it, so a caller may pass a history piece by piece.  O(rows).
     """
     for i in range(index.shape[0]):
         row = first_row + i

@@ -1,10 +1,10 @@
-"""Values as small numbers, so that what is known of a value is found by an index instead of a search.
+"""Replaces values by small numbers, so that a table finds a value by its index.
 
-The values one key names are numbered 0, 1, 2, ... in order of first production, then, as they are first named, those
-that were only observed.  Nothing a checker asks of a value depends on more than which values are equal and which is
-nil, so a key with numbers in the place of its values has the same verdict.  nil stays NIL.
+Each key has numbers of its own: 0, 1, 2, ...  Values that operations produce come first, in order of their first
+production.  Values that were only observed follow, in order of their first mention.  nil stays NIL.
+A checker only compares values with each other and with nil.  So the numbers give the same verdict as the values.
 
-Values that lie close together (a counter's) are looked up in a plain array, all others in a hash table.
+A plain array finds values that lie close together, such as those of a counter.  A hash table finds all others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, NIL, WRITE, Operations
 
 _CLOSE_TOGETHER = 4
-"""Values that span at most so many numbers per operation are close together."""
+"""Values lie close together if their range has at most this many numbers for each operation."""
 
 
 @kernel
 def number_keys(ops: Operations) -> tuple[Int32, Int32]:
-    """`numbered` of every key, as int32 columns in which -1 stands for nil."""
+    """Apply `numbered` to every key; returns int32 columns in which -1 stands for nil."""
     a, b = np.empty(ops.a.shape[0], np.int32), np.empty(ops.a.shape[0], np.int32)
     for k in range(ops.positions.shape[0]):
         low, high = ops.offsets[k], ops.offsets[k + 1]
@@ -34,9 +34,9 @@ def number_keys(ops: Operations) -> tuple[Int32, Int32]:
 
 @kernel
 def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
-    """The columns a and b of one key, numbers in the place of values; fewer than 2n numbers for n operations.
+    """Return the columns a and b of one key, with numbers in place of values.
 
-    O(n) steps, and as many words of memory.
+    n operations need fewer than 2n numbers.  O(n) steps, and O(n) words of memory.
     """
     n = kind.shape[0]
     lowest, span = _range_of(a, b)
@@ -67,7 +67,7 @@ def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
 
 @kernel
 def are_numbers(a: Int64, b: Int64, below: int) -> bool:
-    """Whether every value of two columns is NIL or a number from 0 on that is less than `below`."""
+    """Whether every value of two columns is NIL or lies in 0 .. below - 1."""
     for op in range(a.shape[0]):
         if (a[op] != NIL and (a[op] < 0 or a[op] >= below)) or (b[op] != NIL and (b[op] < 0 or b[op] >= below)):
             return False
@@ -76,7 +76,7 @@ def are_numbers(a: Int64, b: Int64, below: int) -> bool:
 
 @inner_kernel
 def _range_of(a: Int64, b: Int64) -> tuple[int, np.uint64]:
-    """The lowest value but nil, and how far above it the highest lies (which may be more than an int64 holds)."""
+    """Return the lowest value except nil, and the distance to the highest, which may exceed an int64."""
     lowest, highest = np.int64(2**63 - 1), np.int64(NIL)
     for op in range(a.shape[0]):
         for value in (a[op], b[op]):
@@ -89,7 +89,7 @@ def _range_of(a: Int64, b: Int64) -> tuple[int, np.uint64]:
 
 @inner_kernel
 def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32, value_at: Int64) -> int:
-    """The number of a value; `fresh` if it has none yet."""
+    """Return the number of a value; a new value gets `fresh`."""
     if direct:
         at = value - lowest
     else:

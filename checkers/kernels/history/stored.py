@@ -1,10 +1,9 @@
-"""Operations as a bucket keeps them, made ready for the kernels: looked over, widened, and read in one of two ways.
+"""Prepares the operations of a stored bucket for the kernels: checks them, widens them, and decides on failed cas.
 
-A bucket keeps every cas that failed as a mismatch, with its positions.  Where such a cas counts as "did not happen" it
-is left out here, and the positions of its key are numbered anew.
+A bucket keeps every failed cas as a mismatch, with its positions.  If a failed cas counts as "did not happen", this
+module drops it and numbers the positions of its key again.
 
-Kernels index arrays with what they are given and check nothing; so numbers that cannot be (of a file that somebody
-wrote over) must not get past this point.
+Kernels use these numbers as indices and check nothing.  So a damaged or forged bucket must be rejected here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels.jit import kernel
+from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import FIT, HAS_MISMATCH, MISMATCH, NIL, OPEN, OTHER, Operations
 
 
@@ -28,9 +27,9 @@ def make_ready(
     ret: Int32,
     mismatch_observed: bool,
 ) -> tuple[int, Operations]:
-    """Operations with numbers as their values and no rows; and the first row that makes no sense, -1 if all do.
+    """Return (the first impossible row or -1, operations whose values are numbers, without rows of events).
 
-    a, b: as of `numbering.number_keys`.  O(operations + positions).
+    a, b: as `numbering.number_keys` returns them.  O(operations + positions).
     """
     keys, total = positions.shape[0], kind.shape[0]
     new_offsets = np.zeros(keys + 1, np.int64)
@@ -46,11 +45,7 @@ def make_ready(
         drop = unfit[k] == HAS_MISMATCH and not mismatch_observed
         first = place
         for op in range(offsets[k], offsets[k + 1]):
-            fits = 0 <= kind[op] <= MISMATCH and kind[op] != OTHER
-            fits = fits and -1 <= a[op] < numbers and -1 <= b[op] < numbers
-            fits = fits and 0 <= call[op] < positions[k]
-            fits = fits and (ret[op] == OPEN or call[op] < ret[op] < positions[k])
-            if not fits:
+            if not _is_possible(kind[op], a[op], b[op], call[op], ret[op], numbers, positions[k]):
                 wrong = op
                 break
             if drop and kind[op] == MISMATCH:
@@ -81,9 +76,19 @@ def make_ready(
     )
 
 
+@inner_kernel
+def _is_possible(kind: int, a: int, b: int, call: int, ret: int, numbers: int, positions: int) -> bool:
+    """Whether kernels may use these columns of one operation as indices."""
+    if not 0 <= kind <= MISMATCH or kind == OTHER:
+        return False
+    if not (-1 <= a < numbers and -1 <= b < numbers):
+        return False
+    return 0 <= call < positions and (ret == OPEN or call < ret < positions)
+
+
 @kernel
 def _close_gaps(call: Int32, ret: Int32, positions: int) -> int:
-    """Number the positions that are left anew, in place; returns how many there are."""
+    """Number the remaining positions from 0, in place; returns their count."""
     new = np.full(positions, -1, np.int32)
     for op in range(call.shape[0]):
         new[call[op]] = 0

@@ -1,6 +1,6 @@
-"""The records inside of Kafka's record batches, as far as clients wrote them: ConfigRecords of the metadata log.
+"""Reads the ConfigRecords inside the record batches of Kafka's metadata log; these are the records clients wrote.
 
-`record_batch.py` has found the batches; here too no length is trusted.
+`record_batch.py` finds the batches.  This module too checks every length before it uses it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
 
 
 class Configs(NamedTuple):
-    """Per record: where the name of its resource stands (size -1: it sets or removes nothing of the kind asked for),
-    and the value it was set to (known: False where it was removed)."""
+    """One entry per record.
+
+    name_at, name_size: where the name of its resource stands; size -1 if the record does not concern the wanted config.
+    value: the value it sets.  known: False if the record removes the config."""
 
     name_at: Int64
     name_size: Int32
@@ -25,11 +27,11 @@ class Configs(NamedTuple):
 
 
 def find_configs(data: UInt8, batches: Batches, kind: int, config: UInt8) -> tuple[Configs, int]:
-    """Which records of the metadata log set `config` of a resource of this kind to a whole number, or remove it.
+    """Find the records of the metadata log that set `config` of a resource of this kind to an integer, or remove it.
 
     A ConfigRecord (type 4 of Kafka's metadata records, framed as frame version, type and version; KIP-482's compact
-    strings): int8 kind, name, config, value or null.  Control batches hold none.
-    Returns (of every record of the batches, the first batch with a record that cannot be decoded or -1).
+    strings): int8 kind, name, config, value or null.  Control batches contain none.
+    Returns (one entry per record of the batches, the first batch with a record that cannot be decoded or -1).
     """
     size = int(batches.records.sum(dtype=np.int64))
     configs = Configs(
@@ -44,7 +46,7 @@ def find_configs(data: UInt8, batches: Batches, kind: int, config: UInt8) -> tup
 _BROKEN = -1
 _CONFIG_RECORD = 4
 _DIGITS_MAX = 19
-"""Digits of the largest int64."""
+"""The number of digits of the largest int64."""
 
 
 @kernel
@@ -103,7 +105,7 @@ def _read_config(
     value: Int64,
     known: Bools,
 ) -> bool:
-    """Put down what one record sets; False if it cannot be decoded."""
+    """Note what one record sets; returns False if the record cannot be decoded."""
     _, at = _uvarint(data, at, end)  # version of the frame
     record, at = _uvarint(data, at, end)
     if at < 0:
@@ -148,7 +150,7 @@ def _read_config(
 
 @inner_kernel
 def _uvarint(data: UInt8, at: int, end: int) -> tuple[int, int]:
-    """(number, the byte behind it); _BROKEN behind what does not end in time."""
+    """Return (number, the position behind it); the position is _BROKEN if the number does not end in time."""
     if at < 0:
         return 0, _BROKEN
     number = np.int64(0)
@@ -170,7 +172,7 @@ def _zigzag(data: UInt8, at: int, end: int) -> tuple[int, int]:
 
 @inner_kernel
 def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
-    """(where a compact nullable string begins, its size or -1 for null, the byte behind it)."""
+    """Return (where a compact nullable string begins, its size or -1 for null, the position behind it)."""
     size, at = _uvarint(data, at, end)
     if at < 0 or size - 1 > end - at:
         return 0, 0, _BROKEN
@@ -178,9 +180,9 @@ def _compact(data: UInt8, at: int, end: int) -> tuple[int, int, int]:
 
 
 def gather(data: UInt8, at: Int64, size: Int32) -> tuple[UInt8, Int64]:
-    """Strings that stand somewhere in the data (size -1: null, as long as 0), one behind the other.
+    """Copy strings from anywhere in the data one behind the other; a size of -1 (null) counts as 0 bytes.
 
-    Returns (their bytes, int64[n + 1] where each begins and the last one ends).
+    Returns (their bytes, int64[n + 1]: where each begins, and where the last one ends).
     """
     begins = np.zeros(len(at) + 1, np.int64)
     np.cumsum(np.maximum(size, 0), dtype=np.int64, out=begins[1:])

@@ -1,6 +1,6 @@
-"""A hash over the prefixes of a log of record batches: two logs that agree in it agree in all before.
+"""Hashes every prefix of a log of record batches.  If two logs have equal hashes, all batches before are equal.
 
-BLAKE2b of RFC 7693, of one block only, written out: a log has millions of batches.
+The hash is BLAKE2b (RFC 7693) over a single block.  It is a compiled kernel because a log has millions of batches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from checkers.kernels.jit import inner_kernel, kernel
 
 
 def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
-    """The prefix hash after each batch; before: the one before the first.
+    """Return the prefix hash after each batch.  before: the hash in front of the first batch.
 
     h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian, the digest read as a
     big-endian int64; int64[len(base)].
@@ -35,7 +35,7 @@ def _chain(before: int, base: Int64, epoch: Int32, crc: Int64, sigma: UInt8, beg
 
 @inner_kernel
 def _swapped(word: np.uint64) -> np.uint64:
-    """The eight bytes of a word in the other order."""
+    """Reverse the eight bytes of a word."""
     a, b = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
     word = ((word >> np.uint64(8)) & a) | ((word & a) << np.uint64(8))
     word = ((word >> np.uint64(16)) & b) | ((word & b) << np.uint64(16))
@@ -51,7 +51,7 @@ def _turned(word: np.uint64, bits: int) -> np.uint64:
 def _stirred(
     a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, x: np.uint64, y: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
-    """The function G of RFC 7693, section 3.1."""
+    """Apply the function G of RFC 7693, section 3.1."""
     a = a + b + x
     d = _turned(d ^ a, 32)
     c = c + d
@@ -65,7 +65,7 @@ def _stirred(
 
 @inner_kernel
 def _blake2b_first_word(m: UInt64, sigma: UInt8, begin: UInt64) -> np.uint64:
-    """The first word of the digest of one last block; begin: the sixteen words the compression starts from."""
+    """Return the first word of the digest of a single block.  begin: the sixteen words where compression starts."""
     v0, v1, v2, v3 = begin[0], begin[1], begin[2], begin[3]
     v4, v5, v6, v7 = begin[4], begin[5], begin[6], begin[7]
     v8, v9, v10, v11 = begin[8], begin[9], begin[10], begin[11]
@@ -85,7 +85,7 @@ def _blake2b_first_word(m: UInt64, sigma: UInt8, begin: UInt64) -> np.uint64:
 
 
 def _blake_start() -> UInt64:
-    """The state before the only block, of 24 bytes, of a digest of 8 bytes without a key (RFC 7693, section 3.2)."""
+    """Return the state before the only block: 24 bytes long, no key, a digest of 8 bytes (RFC 7693, section 3.2)."""
     roots = [
         0x6A09E667F3BCC908,
         0xBB67AE8584CAA73B,

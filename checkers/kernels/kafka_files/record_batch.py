@@ -1,4 +1,4 @@
-"""Kafka's record batches (magic 2) as bytes: headers and their CRC-32C.
+"""Reads Kafka's record batches (magic 2) from bytes: their headers and their CRC-32C.
 
     batch   int64 base offset, int32 length of what follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that
             follows it, int16 attributes, int32 last offset delta, int64 first and int64 last timestamp, int64 producer
@@ -6,10 +6,10 @@
     record  length, int8 attributes, timestamp delta, offset delta, key, value, headers; numbers are zigzag varints
             (KIP-98), keys and values are preceded by their length, -1 for null.
 
-`scan` walks the headers and checks the CRCs; `config_records.py` looks into the records.  Neither trusts a byte:
-lengths are checked before anything behind them is read.
+`scan` walks the headers and checks the CRCs; `config_records.py` reads the records.  Both check a length before they
+read what lies behind it.
 
-CRC-32C (Castagnoli) takes eight bytes at a time by eight tables (Kounavis & Berry 2005).
+CRC-32C (Castagnoli) processes eight bytes at a time with eight tables (Kounavis & Berry 2005).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from checkers.kernels.jit import inner_kernel, kernel
 
 HEADER_SIZE_BYTES = 61
 
-# Why a scan ended.  Up to BAD_CRC an append caught in mid-air may be the cause, if nothing follows it.
+# Why a scan ended.  An unfinished append may cause the codes up to BAD_CRC, if no data follows it.
 COMPLETE, SHORT_HEADER, BAD_LENGTH, INCOMPLETE, BAD_MAGIC, BAD_CRC, OFFSET_WENT_BACK, WRONG_COUNT, COMPRESSED = range(9)
 
 CONTROL = 1 << 5
-"""Attribute of a batch that holds control records."""
+"""The attribute bit of a batch that holds control records."""
 
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12
@@ -35,8 +35,8 @@ _CRC_FROM = 21
 
 
 class Batches(NamedTuple):
-    """Whole batches, one entry each: base offset, leader epoch, CRC field, number of records, attributes, and where it
-    begins and ends (bytes)."""
+    """Complete batches, one entry each: base offset, leader epoch, CRC field, number of records, attributes, and the
+    bytes at which it begins and ends."""
 
     base: Int64
     epoch: Int32
@@ -47,7 +47,7 @@ class Batches(NamedTuple):
     stop: Int64
 
     def first(self, count: int) -> Batches:
-        """The first `count` of them."""
+        """Return the first `count` batches."""
         return Batches(
             self.base[:count],
             self.epoch[:count],
@@ -60,10 +60,11 @@ class Batches(NamedTuple):
 
 
 def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tuple[Batches, int, int, int]:
-    """The whole batches of a segment from byte `start` on, at most `limit`; log_end: offset its log has reached before.
+    """Read the complete batches of a segment from byte `start` on, at most `limit`.
 
-    Returns (batches, why it ended, the byte at which the next batch begins, where the batch there would end by its own
-    length: beyond the data if that is not to be had).
+    log_end: the log end offset before byte `start`.
+    Returns (batches, why the scan ended, the byte at which the next batch begins, the byte at which that batch would
+    end according to its length field, which lies beyond the data if that field is missing or too small).
     """
     most = (len(data) - start) // HEADER_SIZE_BYTES
     most = most if limit is None else min(most, limit)
@@ -137,13 +138,13 @@ def _scan(
 
 
 RESUME_CRC_FACTOR = 16
-"""The search for a later batch checks at most this many times the size of the file, then it answers yes."""
+"""The search for a later batch reads at most this many times the size of the file; then it answers yes."""
 
 
 def resumes(data: UInt8, position: int) -> bool:
-    """Whether a whole batch with a right CRC begins at any byte from `position` on.
+    """Whether a complete batch with a correct CRC begins at any byte from `position` on.
 
-    True also where the search would cost too much: damage is then not taken for a torn tail.
+    True also if the search would cost too much, so that damage is never mistaken for a torn tail.
     """
     return bool(_resumes(data, position, RESUME_CRC_FACTOR * len(data), _CRC_TABLES))
 
@@ -183,7 +184,7 @@ def _int64(data: UInt8, at: int) -> int:
 
 
 def crc32c(data: UInt8) -> int:
-    """The CRC-32C of some bytes."""
+    """Return the CRC-32C of some bytes."""
     return int(_crc32c(data, 0, len(data), _CRC_TABLES))
 
 
@@ -216,7 +217,7 @@ def _crc32c(data: UInt8, start: int, stop: int, tables: UInt32) -> int:
 
 
 def _crc_tables() -> UInt32:
-    """tables[k][b]: the CRC of byte b followed by k zero bytes; polynomial 0x1EDC6F41, reflected."""
+    """Return tables[k][b], the CRC of byte b followed by k zero bytes; polynomial 0x1EDC6F41, reflected."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte

@@ -1,8 +1,8 @@
-"""Sends, polls and assignments of Kafka out of the bytes of JSON payloads (what they hold: `kafka_log/read.py`).
+"""Reads sends, polls and assignments of Kafka from the bytes of JSON payloads (`kafka_log/read.py` has their form).
 
-Payloads are read as in `kernels/transactions/payloads.py`.  *Strange*, and not read here, are values that are neither
-integers nor plain text, keys with escapes, and offsets from 2^31 on.  Keys are compared without their quotes, values as
-they stand.
+Payloads are read as in `kernels/transactions/payloads.py`.  These are *strange* and are left to the slower reader:
+values that are neither integers nor plain text, keys with escapes, and offsets from 2^31 on.
+Keys are compared without their quotes, values with them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ OK = int(Type.OK)
 SENT, POLLED, ASSIGNED, REBALANCED = 0, 1, 2, 3
 
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_MAP, _CLOSE_MAP, _N = 34, 44, 58, 91, 93, 123, 125, 110
-_BACKSLASH, _P, _S = 92, 112, 115
+_BACKSLASH = 92
 
 
 class Rows(NamedTuple):
-    """What was read, in the order of reading: of which operation, what of (SENT, ...), a message or a key, an offset.
+    """What was read, in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
 
-    counts: how many rows there are, alone in its array.
+    counts: int64[1], the number of rows.
     """
 
     operation: Int32
@@ -50,10 +50,11 @@ def read(
     messages: Texts,
     rows: Rows,
 ) -> tuple[Texts, Texts, int]:
-    """(keys, messages, 0 or -2 - a strange row) after a stretch of payloads; rows has room for one in four bytes.
+    """Read consecutive payloads; `rows` must have room for one row per four bytes.
 
-    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation of which it
-    tells, or -1.  f, status: per operation.
+    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation that its payload
+    describes, or -1.  f, status: per operation.
+    Returns (keys, messages, 0 or -2 - the first strange row).
     """
     for i in range(offsets.shape[0] - 1):
         o = owner[first_row + i]
@@ -82,7 +83,7 @@ def read(
 def _part(
     data: Bytes, at: int, end: int, o: int, committed: bool, keys: Texts, messages: Texts, rows: Rows
 ) -> tuple[Texts, Texts, int]:
-    """One micro-operation, from behind its bracket to its end; -1 where it is strange."""
+    """Read one micro-operation from behind its opening bracket; returns where it ends, or -1 if it is strange."""
     if at < 0 or at + 6 > end or data[at] != _QUOTE:
         return keys, messages, -1
     if _is(data, at, end, (115, 101, 110, 100, _QUOTE, _QUOTE, _QUOTE, _QUOTE, _QUOTE), 5):
@@ -129,7 +130,7 @@ def _part(
 
 @inner_kernel
 def _is(data: Bytes, at: int, end: int, word: tuple[int, ...], size: int) -> bool:
-    """Whether a word stands behind the quote at `at`."""
+    """Whether this word follows the quote at `at`."""
     if at + 1 + size > end:
         return False
     for i in range(size):
@@ -140,7 +141,7 @@ def _is(data: Bytes, at: int, end: int, word: tuple[int, ...], size: int) -> boo
 
 @kernel
 def _keys(data: Bytes, at: int, end: int, o: int, kind: int, keys: Texts, rows: Rows) -> tuple[Texts, int]:
-    """A list of keys, from behind its bracket to behind the other one."""
+    """Read a list of keys from behind its opening bracket; returns the position behind the closing one."""
     while 0 <= at < end and data[at] != _CLOSE:
         keys, key, at = _key(data, at, end, keys)
         _row(rows, o, kind, key, UNKNOWN_OFFSET)
@@ -153,7 +154,7 @@ def _keys(data: Bytes, at: int, end: int, o: int, kind: int, keys: Texts, rows: 
 
 @kernel
 def _key(data: Bytes, at: int, end: int, keys: Texts) -> tuple[Texts, int, int]:
-    """(keys, number of the key, where it ends)."""
+    """Read a key; returns (keys, the number of the key, where it ends)."""
     begin, stop = key_text(data, at, end)
     if begin < 0:
         return keys, -1, -1
@@ -170,7 +171,7 @@ def _key(data: Bytes, at: int, end: int, keys: Texts) -> tuple[Texts, int, int]:
 def _message(
     data: Bytes, at: int, end: int, o: int, key: int, kind: int, messages: Texts, rows: Rows, counts: bool
 ) -> tuple[Texts, int]:
-    """[offset, value]"""
+    """Read a message `[offset, value]`; returns (messages, where it ends)."""
     at = after(data, at, end, _OPEN)
     offset = UNKNOWN_OFFSET
     if 0 <= at < end and data[at] == _N:
@@ -190,7 +191,7 @@ def _value(
     if begin < 0 or key < 0 or not _is_plain(data, begin, stop):
         return messages, -1
     if stop < end and data[stop] != _COMMA and data[stop] != _CLOSE and data[stop] > 32:
-        return messages, -1  # a number that goes on: 1.5, 1e3
+        return messages, -1  # the number is no integer: 1.5, 1e3
     if counts:
         number, hashed = find(messages, data, begin, stop, key)
         if number < 0:
@@ -216,7 +217,7 @@ def _row(rows: Rows, o: int, kind: int, thing: int, offset: int) -> None:
 
 @kernel
 def in_order(rows: Rows, kind: int, operations: int) -> tuple[Int64, Int32, Int64]:
-    """(first, things, offsets) of the rows of one kind, ordered by operation and else as they were read."""
+    """Return (first, things, offsets) of the rows of one kind, sorted by operation; within one, in order of reading."""
     first = np.zeros(operations + 1, np.int64)
     for n in range(rows.counts[0]):
         if rows.kind[n] == kind:

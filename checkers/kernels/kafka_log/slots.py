@@ -1,9 +1,11 @@
-"""Kafka's logs as columns, and every anomaly of them that is no cycle.
+"""Reads Kafka's logs as columns, and finds every anomaly in them that is not a cycle.
 
-A *message* is a value of a key, numbered over all keys.  An operation happened if it committed, or if its outcome is
-unknown and one of its messages was polled.  A message certainly stands in a log if a committed poll returned it, or if
-an operation that happened got an offset for it.  Offsets have gaps (markers of transactions, aborted messages).  So two
-messages are neighbours among the *places*: offsets at which one message certainly stands that stands at no other.
+A *message* is a value of a key; messages of all keys share one numbering.  An operation happened if it committed.  It
+also happened if its outcome is unknown and one of its messages was polled.  A message is certainly in a log if a
+committed poll returned it, or if an operation that happened got an offset for it.
+
+Offsets have gaps (markers of transactions, aborted messages).  So neighbours are defined by *places*.  A place is an
+offset that certainly holds exactly one message, and no other offset holds this message.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ UNKNOWN_OFFSET = -1
 
 
 class KafkaColumns(NamedTuple):
-    """Operations in order of invocation, and their rows of four kinds, those of operation o from first[o] on.
+    """Operations in order of invocation, and their rows of four kinds; the rows of operation o begin at first[o].
 
     process: int32, from 0.  f, status: int8.
-    sent, polled: message and offset (int64, UNKNOWN_OFFSET where no answer named it) of each send, and of each message
-    polled by an operation that committed; in order.  assigned, rebalanced: keys.
+    sent: message and offset of each send, in order; int64 offset, UNKNOWN_OFFSET if no answer named it.
+    polled: the same of each message that a committed operation polled.  assigned, rebalanced: keys.
     key_of: key of each message.
     """
 
@@ -50,14 +52,14 @@ class KafkaColumns(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """What all operations together say.
+    """The logs that all operations together show.
 
-    writer: int32 per message, the operation that sent it, or -1.  reader: the first that polled it, or -1.
+    writer: int32 per message, the operation that sent it, or -1.  reader: the first operation that polled it, or -1.
     happened: per operation.
-    slot: int64 per message, of the offset it stands at, -1 if none is known, SEVERAL.
-    holds: int32 per slot, the message there, -1, or SEVERAL.  next_polled: int64 per slot, of its key's next offset
-    above, at which something stands that was polled, or -1.
-    place: int32 per message, its place, or -1.  at_place: the messages by place; places of a key lie side by side.
+    slot: int64 per message, the slot of its offset; -1 if none is known, SEVERAL if it has more than one.
+    holds: int32 per slot, the message there, -1, or SEVERAL.
+    next_polled: int64 per slot, the slot of the key's next higher offset with a polled message, or -1.
+    place: int32 per message, its place, or -1.  at_place: the messages by place; places of one key are consecutive.
     """
 
     writer: Int32
@@ -75,13 +77,13 @@ SEVERAL = -2
 # Kind                   sample (operations, messages)
 UNSENT_READ = 0  # message
 ABORTED_READ = 1  # message
-LOST_WRITE = 2  # operation, message, slot of one polled beyond
+LOST_WRITE = 2  # operation, message, slot of a polled message with a higher offset
 INCONSISTENT_OFFSETS = 3  # slot
 DUPLICATE = 4  # message
 PRECOMMITTED_READ = 5  # operation, message
-INT_POLL_SKIP = 6  # operation, message, next message; the same of the three below
+INT_POLL_SKIP = 6  # operation, message, next message; the three kinds below have the same sample
 INT_NONMONOTONIC_POLL = 7
-POLL_SKIP = 8  # operation, message, next message, operation of the latter; the same of the two below
+POLL_SKIP = 8  # operation, message, next message, operation of the latter; the two kinds below have the same sample
 NONMONOTONIC_POLL = 9
 NONMONOTONIC_SEND = 10
 UNSEEN = 11  # operation, message
@@ -93,7 +95,7 @@ _NO_SKIP = -1
 
 
 class Found(NamedTuple):
-    """By kind: how often, and the first of each as four numbers (see the kinds)."""
+    """Anomalies by kind: how often each occurred, and the first of each as four numbers (see the kinds)."""
 
     times: Int64
     sample: Int64
@@ -109,7 +111,11 @@ def _note(found: Found, kind: int, a: int, b: int, c: int, d: int) -> None:
 
 @kernel
 def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64, slot_key: Int32) -> Logs:
-    """slot_of_...: per row, its (key, offset), numbered along keys and offsets, or -1.  slot_key: the key of a slot."""
+    """Conclude the logs from all operations.
+
+    slot_of_sent, slot_of_polled: per row, the number of its (key, offset) in order of keys and offsets, or -1.
+    slot_key: the key of a slot.
+    """
     messages, slots = columns.key_of.shape[0], slot_key.shape[0]
     writer, reader = np.full(messages, -1, np.int32), np.full(messages, -1, np.int32)
     slot, holds = np.full(messages, -1, np.int64), np.full(slots, -1, np.int32)
@@ -183,7 +189,7 @@ def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
 
 @inner_kernel
 def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found: Found) -> None:
-    """lost-write: a later offset was polled and this one never; unseen: nothing was polled beyond."""
+    """Find messages that were never polled: lost-write if a higher offset was polled, else unseen."""
     for o in range(columns.status.shape[0]):
         if not logs.happened[o]:
             continue
@@ -199,7 +205,7 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, found
 
 @kernel
 def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
-    """Two messages one after another in one operation."""
+    """Compare consecutive messages inside one operation."""
     owner = np.full(key_count, -1, np.int64)  # operation of `last`
     last = np.full(key_count, -1, np.int64)
     excused = np.full(key_count, -1, np.int64)  # operation in which a key was rebalanced
@@ -230,10 +236,11 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
 
 @kernel
 def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_count: int, found: Found) -> None:
-    """The last message of one operation and the first of the process' next one, of the same key.
+    """Compare the last message of an operation with the first one of the process' next operation, for each key.
 
-    A failed poll may have moved the consumer, so nothing is claimed across it; nor across an assignment that drops the
-    key, nor a rebalance.  What a process knows of a key counts while its `term` is that of the process.
+    A failed poll may have moved the consumer, so nothing is concluded across it.  The same holds for an assignment
+    that drops the key, and for a rebalance.  An entry of a process and key counts while its `term` is that of the
+    process.
     """
     room = 1024
     while room < 2 * (columns.polled.shape[0] + columns.sent.shape[0]):
@@ -277,7 +284,7 @@ def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_cou
 
 @inner_kernel
 def _entry(pairs: Int64, pair: int) -> int:
-    """Where a pair of process and key is, or would be."""
+    """Return the slot of a pair of process and key, or the empty slot for it."""
     mask = len(pairs) - 1
     at = int((np.uint64(pair) * np.uint64(11400714819323198485)) >> np.uint64(20)) & mask
     while pairs[at] >= 0 and pairs[at] != pair:
@@ -287,7 +294,7 @@ def _entry(pairs: Int64, pair: int) -> int:
 
 @inner_kernel
 def _step(logs: Logs, found: Found, skip: int, backwards: int, o: int, a: int, b: int, next_o: int) -> None:
-    """From message a to message b of one log: b should stand right after a.  Unknown places are not compared."""
+    """Compare messages a and b of one log: b should follow a directly.  Unknown places are not compared."""
     if a == b:
         _note(found, backwards, o, a, b, next_o)
     elif logs.place[a] >= 0 and logs.place[b] >= 0:

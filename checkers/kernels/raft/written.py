@@ -1,6 +1,6 @@
 """Joins writes of a history with entries of logs by their name, which is the pair of key and value.
 
-The names that somebody looks for stand in a hash table with open addressing.  The history passes by piece by piece.
+A hash table with open addressing holds the wanted names.  The caller passes the history piece by piece.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
 
 OPEN = np.iinfo(np.int64).max
-"""`completed` of a write that never returned, or whose outcome is unknown: it comes after everything."""
+"""`completed` of a write without an answer: it counts as later than every row."""
 
 _INVOKE, _OK, _INFO = int(Type.INVOKE), int(Type.OK), int(Type.INFO)
 
@@ -22,7 +22,7 @@ _INVOKE, _OK, _INFO = int(Type.INVOKE), int(Type.OK), int(Type.INFO)
 class NameTable(NamedTuple):
     """Distinct names, numbered in order of appearance.
 
-    slots: int32, a power of two of them, the number of a name or -1.  code, value: of each name.
+    slots: int32, the number of a name or -1; their count is a power of two.  code, value: those of each name.
     """
 
     slots: Int32
@@ -32,7 +32,7 @@ class NameTable(NamedTuple):
 
 @kernel
 def number_names(code: Int32, value: Int64) -> tuple[Int32, NameTable]:
-    """Number the pairs (code, value): of each its number, -1 where the code is negative; and the table of all.
+    """Number the pairs (code, value).  Returns (the number of each pair, -1 if its code is negative; the table).
 
     O(pairs); memory: 16 to 32 bytes a pair.
     """
@@ -56,7 +56,7 @@ def number_names(code: Int32, value: Int64) -> tuple[Int32, NameTable]:
 
 @kernel
 def look_up(table: NameTable, code: Int32, value: Int64) -> Int32:
-    """The number of each pair, -1 where the table does not have it or the code is negative."""
+    """Return the number of each pair, or -1 if the table does not contain it or its code is negative."""
     found = np.full(code.shape[0], -1, np.int32)
     for i in range(code.shape[0]):
         if code[i] >= 0:
@@ -65,20 +65,22 @@ def look_up(table: NameTable, code: Int32, value: Int64) -> Int32:
 
 
 class Under(NamedTuple):
-    """The open operation of every process, by its dense number.  row: int64, of its invoke, -1 if there is none.
-    name: int32, of the write it is, -1 for a write without a number, -2 for any other operation."""
+    """The open operation of every process, by the dense number of the process.
+
+    row: int64, the row of its invoke, -1 if no operation is open.
+    name: int32, the number of its name; -1 for a write of an unwanted name, -2 for any other operation."""
 
     row: Int64
     name: Int32
 
 
 class Fates(NamedTuple):
-    """What became of the writes of each name.  row: of the invoke of the first of them, -1 if there is none.
-    completed: row of its completion, OPEN if that is not known.  outcome: int8 of `Type`, INFO where there was no
-    answer.  times: how many writes have this name.
+    """What became of the writes of each name.
 
+    row: the row of the first write's invoke, -1 if there is none.  completed: the row of its completion, or OPEN.
+    outcome: int8 of `Type`, INFO without an answer.  times: the number of writes with this name.
     acknowledged: one bit for each row of the history, set for the invoke of an acknowledged write.
-    shared: the same for a write that shares its name with another one in the table.
+    shared: one bit for each row, set for the invoke of a write that shares its name with another write.
     """
 
     row: Int64
@@ -100,10 +102,10 @@ def follow(
     under: Under,
     fates: Fates,
 ) -> int:
-    """Bring `under` and `fates` up to date with the next rows of a history; how many writes were acknowledged there.
+    """Update `under` and `fates` with the next rows of a history; returns the number of writes acknowledged there.
 
-    process: indices of `under`.  is_write: whether the row is of a write of one value to one key.  name: its number, -1
-    if it is of no name in the table.  O(rows).
+    process: indices of `under`.  is_write: whether the row belongs to a write of one value to one key.  name: the
+    number of its name, -1 if the table does not contain it.  O(rows).
     """
     acknowledged = 0
     for i in range(type_.shape[0]):
@@ -139,7 +141,7 @@ def _invoked(row: int, name: int, fates: Fates) -> None:
 
 @inner_kernel
 def _slot(code: int, value: int, slots: Int32, codes: Int32, values: Int64) -> int:
-    """Where a name stands, or would stand."""
+    """Return the slot of a name, or the empty slot for it."""
     mask = slots.shape[0] - 1
     mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(code) * np.uint64(0xC2B2AE3D27D4EB4F)
     at = np.int64(mixed >> np.uint64(33)) & mask

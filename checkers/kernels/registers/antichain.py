@@ -1,49 +1,48 @@
 """Linearizability of registers and cas-registers with any values: just-in-time search over an antichain.
 
-Theory.  Follow the events in order and keep every way in which the operations so far may have been ordered.  Only at a
-*return* something must be decided: the operation has to stand in the order now.  So nothing is put into the order
-before some operation that returns needs it ("just in time", Lowe 2017; the search is Wing & Gong's, 1993, and deciding
-it is NP-complete, Gibbons & Korach 1997).  What one way has come to is a configuration
-(`kernels/search/configurations.py`):
+Theory.  Follow the events, and keep every possible order of the operations so far.  A decision is needed only at a
+*return*: the returning operation must be in the order by then.  So an operation enters the order only if a returning
+operation needs it ("just in time", Lowe 2017).  The search is that of Wing & Gong 1993.  The problem is NP-complete
+(Gibbons & Korach 1997).  A configuration summarises one possible order (`kernels/search/configurations.py`):
 
-    read, mismatch   owed until the state is (is not) its value once while it is open; then it is put there at once,
-                     for it changes nothing.  A MISMATCH is a failed cas taken as an observation.
-    write            owed and available.  No longer *owed* as soon as another write is put after it, or the state is its
-                     value: it can stand just before that write, unseen, or where it changes nothing.  It stays
-                     available until it returns: it may still become visible.
-    cas              owed and available; both end when it is put into the order.
+    read, mismatch   owed until the state once is (is not) its value while it is open.  Then it enters the order at
+                     once, because it changes nothing.  A MISMATCH is a failed cas taken as an observation.
+    write            owed and available.  It is no longer *owed* after a later write enters the order, or if the state
+                     is its value: it can stand unseen just before that write, or where it changes nothing.  It stays
+                     available until it returns, because it may still become visible.
+    cas              owed and available; both end when it enters the order.
     never returned   available, never owed.
 
-At a return, configurations that owe the operation are extended by available ones until they no longer do.  Others live
-on without it.  A write that is not owed is also tried as visible, at its last chance, if some operation can still
-observe it.
+At a return, the search extends configurations that owe the operation by available operations until they no longer owe
+it.  Other configurations go on without it.  A write that is not owed has its last chance to become visible at its
+return.  The search tries that too if some operation can still observe the write.
 
-What is not tried, and why nothing is lost:
+The search leaves out the following, and loses nothing:
 
-  * of operations that do the same, only the one with the earliest deadline goes first: in any order the two may swap.
-    (Not where that one, in a window, need not happen, and the other, a cas, must: an order may hold only the other);
-  * a step on the way that satisfies no open observer, enables no cas and is no answered cas: leave it out, a write that
-    follows covers all it would have covered;
-  * a write of the value already there, unless it covers owed writes before a cas;
-  * leaving a value that cannot come back while somebody will certainly observe it (`Problem.stay_until`).
+  * Of two operations with the same effect, only the one with the earlier deadline goes first, because the two may swap
+    in any order.  Exception: in a window, the first need not happen, and the second is a cas that must happen.
+  * An intermediate step is left out if it satisfies no open observer, enables no cas, and is no answered cas.  A later
+    write covers everything that this step would have covered.
+  * A write of the present value is left out, unless it covers owed writes before a cas.
+  * The search never leaves a value that cannot come back while a later operation certainly observes it
+    (`Problem.stay_until`).
 
-Few configurations usually suffice to find an order.  So the search first keeps the 16 most promising ones only and uses
-what never returned only in need, then more, then all.  An order found is an order; "none" is believed only of a search
-that dropped nothing.
+Few configurations usually suffice to find an order.  So the first search keeps only the 16 most promising ones.  It
+uses operations that never returned only if necessary.  Later searches keep more, and the last one keeps all.  Any order
+that a search finds is a proof.  "No order" counts only if the search dropped nothing.
 
-Where there is no order, keeping all would often not end.  But to show that there is none, little is needed as a rule.
-So where a search that dropped something comes to a dead end, two shorter proofs are tried there:
+If there is no order, a search that keeps everything often does not end, but a short proof usually exists.  So at a dead
+end of a search that dropped something, two shorter proofs are tried:
 
-  * `overwritten.py`: an answer whose value had certainly been overwritten;
-  * a *window* of the events up to the dead end, judged with everything kept.  The object may hold at first any value
-    that may have been produced by then.  Operations under way then may happen, or have happened.  Those that return
-    after the dead end need not happen.  Of any order of the history, the part inside the window is an order of the
-    window: the values it begins with, the operations it must contain and those it may contain are all allowed there.
-    So if the window has no order, the history has none.  Few operations are owed in a short window, and what no
-    configuration owes is dominated early.  Windows are taken longer until one has no order, or has cost as many steps
-    as the search before it.
+  * `overwritten.py` looks for an answer whose value had certainly been overwritten.
+  * A *window* of the events up to the dead end is judged with every configuration kept.  The object may begin with any
+    value that may have been produced by then.  Operations open at its beginning may happen, or may have happened
+    already.  Operations that return after the dead end need not happen.  Take any order of the whole history: its part
+    inside the window is an allowed order of the window.  So if the window has no order, the history has none.  A short
+    window owes few operations, so many configurations dominate each other.  Windows become longer until one has no
+    order, or costs as many steps as the search before it.
 
-Cost: a step is one event, or one configuration looked at.  Memory is what the configurations take.
+Cost: a step is one event, or one configuration visited.  Memory is that of the configurations.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
 from checkers.kernels.operations import CAS, WRITE, Operations
 from checkers.kernels.registers.antichain_problem import Problem, prepare
-from checkers.kernels.registers.board import RULES, Board, Register, clear, give_slot, new_board
+from checkers.kernels.registers.board import RULES, Board, BoardRegister, clear, give_slot, new_board
 from checkers.kernels.registers.overwritten import certainly_overwritten
 from checkers.kernels.registers.unique_values import Key, key_of
 from checkers.kernels.search.bits import ONE
@@ -88,7 +87,7 @@ __all__ = [
 ]
 
 WINDOW_FIRST = 16
-"""Events in the first window that is tried; each following one is WINDOW_TIMES as long."""
+"""The number of events in the first window; each following window is WINDOW_TIMES as long."""
 
 WINDOW_TIMES = 4
 
@@ -96,11 +95,11 @@ STEPS_OF_WINDOWS_LEAST = 4096
 
 
 def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
-    """Judge the first `limit` positions of a key alone; what had not returned by then is open.
+    """Judge only the first `limit` positions of a key; operations that had not returned by then are open.
 
-    starts: values (NIL for nil) the object may hold at first.  Returns (code, position, steps): LINEARIZABLE, NO_ORDER,
-    OUT_OF_STEPS or OUT_OF_BYTES; for NO_ORDER a position up to which there may be an order, but none that goes on from
-    there to the end; steps taken.
+    starts: values (NIL for nil) that the object may hold at first.  Returns (code, position, steps).  The code is
+    LINEARIZABLE, NO_ORDER, OUT_OF_STEPS or OUT_OF_BYTES.  After NO_ORDER, an order may exist up to the position, but
+    none continues from there to the end.
     """
     code, position, steps, _ = measure_key(key, limit, starts, steps_max, bytes_max)
     return code, position, steps
@@ -108,7 +107,7 @@ def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: in
 
 @kernel
 def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int, int]:
-    """As `judge_key`, and how many bytes the search took at most (what the budget counts)."""
+    """As `judge_key`, with a fourth value: the largest number of bytes the search took, as the budget counts them."""
     problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
     fixed = words * 8 * (4 * problem.values + 64) + first_size_bytes(words)
@@ -119,15 +118,15 @@ def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: 
     rooms = new_rooms(words, problem.values)
     first, last = unknown_to_the_compiler(0), problem.event.shape[0] - 1
     steps = most = 0
-    asked_overwritten = False
+    tried_overwritten = False
     for beam in BEAMS:
         code, place, taken, size = _search(problem, board, rooms, first, last, beam, steps_max - steps, bytes_left)
         steps += taken
         most = max(most, size)
         if code != TRUNCATED:
             return code, problem.position[place] if place >= 0 else -1, steps, fixed + most
-        if not asked_overwritten:
-            asked_overwritten = True
+        if not tried_overwritten:
+            tried_overwritten = True
             steps += last + 1
             if certainly_overwritten(problem) >= 0:
                 return NO_ORDER, problem.position[place], steps, fixed + most
@@ -144,10 +143,10 @@ def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: 
 def judge_keys(
     ops: Operations, chosen: Int32, starts: Int64, steps_each: Int64, bytes_max: int
 ) -> tuple[Int8, Int32, Int64]:
-    """Judge some keys, each with a budget of steps of its own.
+    """Judge some keys, each with its own budget of steps.
 
-    chosen: numbers of keys.  steps_each: int64 per chosen key.  Returns (code, position, steps) per chosen key, as
-    `judge_key` does.
+    chosen: numbers of keys.  steps_each: int64 per chosen key.  Returns (code, position, steps) of `judge_key` as
+    columns, one entry per chosen key.
     """
     code = np.zeros(chosen.shape[0], np.int8)
     position = np.full(chosen.shape[0], -1, np.int32)
@@ -178,7 +177,7 @@ def judge_window(
 def _refute(
     problem: Problem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
 ) -> tuple[bool, int, int]:
-    """Whether some window that ends with place `last` has no order, and the steps and bytes it took to ask."""
+    """Return (whether some window that ends with place `last` has no order, the steps and the bytes this took)."""
     steps = most = 0
     keep_all = unknown_to_the_compiler(0)
     length = WINDOW_FIRST
@@ -199,7 +198,7 @@ def _refute(
 def _search(
     problem: Problem, board: Board, rooms: Rooms, first: int, last: int, beam: int, steps_max: int, bytes_left: int
 ) -> tuple[int, int, int, int]:
-    """One search through places `first` to `last`.
+    """Search once through places `first` to `last`.
 
     Returns (code, place of the event that decided it or -1, steps, bytes beyond the first rooms).  The code may be
     TRUNCATED.
@@ -215,14 +214,17 @@ def _search(
     empty(rooms)
     clear(board)
     count = _begin(problem, board, rooms, first, last)
-    register = Register(problem, board)
+    register = BoardRegister(problem, board)
     code, place, steps, more = search_events(_follow, register, rooms, count, first, last, beam, steps_max, bytes_left)
     return code, place, steps, max(size, more)
 
 
 @kernel
 def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) -> int:
-    """The configurations a window begins with, and slots for what was under way.  Returns how many there are."""
+    """Make the first configurations of a window, and give slots to open operations.
+
+    Returns the number of configurations.
+    """
     now, hands = rooms.now, rooms.hands
     count = unknown_to_the_compiler(0)
     if first == 0:
@@ -243,7 +245,7 @@ def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) 
     for place in range(first, last + 1):
         if problem.event[place] >= 0:
             count = _begin_with(problem, now, count, hands, first, problem.event[place])
-    for value in range(problem.values):  # any other value: one stands for all
+    for value in range(problem.values):  # one value stands for all others
         if now.head[value] < 0 and problem.first_made[value] < first:
             count = insert(now, count, value, hands.need, hands.avail)
             break
@@ -263,8 +265,8 @@ def _begin_with(problem: Problem, now: Configurations, count: int, hands: Hands,
 
 @inner_kernel
 def _follow(
-    register: Register, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
+    register: BoardRegister, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
 ) -> tuple[int, int, int, int, bool, bool]:
-    """As `follow_events`."""
+    """Apply `follow_events` to a register."""
     course = Course(register.problem.event, register.board.slot, register.board.crashed, register.problem.stay_until)
     return follow_events(RULES, register, course, rooms, count, place, last, beam, steps_max)

@@ -1,11 +1,12 @@
-"""A register's key made ready for the search: values numbered, events in a row, and what can be known beforehand.
+"""Prepares a key of a register for the search: it numbers values, lays out events, and computes facts in advance.
 
 Operations that cannot matter are left out: observers without an answer, and mutators without an answer whose value no
 observer names.  It is always allowed to assume that such a mutator did not happen.  There is one exception: any other
-value may explain a *mismatch*, so these mutators stay where a mismatch was observed.
+value may explain a *mismatch*.  So these mutators are kept if a mismatch was observed.
 
-The whole history is at hand, so two facts are known beforehand: when each value is observed for the last time, and how
-long an order must *stay* at a value that only one operation ever produced and that a later operation observes.
+The whole history is available, so two facts are computed in advance.  The first is the last place where each value is
+observed.  The second concerns a value that only one operation ever produced: an order must *stay* at it until its last
+mandatory observer is called.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from checkers.kernels.registers.unique_values import Key
 
 
 class Problem(NamedTuple):
-    """Operations of one key as far as they matter, and their events.
+    """The relevant operations of one key, and their events.
 
     kind: int8 (READ, WRITE, CAS, MISMATCH).  seen: int32, number of the value read, written or expected.
     made: int32, number of the value a cas put there.  deadline: int32, place of the return, OPEN if there is none.
     event: int32 per place: an operation at its call, -1 - operation at its return.
     position: int32 per place: where that event stood in the key.
     called: int32 per operation, place of its call.
-    first_made: int32[values], place of the first call of what produces a value, -1 if the object may hold it at first,
-    OPEN if nothing does.
+    first_made: int32[values], place of the first call of a producer of the value, -1 if the object may hold it at
+    first, OPEN if nothing produces it.
     last_seen: int32[values], place of the last call that observes a value, -1 if none does.
     stay_until: int32[values], place of the last call of a *mandatory* observer of a value made only once, else -1.
     last_mismatch: place of the last call of a MISMATCH, or -1.
-    values: how many.  starts: the first so many values are those the object may hold at first.
-    slots: how many operations are open at once, at most.
+    values: the number of values.  starts: the object may hold any of the first `starts` values at first.
+    slots: the largest number of operations open at once.
     """
 
     kind: Int8
@@ -54,7 +55,7 @@ class Problem(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Operations that are kept, one row each: those of Problem, and where they stand in the key (`source`)."""
+    """The kept operations, one row each: columns of Problem, and their position among those of the key (`source`)."""
 
     kind: Int8
     seen: Int32
@@ -66,9 +67,9 @@ class _Kept(NamedTuple):
 
 @kernel
 def prepare(key: Key, limit: int, starts: Int64) -> Problem:
-    """The first `limit` positions of a key, what had not returned by then being open.
+    """Prepare the first `limit` positions of a key; operations that had not returned by then are open.
 
-    starts: int64, distinct values of which the object may hold any at first.  O(operations + limit).
+    starts: int64, distinct values; the object may hold any of them at first.  O(operations + limit).
     """
     n = key.kind.shape[0]
     rows = np.empty((5, n), np.int32)
@@ -118,7 +119,7 @@ def _new_table(entries: int) -> tuple[Int64, Int32]:
 
 @kernel
 def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
-    """The number of a value in the table; `fresh` if it is new there."""
+    """Return the number of a value in the table; a new value gets `fresh`."""
     mask = taken.shape[0] - 1
     mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64(mixed >> np.uint64(32)) & mask
@@ -133,7 +134,7 @@ def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
 
 @kernel
 def _drop_unobserved(them: _Kept, count: int, values: int, key: Key, limit: int) -> int:
-    """Drop mutators that never returned and whose value no observer names.  Returns how many operations are left."""
+    """Drop mutators that never returned and whose value no observer names; returns how many operations remain."""
     kind, seen, made, source = them.kind, them.seen, them.made, them.source
     observed = np.zeros(values, np.bool_)
     for op in range(count):
@@ -173,7 +174,10 @@ def _laid_out(key: Key, limit: int, them: _Kept, values: int, starts: int) -> Pr
 
 @kernel
 def _in_a_row(key: Key, limit: int, them: _Kept) -> tuple[Int32, Int32, int]:
-    """(event and position by place, operations open at once at most).  Fills in `deadline` and `called`."""
+    """Lay out the events and fill in `deadline` and `called`.
+
+    Returns (event by place, position by place, the largest number of operations open at once).
+    """
     count = them.kind.shape[0]
     at_position = np.zeros(limit, np.int32)
     events = count
@@ -205,7 +209,7 @@ def _in_a_row(key: Key, limit: int, them: _Kept) -> tuple[Int32, Int32, int]:
 
 @kernel
 def _what_to_expect(them: _Kept, event: Int32, values: int, starts: int) -> tuple[Int32, Int32, Int32, int]:
-    """What each value can expect of the operations: (first_made, last_seen, stay_until, last_mismatch) of Problem."""
+    """Return (first_made, last_seen, stay_until, last_mismatch) of Problem."""
     kind, seen, made = them.kind, them.seen, them.made
     of_values = np.full((4, values), -1, np.int32)
     first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]

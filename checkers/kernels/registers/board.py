@@ -1,7 +1,7 @@
-"""The operations of a register now open, in slots, and what each event and each step does to a configuration.
+"""Keeps the open operations of a register in slots, and applies events and steps to configurations.
 
-A set of slots is a row of words; per value there are the slots of what reads it, writes it, and so on, so that "all
-open reads of this value" is one look.
+A set of slots is a row of words.  The board keeps such a set for each kind of operation and each value.  So one look
+finds, for example, all open reads of a value.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class Board(NamedTuple):
     """Which operations are open, and in which slots.  Masks are rows of words.
 
     slot: int32 per operation.  holder: int32 per slot, the operation in it.
-    free, write, mismatch, crashed, observing: slots that are free, hold a write, a mismatch, something that never
-    returns, anything that observes.  reads, mismatches, writes, takers: per value, slots of open reads of it,
-    mismatches with it, writes of it, cas that expect it.
+    free: free slots.  write, mismatch: slots of writes, of mismatches.  crashed: slots of operations that never return.
+    observing: slots of operations that observe.
+    reads, mismatches, writes, takers: per value, slots of open reads of it, mismatches with it, writes of it, and cas
+    that expect it.
     """
 
     slot: Int32
@@ -42,8 +43,8 @@ class Board(NamedTuple):
     takers: Words
 
 
-class Register(NamedTuple):
-    """One key and what is open of it now: what the rules of a register are about."""
+class BoardRegister(NamedTuple):
+    """One key, and its open operations: the object to which the rules of a register apply."""
 
     problem: Problem
     board: Board
@@ -72,7 +73,7 @@ def new_board(problem: Problem, words: int) -> Board:
 
 @kernel
 def clear(board: Board) -> None:
-    """All slots free again.  `slot` of what a search does not come across is not looked at."""
+    """Free all slots.  `slot` keeps old numbers; a search reads them only after it has set them."""
     board.holder[:] = -1
     board.free[:] = ALL
     for mask in (board.write, board.mismatch, board.crashed, board.observing):
@@ -82,8 +83,8 @@ def clear(board: Board) -> None:
 
 
 @inner_kernel
-def _begin(register: Register, op: int, last: int, now: Configurations, count: int) -> None:
-    """Let an operation begin; no configuration owes what its state already explains."""
+def _begin(register: BoardRegister, op: int, last: int, now: Configurations, count: int) -> None:
+    """Let an operation begin.  A configuration does not owe it if the state already explains it."""
     problem, board = register.problem, register.board
     kind, value = problem.kind[op], problem.seen[op]
     answered = problem.deadline[op] <= last
@@ -101,7 +102,7 @@ def _begin(register: Register, op: int, last: int, now: Configurations, count: i
 
 @inner_kernel
 def give_slot(problem: Problem, board: Board, op: int, last: int) -> int:
-    """A slot for an operation, entered in all masks that it concerns."""
+    """Give an operation a slot, and enter the slot in every mask that it belongs to."""
     slot = take_slot(board.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
     board.slot[op] = slot
@@ -125,7 +126,7 @@ def give_slot(problem: Problem, board: Board, op: int, last: int) -> int:
 
 
 @inner_kernel
-def _end(register: Register, op: int) -> None:
+def _end(register: BoardRegister, op: int) -> None:
     """Free the slot of an operation."""
     problem, board = register.problem, register.board
     slot = board.slot[op]
@@ -143,20 +144,20 @@ def _end(register: Register, op: int) -> None:
 
 
 @inner_kernel
-def _is_observer(register: Register, op: int) -> bool:
+def _is_observer(register: BoardRegister, op: int) -> bool:
     kind = register.problem.kind[op]
     return bool(kind == READ or kind == MISMATCH)
 
 
 @inner_kernel
-def _may_linger(register: Register, op: int) -> bool:
-    """A write may be available that is not owed: it stands unseen in the order, and may become visible instead."""
+def _may_linger(register: BoardRegister, op: int) -> bool:
+    """Whether it is a mutator: a write that stands unseen in the order is not owed, but may become visible instead."""
     return not _is_observer(register, op)
 
 
 @inner_kernel
-def _concerns_anyone(register: Register, op: int, place: int, now: Configurations, count: int) -> bool:
-    """Whether some configuration owes the returning operation, or must be given its last chance to show it."""
+def _concerns_anyone(register: BoardRegister, op: int, place: int, now: Configurations, count: int) -> bool:
+    """Whether some configuration owes the returning operation, or has its last chance to make it visible."""
     slot = register.board.slot[op]
     w = slot >> 6
     bit = ONE << np.uint64(slot & 63)
@@ -168,8 +169,8 @@ def _concerns_anyone(register: Register, op: int, place: int, now: Configuration
 
 
 @inner_kernel
-def _may_be_seen(register: Register, op: int, place: int) -> bool:
-    """Whether an operation that is open or still to come can observe what a write or a cas put there."""
+def _may_be_seen(register: BoardRegister, op: int, place: int) -> bool:
+    """Whether an open or later operation can observe the value of this write or cas."""
     problem, board = register.problem, register.board
     if problem.kind[op] != WRITE and problem.kind[op] != CAS:
         return False
@@ -183,14 +184,14 @@ def _may_be_seen(register: Register, op: int, place: int) -> bool:
 
 
 @inner_kernel
-def _candidates(register: Register, state: int, avail: Words, w: int) -> Any:
-    """Writes, and cas that expect the value of the state."""
+def _candidates(register: BoardRegister, state: int, avail: Words, w: int) -> Any:
+    """Return writes, and cas that expect the value of the state."""
     return avail[w] & (register.board.write[w] | register.board.takers[state, w])
 
 
 @inner_kernel
-def _advance(register: Register, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
-    """Put an operation into the order, and with it all that its state explains."""
+def _advance(register: BoardRegister, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
+    """Put an operation into the order, together with all operations that its state explains."""
     if step != returning and not _worth_trying(register.problem, register.board, step, state, hands.need, hands.avail):
         return NOT_TRIED
     return _apply(register.problem, register.board, step, hands)
@@ -198,7 +199,7 @@ def _advance(register: Register, place: int, returning: int, step: int, state: i
 
 @inner_kernel
 def _worth_trying(problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words) -> bool:
-    """Whether an available operation may be of use as a step on the way (see the theory in `antichain.py`)."""
+    """Whether an available operation may be useful as an intermediate step (see the theory in `antichain.py`)."""
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE
     state_after = problem.seen[op] if is_write else problem.made[op]
@@ -222,7 +223,7 @@ def _worth_trying(problem: Problem, board: Board, step: int, state: int, need: W
             if other == step or not (is_write or problem.made[rival] == state_after):
                 continue
             if not is_write and need[word] & bit and not need[w] & (ONE << np.uint64(other & 63)):
-                continue  # the rival need not happen and this one must: to put the rival there would not serve as well
+                continue  # this one must happen and the rival need not, so the rival cannot replace it
             sooner = problem.deadline[rival] - problem.deadline[op]
             if sooner < 0 or (sooner == 0 and other < step):
                 return False

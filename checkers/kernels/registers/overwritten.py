@@ -1,13 +1,16 @@
-"""Values that had certainly been overwritten: answers that no order explains, found in one pass.
+"""Finds answers whose value had certainly been overwritten, in one pass over the events.
 
-Theory.  Say an operation observes v.  In any order, what produced v for it, P, stands before it, and nothing between
-the two leaves v.  So P cannot have served if P returned before X was called, X returned before the observer was called,
-and X is in every order and cannot stand where the register holds v all the while: a write of another value, a read or
-a cas of another one, any cas at all, a mismatch with v.  If that holds for every P called before the observer returned
-then nothing explains the observer.
+Theory.  Let an operation observe v.  In any order, the producer P of this v stands before it, and nothing between the
+two changes v.  P is impossible if there is an operation X such that
 
-Of all X that had returned before the observer was called only the one called last matters, and of all P only the one
-that returned last: they are kept while the events pass by.  What is found is certain; what is wrong need not be found.
+  * P returned before X was called, and X returned before the observer was called;
+  * X is in every order, and cannot stand where the register keeps holding v: a write of another value, a read of
+    another value, any cas, or a mismatch with v.
+
+If every P that was called before the observer returned is impossible, then nothing explains the observer.
+
+Of all X that returned before the observer was called, only the one called last matters.  Of all P, only the one that
+returned last matters.  The pass keeps both.  Every finding is certain, but not every violation is found.
 
 O(operations + values).
 """
@@ -20,18 +23,18 @@ from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, OPEN, WRITE
 from checkers.kernels.registers.antichain_problem import Problem
 
-_EVERY = -1  # the label of a cas: it leaves every value there is
+_EVERY = -1  # the label of a cas: it changes every value
 _NEVER = -2
 
 
 @kernel
 def certainly_overwritten(problem: Problem) -> int:
-    """Place of the first return of an observer whose value nothing can have produced for it; -1 if there is none."""
-    needed_after = np.empty(problem.kind.shape[0], np.int32)  # per observer: its producer returned later than this
-    last_ret = np.full(problem.values, _NEVER, np.int32)  # per value, of what produced it
+    """Return the place of the first return of an observer whose value no producer explains, or -1."""
+    needed_after = np.empty(problem.kind.shape[0], np.int32)  # per observer: its producer returns after this place
+    last_ret = np.full(problem.values, _NEVER, np.int32)  # per value: the last return of a producer
     last_ret[: problem.starts] = -1
-    mismatched = np.full(problem.values, -1, np.int32)  # per value, last call of a mismatch with it that returned
-    best, best_label, second = -1, _EVERY, -1  # last calls of an X; the second best of another label
+    mismatched = np.full(problem.values, -1, np.int32)  # per value: last call of a mismatch that has returned
+    best, best_label, second = -1, _EVERY, -1  # the last calls of X; the second has another label
     for place in range(problem.event.shape[0]):
         event = problem.event[place]
         if event >= 0:

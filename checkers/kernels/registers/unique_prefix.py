@@ -1,25 +1,26 @@
-"""Which operations of a growing history of registers may be forgotten, so that each second of judging costs the same.
+"""Decides which operations of a growing history of registers may be forgotten, so that online judging stays cheap.
 
-Theory.  `unique_values.py` decides by the blocks alone, and of a block by f (its smallest return) and s (its largest
-call).  Take a prefix that it found linearizable, and a block B with f(B) before the *horizon*: the earliest call of an
-operation still under way.  Every later answer belongs to an operation that was called after f(B).  Then, for every
-block A other than B with f(A) < s(B) and s(A) <= s(B), of which nothing is under way:
+Theory.  `unique_values.py` decides by blocks, of which it uses only f (the smallest return) and s (the largest call).
+Take a prefix that it found linearizable.  The *horizon* is the earliest call of an operation that is still open.  Take
+a block B with f(B) before the horizon.  Every later answer belongs to an operation that was called after f(B).
+Consider any other block A without open operations and with f(A) < s(B) and s(A) <= s(B):
 
- - no operation may see its value any more.  A new observer x has call(x) > f(B), hence s(A) > f(B) and f(A) < s(B),
-   which rule (2) forbids.  With A forgotten the kernel finds the value coming from nowhere: the same verdict;
- - with no other block C will it come to cross.  s(A) is final by the point before.  If f(C) >= s(B), then
-   f(C) >= s(A) for good.  Otherwise s(C) > s(B) > f(A) (or C would be forgotten too), f(C) is final, and so they cross
-   already or never.
+ - No further operation may observe the value of A.  A new observer x has call(x) > f(B).  Hence s(A) > f(B) and
+   f(A) < s(B), which rule (2) forbids.  If A is forgotten, the kernel finds no producer of the value: the same verdict.
+ - A will not begin to cross another block C.  s(A) is final by the first point.  If f(C) >= s(B), then f(C) >= s(A) for
+   ever.  Otherwise s(C) > s(B) > f(A), or C would be forgotten too.  Then f(C) is final, so A and C cross already or
+   never.
 
-So all such A are forgotten, and nothing a longer prefix can say of the others changes.  nil's block, which the kernel
-always knows, begins before everything and loses its reads in the same way.  In a block that stays, what produced its
-values is kept, the read of each value that returned first, and the one that was called last of all: an observer of an
-earlier value of the chain, if one is still to come, meets the first returns of the later ones (rule (1)), and of
-the calls so far every answer to come is later.
+So all such A are forgotten, and no later verdict changes.  The block of nil, which the kernel always knows, begins
+before everything and loses its reads in the same way.
+
+A block that stays keeps three kinds of operations: the producers of its values, the read of each value that returned
+first, and the read that was called last.  A later observer of an earlier value of the chain is compared with the first
+returns of the later values (rule (1)).  Every later answer has a later call than all operations so far.
 
 An operation that never returned and was not observed so far is neither kept nor forgotten.  It may be observed at any
 time, so the caller sets it aside until an answer shows its value (UNSEEN).  This is exact as long as values are unique,
-which the kernel checks of the operations that it gets.
+which the kernel checks for the operations that it gets.
 """
 
 from __future__ import annotations
@@ -30,28 +31,23 @@ from checkers.base.arrays import Int8, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import FIT, OPEN, READ, Operations
 from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import Key, Scratch, judge_key, key_of, new_scratch
+from checkers.kernels.registers.unique_values import Key, Scratch, judge_key, key_of, scratch_for
 
 FORGET, KEEP, UNSEEN = 0, 1, 2
-"""What becomes of an operation; UNSEEN: it was given up, and no answer has shown its value so far."""
+"""What happens to an operation; UNSEEN: it never returned, and no answer has shown its value so far."""
 
 
 @kernel
 def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
-    """Judge every key; of those that are linearizable, say what is still needed.
+    """Judge every key, and decide which operations of linearizable keys are still needed.
 
-    horizons: int64[keys], row of the earliest invoke still under way (the number of rows if there is none).
-    Returns (code int8[keys], as in `unique_values.py`; fate int8[operations], KEEP for all of any other key).
+    horizons: int64[keys], row of the earliest open invoke (the number of rows if there is none).
+    Returns (code int8[keys], as in `unique_values.py`; fate int8[operations], KEEP in every other key).
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)
     fate = np.full(ops.kind.shape[0], KEEP, np.int8)
-    operations_max = 0
-    positions_max = 0
-    for k in range(key_count):
-        operations_max = max(operations_max, ops.offsets[k + 1] - ops.offsets[k])
-        positions_max = max(positions_max, ops.positions[k])
-    scratch = new_scratch(operations_max, positions_max)
+    scratch = scratch_for(ops)
     for k in range(key_count):
         if ops.unfit[k] != FIT:
             code[k] = register.UNFIT
@@ -71,7 +67,7 @@ def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
 
 @kernel
 def _decide(key: Key, given_up: np.ndarray, horizon: int, s: Scratch, fate: Int8) -> None:
-    """Fill `fate` of one key, just judged linearizable with this scratch.  given_up: completed, in whatever way."""
+    """Fill `fate` of one key, which was just judged linearizable with this scratch.  given_up: it has a completion."""
     n = key.kind.shape[0]
     newest = _newest_settled(n, horizon, s)
     needed = np.zeros(n + 1, np.bool_)
@@ -97,7 +93,7 @@ def _decide(key: Key, given_up: np.ndarray, horizon: int, s: Scratch, fate: Int8
 
 @kernel
 def _newest_settled(n: int, horizon: int, s: Scratch) -> int:
-    """Root of the block with the largest s among those with f before the horizon; n stands for nil's."""
+    """Return the root of the block with the largest s among blocks with f before the horizon; n stands for nil."""
     newest = -1
     for root in range(n + 1):
         if root < n and s.block[root] != root:

@@ -1,26 +1,27 @@
-"""Linearizability of registers and cas-registers whose values are unique, in one linear pass per key.
+"""Decides linearizability of registers and cas-registers with unique values, in one linear pass per key.
 
-Theory.  Every value but nil, the initial one, is produced by at most one operation.  Then operations fall into
-*blocks* that stand together in any linearization: a write with the reads of its value, and, where a cas took that
-value away, the cas with the reads of its own value, and so on along the *chain*.  What held nil before anything was
-written is a block too, produced before all events.
+Theory.  At most one operation produces each value except nil, the initial value.  So operations form *blocks*, and the
+operations of a block are contiguous in any linearization.  A block is a write with the reads of its value.  If a cas
+took that value away, the block includes the cas and the reads of its value, and so on along the *chain*.  The reads of
+the initial nil are a block too, produced before all events.
 
-Of a block B let f(B) be its smallest return and s(B) its largest call.  If f(B) < s(B), something in B had returned
-before something else in B was invoked: B certainly lasted over the *forward zone* [f, s].  Otherwise all of B
-overlaps, and it may be put at one instant of its *backward zone* [s, f].  A history is linearizable iff
+Let f(B) be the smallest return of block B, and s(B) its largest call.  If f(B) < s(B), one operation of B returned
+before another one was invoked.  So B certainly lasted over the *forward zone* [f, s].  Otherwise all operations of B
+overlap, and B may be put at one instant of its *backward zone* [s, f].  A history is linearizable iff
 
  1. inside every block, each operation returns after the call of everything earlier in the chain, and
  2. no two blocks have f(A) < s(B) and f(B) < s(A): forward zones do not overlap one another, and no backward zone
     lies inside a forward one.
 
-(Gibbons & Korach 1997 for reads and writes; with chains of cas, contiguity makes a block behave like one cluster.)
+(Gibbons & Korach 1997 prove this for reads and writes.  A chain of cas is contiguous too, so its block behaves like one
+of their clusters.)
 
 An operation that never returned happened iff its value was observed, directly or through a cas that itself happened.
-If it was not, assuming that the operation never happened is always allowed.  This makes the test exact.
+If its value was not observed, it is always allowed to assume that the operation never happened.  So the test is exact.
 
-Values are looked up by their number (`kernels/history/numbering.py`): the columns of a sealed bucket hold numbers
-already, all others are numbered first.  A key of n operations and p positions costs 8n + p steps and as many words of
-memory.
+Values are found by their number (`kernels/history/numbering.py`).  The columns of a sealed bucket contain numbers
+already; other values are numbered first.  A key of n operations and p positions costs 8n + p steps, and as many words
+of memory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations
 
 LINEARIZABLE = 0
-UNFIT = 1  # `Operations.unfit` says why
+UNFIT = 1  # `Operations.unfit` has the reason
 PRODUCED_TWICE = 2  # condition not met: left and right produce the same value
 PRODUCES_INITIAL = 3  # condition not met: left produces nil
 OUT_OF_STEPS = 4
@@ -68,10 +69,10 @@ class Key(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory, reused from key to key.  Slot n of the per-value columns stands for nil.
 
-    source: producer of what an operation observes, INITIAL, NOWHERE or NOT_AN_OBSERVER.
-    happened: per operation.  taker: cas that took away the value of a producer, or -1.
-    read_first_ret, read_last_call: over the reads of a producer's value; OPEN and -1 without any.
-    block: root of an operation's block (a write, or n for nil), -1 for what did not happen.
+    source: the producer of the value that an operation observes, INITIAL, NOWHERE or NOT_AN_OBSERVER.
+    happened: per operation.  taker: the cas that took away the value of a producer, or -1.
+    read_first_ret, read_last_call: over the reads of a producer's value; OPEN and -1 if there are none.
+    block: root of an operation's block (a write, or n for nil), -1 if the operation did not happen.
     first_ret, last_call: f and s of the block of a root.
     producer: per number of a value, the operation that produces it, or -1.
     forward_end, backward_end, zone_root: per position: the zones that start there.
@@ -93,22 +94,17 @@ class Scratch(NamedTuple):
 
 @kernel
 def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int]:
-    """Judge every key, each within a budget of its own.
+    """Judge every key, each within its own budget.
 
-    Returns (code, left, right, steps): code int8[keys], one of the constants above; left, right int32[keys], the
-    operations it is about, counted from the key's first one (INITIAL where it is nil's block); steps taken in all.
-    Keys that would take more than steps_max are OUT_OF_STEPS.
+    Returns (code, left, right, steps).  code: int8[keys], one of the constants above.  left, right: int32[keys], the
+    operations that the code is about, counted from the key's first one; INITIAL stands for the block of nil.
+    steps: the sum over all keys.  Keys that would take more than steps_max are OUT_OF_STEPS.
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)
     left = np.full(key_count, INITIAL, np.int32)
     right = np.full(key_count, INITIAL, np.int32)
-    operations_max = 0
-    positions_max = 0
-    for k in range(key_count):
-        operations_max = max(operations_max, ops.offsets[k + 1] - ops.offsets[k])
-        positions_max = max(positions_max, ops.positions[k])
-    scratch = new_scratch(operations_max, positions_max)
+    scratch = scratch_for(ops)
     steps = 0
     for k in range(key_count):
         key = key_of(ops, k)
@@ -127,6 +123,17 @@ def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int
 def key_of(ops: Operations, k: int) -> Key:
     lo, hi = ops.offsets[k], ops.offsets[k + 1]
     return Key(ops.kind[lo:hi], ops.a[lo:hi], ops.b[lo:hi], ops.call[lo:hi], ops.ret[lo:hi])
+
+
+@kernel
+def scratch_for(ops: Operations) -> Scratch:
+    """Make working memory that suffices for each key."""
+    operations_max = 0
+    positions_max = 0
+    for k in range(ops.positions.shape[0]):
+        operations_max = max(operations_max, ops.offsets[k + 1] - ops.offsets[k])
+        positions_max = max(positions_max, ops.positions[k])
+    return new_scratch(operations_max, positions_max)
 
 
 @kernel
@@ -152,8 +159,8 @@ def new_scratch(operations_max: int, positions_max: int) -> Scratch:
 def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Judge one key by its first `limit` positions alone, as if the harness had been killed there.
 
-    What had not returned by then is open.  Returns (code, left, right).  A longer prefix of a history that is not
-    linearizable is not linearizable either, so the first position that no order explains can be bisected for.
+    Operations that had not returned by then are open.  Returns (code, left, right).  If a prefix is not linearizable,
+    no longer prefix is.  So a bisection finds the first position that no order explains.
     """
     if not are_numbers(key.a, key.b, s.producer.shape[0]):
         a, b = numbered(key.kind, key.a, key.b)
@@ -186,7 +193,7 @@ def _produces(key: Key, op: int) -> int:
 
 @inner_kernel
 def _find_producers(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Note who produces each value, and see that it is one alone."""
+    """Note the producer of each value, and check that it is the only one."""
     n = key.kind.shape[0]
     for op in range(n):
         if key.a[op] != NIL:
@@ -207,7 +214,10 @@ def _find_producers(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Find whose value every read and cas observes; what returned and observed nothing real is a violation."""
+    """Find the producer of the value that each read and cas observes.
+
+    A returned operation that observed a value without a producer is a violation.
+    """
     n = key.kind.shape[0]
     for op in range(n):
         s.source[op] = NOT_AN_OBSERVER
@@ -225,7 +235,7 @@ def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """What returned happened; what is open happened iff its value was observed by something that happened."""
+    """A returned operation happened.  An open one happened iff an operation that happened observed its value."""
     n = key.kind.shape[0]
     for op in range(n):
         s.happened[op] = key.ret[op] < limit and key.call[op] < limit
@@ -245,10 +255,10 @@ def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, i
 
 @inner_kernel
 def _find_circles(key: Key, s: Scratch) -> tuple[int, int, int]:
-    """Find a circle of cas: each takes a value that another of them put there, so no write ever began it.
+    """Find a circle of cas: each takes a value that another cas of the circle produced, so no write began the chain.
 
-    Every walk over sources ends only if there is no circle, so this comes before all of them.  Each operation is
-    walked over once: `block` holds the walk that came by (the number of its first operation), or -1.
+    Walks over sources end only without a circle, so this check comes first.  Each operation is visited once: `block`
+    holds the walk that visited it (the number of its first operation), or -1.
     """
     n = key.kind.shape[0]
     for op in range(n):
@@ -289,7 +299,7 @@ def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Check rule (1) along every chain, and compute f and s of every block.  Nil or a write begins every chain."""
+    """Check rule (1) along every chain, and compute f and s of every block.  A chain begins with nil or a write."""
     n = key.kind.shape[0]
     for op in range(n):
         s.block[op] = -1
@@ -320,7 +330,7 @@ def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Check rule (2) in one sweep over the positions.  nil's block begins before all: its f is -1."""
+    """Check rule (2) in one sweep over the positions.  The block of nil begins before all others: its f is -1."""
     s.forward_end[:limit] = -1
     s.backward_end[:limit] = -1
     for root in range(n):
@@ -346,9 +356,9 @@ def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @kernel
 def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
-    """After TAKEN_TWICE or more: note the block of *every* operation that happened, and f and s of all blocks.
+    """After the code TAKEN_TWICE or a higher one: note the block of *every* operation that happened, and all f and s.
 
-    Unlike the walk along chains this stands violations: where two cas took one value, both are of its block.
+    Unlike the walk along chains, this function tolerates violations: if two cas took one value, both join its block.
     """
     n = key.kind.shape[0]
     for op in range(n):

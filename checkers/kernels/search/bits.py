@@ -1,4 +1,4 @@
-"""Sets of slots as words of 64 bits: the two instructions Python has no name for."""
+"""Represents sets of slots as words of 64 bits, and provides two instructions that Python does not have."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _ones(_context: Any, word: Any) -> Any:
 
 
 trailing_zeros = cast(Callable[[np.uint64], int], intrinsic(_trailing_zeros))
-"""The number of the lowest bit set in a word that is not 0.  Only inside kernels."""
+"""Returns the number of the lowest set bit of a word that is not 0.  Only kernels may call it."""
 
 ones = cast(Callable[[np.uint64], int], intrinsic(_ones))
-"""How many bits of a word are set.  Only inside kernels."""
+"""Returns the number of set bits of a word.  Only kernels may call it."""

@@ -1,13 +1,14 @@
-"""Configurations of a just-in-time search, kept as an antichain.
+"""Keeps the configurations of a just-in-time search as an antichain.
 
-A configuration says how far one possible order has come: the object's state and, for every operation now open, whether
-the order still owes it (*need*) and whether it may still be put into the order (*avail*).  Operations stand in slots,
-a slot is a bit, and both sets are rows of 64-bit words, so that memory follows what is open now and not the history.
+A configuration summarises one possible order so far: the state of the object, and two sets of open operations.  *need*
+contains the operations that the order still owes.  *avail* contains those that may still enter the order.  An open
+operation has a slot, and a slot is a bit.  Both sets are rows of 64-bit words, so memory grows with the number of open
+operations and not with the history.
 
     A dominates B  iff  both have the same state,  need(A) is a subset of need(B),  and avail(A) a superset of avail(B).
 
-Each way to complete B completes A as well: A owes less and has more to use.  So B is forgotten.  Of one state only
-configurations that no other one dominates are kept: an antichain.  (Lowe 2017 forgets equal configurations only.)
+Each way to complete B also completes A, because A owes less and has more available.  So B is forgotten.  For each
+state, only configurations that no other one dominates are kept: an antichain.  (Lowe 2017 forgets only equal ones.)
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from checkers.kernels.search.bits import ones
 Words = npt.NDArray[np.uint64]
 
 FORGOTTEN = -1
-"""`state` of a configuration that a later one dominates."""
+"""The `state` of a configuration that a later one dominates."""
 
 
 class Configurations(NamedTuple):
-    """Room for configurations; the caller counts how many places are taken.
+    """Room for configurations; the caller counts the occupied places.
 
-    state: int32[room].  need, avail: uint64[room, words].  after: int32[room], the next one of the same state, or -1.
-    head: int32[states], the first one of each state, or -1.
+    state: int32[room].  need, avail: uint64[room, words].  after: int32[room], the next configuration with the same
+    state, or -1.  head: int32[states], the first configuration with each state, or -1.
     """
 
     state: Int32
@@ -42,7 +43,7 @@ class Configurations(NamedTuple):
 
 
 class Hands(NamedTuple):
-    """Room to work with, so that nothing is allocated on the way: a configuration, the one after it, and a tally."""
+    """Working room, so that a search allocates nothing: a configuration, the one after it, and a tally."""
 
     need: Words
     avail: Words
@@ -59,8 +60,8 @@ def new_hands(words: int) -> Hands:
 
 @kernel
 def new_configurations(room: int, words: int, states: int) -> tuple[Configurations, Configurations, Configurations]:
-    """Three times the same room, taken from memory at once: a key of fifty operations is judged in less time than
-    ten small allocations take."""
+    """Return three equal rooms from few allocations: judging a key of fifty operations takes less time than ten small
+    allocations."""
     numbers = np.empty((6, room), np.int32)
     masks = np.empty((6, room, words), np.uint64)
     head = np.full((3, states), -1, np.int32)
@@ -78,7 +79,7 @@ def size_bytes(room: int, words: int) -> int:
 
 @inner_kernel
 def insert(them: Configurations, count: int, state: int, need: Words, avail: Words) -> int:
-    """Enter a configuration unless one of its state dominates it; forget those it dominates.
+    """Enter a configuration unless another one dominates it, and forget those that it dominates.
 
     need, avail: uint64[words].  There must be room for one more.  Returns the new count.
     """
@@ -124,7 +125,7 @@ def _move(them: Configurations, at: int, to: int) -> None:
 
 @inner_kernel
 def settle(them: Configurations, count: int) -> int:
-    """Close the gaps that forgotten ones left and empty `head` for the next use.  Returns how many are left."""
+    """Close the gaps that forgotten configurations left, and empty `head`; returns how many configurations remain."""
     kept = 0
     for at in range(count):
         state = them.state[at]
@@ -139,9 +140,9 @@ def settle(them: Configurations, count: int) -> int:
 
 @inner_kernel
 def keep_best(them: Configurations, count: int, beam: int, how_many: Int32) -> int:
-    """Keep the `beam` most promising: those that owe least and have most left, in the order they stand.
+    """Keep the `beam` most promising configurations, which owe least and have most available; their order stays.
 
-    Call after `settle`; `after` serves as scratch, and how_many: int32[2 * slots + 1].  Returns `beam`.
+    Call it after `settle`.  `after` serves as scratch, and so does how_many: int32[2 * slots + 1].  Returns `beam`.
     """
     words = them.need.shape[1]
     slots = words * 64

@@ -1,9 +1,11 @@
-"""The just-in-time search itself, the same for every object: what each event makes of the configurations.
+"""The just-in-time search, the same for every kind of object: it updates the configurations at each event.
 
-At a call the operation gets a slot.  At a return, configurations that owe the operation are extended by available
-operations until none owes it.  What operations are and do belongs to the kind of object, which brings `Rules`: a tuple
-of compiled functions.  The functions here are spliced into the kernels of that kind and are never compiled on their
-own, so that machine code always belongs to the file that names the rules.
+At a call the operation gets a slot.  At a return, the search extends each configuration that owes the operation.  It
+adds available operations until no configuration owes the returning one.
+
+The kind of object decides what operations do.  It provides `Rules`, a tuple of compiled functions.  The functions of
+this file are spliced into the kernels of that kind and are never compiled on their own.  So machine code always
+belongs to the file that names the rules.
 """
 
 from __future__ import annotations
@@ -42,19 +44,20 @@ from checkers.kernels.search.just_in_time import (
 )
 
 NOT_TRIED = -1
-"""In place of a state: this operation is of no use as the next step."""
+"""Stands for a state: this operation is of no use as the next step."""
 
 
 class Rules(NamedTuple):
-    """What a search asks a kind of object.  Each is an inner kernel.  The first argument is the object, with all that
-    is known of its history and of what is open now.
+    """The functions that a kind of object provides for a search.  Each is an inner kernel.
+
+    Their first argument is the object: its history, and what is open now.
 
     begin(object, operation, last place, now, count): an operation is called; give it a slot.
-    end(object, operation): it returned; free its slot.
+    end(object, operation): the operation returned; free its slot.
     is_observer(object, operation): whether it changes no state.
-    may_linger(object, operation): whether it may still be available where it is owed no more.
+    may_linger(object, operation): whether configurations that no longer owe it may still have it available.
     concerns_anyone(object, operation, place, now, count): whether some configuration must be extended at its return.
-    is_shown(object, operation, place): whether it is also tried where it is available but not owed.
+    is_shown(object, operation, place): whether configurations that do not owe it, but have it available, try it too.
     candidates(object, state, available, word): slots of one word that may be tried in a state.
     advance(object, place, slot that returns, slot, state, hands): put an operation into the order.  Reads `need` and
     `avail` of the hands and fills `next_need` and `next_avail`.  Returns the state after it, or NOT_TRIED.
@@ -71,17 +74,25 @@ class Rules(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What the search itself reads of a history.
+    """The part of a history that the search itself reads.
 
     event: int32 per place, an operation at its call, -1 - operation at its return.  slot: int32 per operation, -1 if it
-    has none.  crashed: slots of what never returns.  hopeless_before: int32 per state; at an earlier place, no order
-    that has come to the state can be completed.
+    has none.  crashed: slots of operations that never return.
+    hopeless_before: int32 per state; an order that reaches the state before this place cannot be completed.
     """
 
     event: Int32
     slot: Int32
     crashed: Words
     hopeless_before: Int32
+
+
+class _Returning(NamedTuple):
+    """The operation that returns now.  place: of the event.  observer: whether it changes no state."""
+
+    place: int
+    slot: int
+    observer: bool
 
 
 @spliced_kernel
@@ -96,10 +107,10 @@ def search_events(
     steps_max: int,
     bytes_left: int,
 ) -> tuple[int, int, int, int]:
-    """Follow the events from place `first` to `last`, with more room whenever `follow` asks for it.
+    """Follow the events from place `first` to `last`, with more room whenever `follow` returns NO_ROOM.
 
-    follow: an inner kernel that splices `follow_events`.  count: of the configurations now.
-    Returns (code, place of the event that decided it or -1, steps, bytes of the last room, 0 if the first one did).
+    follow: an inner kernel that splices `follow_events`.  count: the number of configurations now.
+    Returns (code, place of the event that decided it or -1, steps, bytes of the last room, or 0 if the first sufficed).
     """
     place, steps, size_bytes = first, 0, 0
     dropped = False
@@ -136,47 +147,45 @@ def follow_events(
     beam: int,
     steps_max: int,
 ) -> tuple[int, int, int, int, bool, bool]:
-    """Follow the events from a place on.
+    """Follow the events from a place on.  The function makes no array: the code NO_ROOM requests a larger room.
 
-    Returns (code, place of the event it came to, configurations there, steps, whether anything was dropped, whether
-    `now` and `following` have changed places).  Makes no array: NO_ROOM asks for more of it.
+    Returns (code, place of the event it reached, configurations there, steps, whether anything was dropped, whether
+    `now` and `following` have changed places).
     """
     now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
-    is_turned = dropped = False
-    steps = 0
-    while place <= last:
+    is_turned, dropped, steps = False, False, 0
+    for at in range(place, last + 1):
         steps += count
         if steps > steps_max:
-            return OUT_OF_STEPS, place, count, steps, dropped, is_turned
-        event = course.event[place]
+            return OUT_OF_STEPS, at, count, steps, dropped, is_turned
+        event = course.event[at]
         if event >= 0:
             rules.begin(object_, event, last, now, count)
-            place += 1
             continue
         op = -1 - event
         slot = course.slot[op]
-        if slot < 0:  # an observer that was under way when the window began
-            place += 1
+        if slot < 0:  # this observer was called before the window began
             continue
-        if rules.concerns_anyone(object_, op, place, now, count):
+        if rules.concerns_anyone(object_, op, at, now, count):
+            turn = Rooms(now, following, queue, hands)
             reached, taken, left_out = linearize_in_time(
-                rules, object_, course, op, place, now, count, following, queue, hands, beam > 0, steps_max - steps
+                rules, object_, course, op, at, turn, count, beam > 0, steps_max - steps
             )
             steps += taken
             dropped = dropped or left_out
             if reached < 0:
-                return -reached, place, count, steps, dropped, is_turned
+                return -reached, at, count, steps, dropped, is_turned
             count = settle(following, reached)
             now, following = following, now
             is_turned = not is_turned
             if count == 0:
-                return NO_ORDER, place, count, steps, dropped, is_turned
+                return NO_ORDER, at, count, steps, dropped, is_turned
         elif rules.may_linger(object_, op):
             if count == 1:
                 now.avail[0, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
+            elif count > following.state.shape[0]:
+                return NO_ROOM, at, count, steps, dropped, is_turned
             else:
-                if count > following.state.shape[0]:
-                    return NO_ROOM, place, count, steps, dropped, is_turned
                 count = _without(now, count, slot, following, hands)
                 now, following = following, now
                 is_turned = not is_turned
@@ -184,13 +193,12 @@ def follow_events(
             dropped = True
             count = keep_best(now, count, beam, hands.tally)
         rules.end(object_, op)
-        place += 1
     return LINEARIZABLE, -1, count, steps, dropped, is_turned
 
 
 @inner_kernel
 def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
-    """Take a slot from what is available everywhere; returns how many configurations of `following` that leaves."""
+    """Remove a slot from `avail` of every configuration; returns the number of configurations in `following`."""
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     left = 0
@@ -209,28 +217,25 @@ def linearize_in_time(
     course: Course,
     op: int,
     place: int,
-    now: Configurations,
+    rooms: Rooms,
     count: int,
-    following: Configurations,
-    queue: Configurations,
-    hands: Hands,
     sparing: bool,
     steps_max: int,
 ) -> tuple[int, int, bool]:
     """Extend all configurations until none owes the returning operation.
 
-    sparing: use what never returned only if there is no other way.  Returns (how many places of `following` are taken,
-    or minus the code why it was given up, steps, whether anything was left untried).
+    sparing: use operations that never returned only if there is no other way.
+    Returns (how many places of `following` are taken, or minus the code of the failure, steps, whether anything was
+    left untried).
     """
+    following, queue, hands = rooms.following, rooms.queue, rooms.hands
     words = hands.need.shape[0]
-    slot = course.slot[op]
-    word, bit = slot >> 6, ONE << np.uint64(slot & 63)
-    observer = rules.is_observer(object_, op)
+    returning = _Returning(place, course.slot[op], rules.is_observer(object_, op))
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
         return -NO_ROOM, 0, False
     shown = rules.is_shown(object_, op, place)
-    reached, waiting = _divide(now, count, following, queue, hands, slot, shown)
+    reached, waiting = _divide(rooms.now, count, following, queue, hands, returning.slot, shown)
     steps = at = 0
     while True:
         if at == waiting:
@@ -251,23 +256,46 @@ def linearize_in_time(
         for w in range(words):
             hands.need[w], hands.avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
-        for w in range(words):
-            candidates = rules.candidates(object_, state, hands.avail, w)
-            if sparing:
-                candidates &= ~course.crashed[w]
-            while candidates != NONE:
-                step = w * 64 + trailing_zeros(candidates)
-                candidates &= candidates - ONE
-                after = rules.advance(object_, place, slot, step, state, hands)
-                if after == NOT_TRIED:
-                    continue
-                if step == slot or (observer and not hands.next_need[word] & bit):
-                    hands.next_avail[word] &= ~bit
-                    reached = insert(following, reached, after, hands.next_need, hands.next_avail)
-                else:
-                    waiting = insert(queue, waiting, after, hands.next_need, hands.next_avail)
+        reached, waiting = _extend(rules, object_, course, returning, state, rooms, reached, waiting, sparing)
     forget_queue(queue, waiting)
     return reached, steps, sparing
+
+
+@spliced_kernel
+def _extend(
+    rules: Rules,
+    object_: Any,
+    course: Course,
+    returning: _Returning,
+    state: int,
+    rooms: Rooms,
+    reached: int,
+    waiting: int,
+    sparing: bool,
+) -> tuple[int, int]:
+    """Extend the configuration in the hands by each operation that may be next.
+
+    Enters the results in `following` if they no longer owe the returning operation, else in `queue`.  Returns the new
+    counts (reached, waiting).
+    """
+    following, queue, hands = rooms.following, rooms.queue, rooms.hands
+    word, bit = returning.slot >> 6, ONE << np.uint64(returning.slot & 63)
+    for w in range(hands.need.shape[0]):
+        candidates = rules.candidates(object_, state, hands.avail, w)
+        if sparing:
+            candidates &= ~course.crashed[w]
+        while candidates != NONE:
+            step = w * 64 + trailing_zeros(candidates)
+            candidates &= candidates - ONE
+            after = rules.advance(object_, returning.place, returning.slot, step, state, hands)
+            if after == NOT_TRIED:
+                continue
+            if step == returning.slot or (returning.observer and not hands.next_need[word] & bit):
+                hands.next_avail[word] &= ~bit
+                reached = insert(following, reached, after, hands.next_need, hands.next_avail)
+            else:
+                waiting = insert(queue, waiting, after, hands.next_need, hands.next_avail)
+    return reached, waiting
 
 
 @inner_kernel
@@ -280,9 +308,10 @@ def _divide(
     slot: int,
     shown: bool,
 ) -> tuple[int, int]:
-    """Configurations that live on without the operation, and those to be extended.  Returns how many of each.
+    """Divide the configurations into those that go on without the operation and those to extend.
 
-    shown: where the operation is available but not owed, both are tried.
+    shown: a configuration that has the operation available, but does not owe it, goes both ways.
+    Returns (how many go on, how many wait).
     """
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)

@@ -1,4 +1,4 @@
-"""What the just-in-time searches of all objects have in common: answers, beams, room, slots."""
+"""Shared parts of the just-in-time searches of all objects: result codes, beams, rooms and slots."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ NO_ORDER = 1
 OUT_OF_STEPS = 2
 OUT_OF_BYTES = 3
 TRUNCATED = 4
-"""No order among the configurations that were kept; not an answer, but a reason to keep more."""
+"""The kept configurations allow no order.  This is no result, but a reason to keep more."""
 NO_ROOM = 5
-"""The caller has to go on with more room."""
+"""The caller must continue with more room."""
 
 BEAMS = (16, 128, 1024, 0)
-"""How many configurations are kept, one attempt after another; 0 keeps all."""
+"""The numbers of configurations kept by one attempt after another; 0 keeps all."""
 
 ROOM_FIRST = 256
-"""Configurations there is room for at first, per word of slots; one step of a search may add as many as there are
-slots."""
+"""The first room, in configurations per word of slots.  One step of a search may add as many configurations as there
+are slots."""
 
 
 class Rooms(NamedTuple):
-    """now: the configurations reached.  following: those after the event.  queue: those still to be extended."""
+    """now: the present configurations.  following: those after the event.  queue: those that wait for extension."""
 
     now: Configurations
     following: Configurations
@@ -45,7 +45,7 @@ class Rooms(NamedTuple):
 
 @kernel
 def unknown_to_the_compiler(number: int) -> int:
-    """The same number.  A function that is called with a constant is compiled once more for that constant alone."""
+    """Return the same number.  Without this call, the compiler compiles a function again for each constant argument."""
     return number + 0
 
 
@@ -62,33 +62,33 @@ def first_size_bytes(words: int) -> int:
 
 @kernel
 def more_room(rooms: Rooms, count: int) -> int:
-    """How many configurations there should be room for after NO_ROOM."""
+    """Return the size of the next room after NO_ROOM, in configurations."""
     return 4 * int(max(count, rooms.following.state.shape[0], rooms.queue.state.shape[0]))
 
 
 @kernel
 def with_room(rooms: Rooms, room: int) -> Rooms:
-    """The same configurations now, and new empty room for those that follow."""
+    """Return rooms with the same present configurations, and with new empty room for those that follow."""
     _, following, queue = new_configurations(room, rooms.hands.need.shape[0], rooms.now.head.shape[0])
     return Rooms(rooms.now, following, queue, rooms.hands)
 
 
 @kernel
 def with_room_size_bytes(rooms: Rooms, room: int) -> int:
-    """What `with_room` takes: the configurations now, and three times the new room."""
+    """Return the memory that `with_room` takes: the present configurations, and three times the new room."""
     words = rooms.hands.need.shape[0]
     return size_bytes(rooms.now.state.shape[0], words) + 3 * size_bytes(room, words)
 
 
 @kernel
 def turned(rooms: Rooms) -> Rooms:
-    """`now` and `following` in each other's place."""
+    """Return the rooms with `now` and `following` exchanged."""
     return Rooms(rooms.following, rooms.now, rooms.queue, rooms.hands)
 
 
 @kernel
 def empty(rooms: Rooms) -> None:
-    """Ready for another search, however the last one ended."""
+    """Prepare the rooms for another search, also after a search that ended early."""
     rooms.now.head[:] = -1
     rooms.following.head[:] = -1
     rooms.queue.head[:] = -1
@@ -98,7 +98,7 @@ def empty(rooms: Rooms) -> None:
 
 @inner_kernel
 def take_slot(free: Words) -> int:
-    """The lowest free slot, free no more."""
+    """Take the lowest free slot; returns its number."""
     w = 0
     while free[w] == NONE:
         w += 1

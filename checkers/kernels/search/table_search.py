@@ -1,15 +1,15 @@
-"""Linearizability of any object with few states: just-in-time search over a table of what each operation does.
+"""Decides linearizability of any object with few states, by a just-in-time search over its table of transitions.
 
-The object is a table: rows are *classes* of operations (everything that does and answers the same), columns states, an
-entry the state after, or -1 where the operation could not have been answered like that.  The search is that of
-`kernels/registers/antichain.py` without what is special to registers:
+The object is a table.  A row is a *class* of operations with the same effect and answer.  A column is a state.  An
+entry is the state after the operation, or -1 if this answer is impossible in the state.  The search is that of
+`kernels/registers/antichain.py` without the rules that are special to registers:
 
-    observer   a class that never changes the state: owed until some state on the way accepts it, and then put there
-    mutator    owed and available; both end when it is put into the order.  One that never returned is never owed.
+    observer   a class that never changes the state.  It is owed until a state accepts it, and enters the order there.
+    mutator    owed and available; both end when it enters the order.  One that never returned is never owed.
 
-What is not tried, and why nothing is lost: of mutators of one class only the one with the earliest deadline goes first
-(they may swap in any order).  A state is given up if some later operation has an answer that no state reachable from
-there allows (`hopeless_before`).
+The search leaves out the following, and loses nothing.  Of mutators of one class, only the one with the earliest
+deadline goes first, because they may swap in any order.  A state is abandoned if some later operation has an answer
+that no state reachable from there allows (`hopeless_before`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from checkers.kernels.search.just_in_time import (
     take_slot,
 )
 
-__all__ = ["LINEARIZABLE", "NO_ORDER", "OUT_OF_BYTES", "OUT_OF_STEPS", "Schedule", "Table", "judge"]
+__all__ = ["LINEARIZABLE", "NO_ORDER", "OUT_OF_BYTES", "OUT_OF_STEPS", "EventSchedule", "Table", "judge"]
 
 
 class Table(NamedTuple):
@@ -50,10 +50,11 @@ class Table(NamedTuple):
     observer: Int8
 
 
-class Schedule(NamedTuple):
+class EventSchedule(NamedTuple):
     """class_of: int32 per operation.  event: int32 per place, an operation at its call, -1 - operation at its return.
 
-    deadline: int32 per operation, place of its return, OPEN if it never returned.  slots: most open at once.
+    deadline: int32 per operation, place of its return, OPEN if it never returned.
+    slots: the largest number of operations open at once.
     Observers that never returned are left out.
     """
 
@@ -63,8 +64,8 @@ class Schedule(NamedTuple):
     slots: int
 
 
-class _Open(NamedTuple):
-    """What is open now.  slot: int32 per operation.  holder: int32 per slot.  free, observing, crashed: slots."""
+class _OpenSlots(NamedTuple):
+    """The open operations.  slot: int32 per operation.  holder: int32 per slot.  free, observing, crashed: slots."""
 
     slot: Int32
     holder: Int32
@@ -74,19 +75,19 @@ class _Open(NamedTuple):
 
 
 class _Play(NamedTuple):
-    """An object, its history and what is open of it now: what the rules below are about.
+    """An object, its history and its open operations: the object to which the rules below apply.
 
     hopeless_before: int32 per state, see `_hopeless_before`.
     """
 
     table: Table
-    schedule: Schedule
-    open_: _Open
+    schedule: EventSchedule
+    open_: _OpenSlots
     hopeless_before: Int32
 
 
 @kernel
-def judge(table: Table, schedule: Schedule, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
+def judge(table: Table, schedule: EventSchedule, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
     """Returns (code, place at which there was certainly no order or -1, steps)."""
     hopeless_before = _hopeless_before(table, schedule)
     steps = 0
@@ -99,8 +100,8 @@ def judge(table: Table, schedule: Schedule, steps_max: int, bytes_max: int) -> t
 
 
 @kernel
-def _hopeless_before(table: Table, schedule: Schedule) -> Int32:
-    """int32[states]: at an earlier place than this, an order that has come to the state cannot be completed."""
+def _hopeless_before(table: Table, schedule: EventSchedule) -> Int32:
+    """Return int32[states]: an order that reaches the state before this place cannot be completed."""
     classes, states = table.after.shape
     words = (classes + 63) // 64
     accepted = np.zeros((states, words), np.uint64)
@@ -136,15 +137,15 @@ def _hopeless_before(table: Table, schedule: Schedule) -> Int32:
 
 @kernel
 def _search(
-    table: Table, schedule: Schedule, hopeless_before: Int32, beam: int, steps_max: int, bytes_max: int
+    table: Table, schedule: EventSchedule, hopeless_before: Int32, beam: int, steps_max: int, bytes_max: int
 ) -> tuple[int, int, int]:
-    """One search; returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
+    """Search once; returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
     words = max(1, (schedule.slots + 63) // 64)
     bytes_left = bytes_max - first_size_bytes(words)
     if bytes_left < 0:
         return OUT_OF_BYTES, -1, 0
     rooms = new_rooms(words, table.after.shape[1])
-    open_ = _Open(
+    open_ = _OpenSlots(
         np.full(schedule.class_of.shape[0], -1, np.int32),
         np.full(words * 64, -1, np.int32),
         np.full(words, ALL, np.uint64),
@@ -162,14 +163,14 @@ def _search(
 def _follow(
     play: _Play, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
 ) -> tuple[int, int, int, int, bool, bool]:
-    """As `follow_events`."""
+    """Apply `follow_events` to an object with few states."""
     course = Course(play.schedule.event, play.open_.slot, play.open_.crashed, play.hopeless_before)
     return follow_events(_RULES, play, course, rooms, count, place, last, beam, steps_max)
 
 
 @inner_kernel
 def _begin(play: _Play, op: int, last: int, now: Configurations, count: int) -> None:
-    """Give an operation a slot; no configuration owes what its state already explains."""
+    """Give an operation a slot.  A configuration does not owe it if the state already explains it."""
     table, schedule, open_ = play.table, play.schedule, play.open_
     slot = take_slot(open_.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -205,7 +206,7 @@ def _is_observer(play: _Play, op: int) -> bool:
 
 @inner_kernel
 def _never_lingers(play: _Play, op: int) -> bool:
-    """A mutator is available as long as it is owed, and no longer."""
+    """Return False: a mutator is available only while it is owed."""
     return False
 
 
@@ -231,7 +232,7 @@ def _candidates(play: _Play, state: int, avail: Words, w: int) -> Any:
 
 @inner_kernel
 def _advance(play: _Play, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
-    """Put an operation into the order, and with it all that its state explains."""
+    """Put an operation into the order, together with all operations that its state explains."""
     class_ = play.schedule.class_of[play.open_.holder[step]]
     after = play.table.after[class_, state]
     if after < 0 or play.hopeless_before[after] > place:
@@ -248,8 +249,8 @@ def _advance(play: _Play, place: int, returning: int, step: int, state: int, han
 
 
 @inner_kernel
-def _first_of_its_class(schedule: Schedule, open_: _Open, step: int, class_: int, avail: Words) -> bool:
-    """Whether no available operation of the class has to return earlier."""
+def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, class_: int, avail: Words) -> bool:
+    """Whether no available operation of the class returns earlier."""
     mine = schedule.deadline[open_.holder[step]]
     for w in range(avail.shape[0]):
         others = avail[w]
@@ -265,8 +266,8 @@ def _first_of_its_class(schedule: Schedule, open_: _Open, step: int, class_: int
 
 
 @inner_kernel
-def _explain(table: Table, schedule: Schedule, open_: _Open, state: int, need: Words) -> None:
-    """Take from `need` every observer that the state explains."""
+def _explain(table: Table, schedule: EventSchedule, open_: _OpenSlots, state: int, need: Words) -> None:
+    """Remove from `need` every observer that the state explains."""
     for w in range(need.shape[0]):
         observers = need[w] & open_.observing[w]
         while observers != NONE:

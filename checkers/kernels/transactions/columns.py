@@ -1,9 +1,9 @@
-"""Transactions as columns: what the list-append and rw-register kernels read, and how they report findings.
+"""Represents transactions as columns, which the list-append and rw-register kernels read, and represents findings.
 
-A transaction is a list of micro-operations, each a read or a write (an append, for lists) of one key.  Writes are
-*recoverable*: no value is written twice to a key, so that a value seen names the transaction that wrote it.  The pair
-(key, value) is an *element*; values of a key count from 0, so that elements of all keys lie side by side in one array
-and (key, value) is found without hashing, at `base[key] + value`.
+A transaction is a list of micro-operations.  Each is a read or a write of one key; a write of a list is an append.
+Writes are *recoverable*: no value is written twice to a key, so an observed value identifies its writer.  The pair
+(key, value) is an *element*.  Values of a key count from 0, so one array holds the elements of all keys, and the index
+of (key, value) is `base[key] + value`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from checkers.kernels.jit import inner_kernel, kernel
 READ, WRITE = 0, 1
 
 NIL_VALUE = -1
-"""`value` of a register's read that saw the initial state; lists say so by being empty."""
+"""The `value` of a register's read that saw the initial state; a list in its initial state is empty."""
 
 NEVER = 2**62
-"""`completed` of a transaction whose outcome is unknown."""
+"""The `completed` of a transaction whose outcome is unknown."""
 
 OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
 
@@ -30,12 +30,12 @@ OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
 class Transactions(NamedTuple):
     """Transactions in order of invocation.
 
-    process: int32[transactions].  status: int8, Type.OK, FAIL or INFO (reads of the latter two are not looked at).
-    invoked, completed: int64, positions in the history; NEVER where the outcome is unknown.
+    process: int32[transactions].  status: int8, Type.OK, FAIL or INFO; kernels ignore reads of the latter two.
+    invoked, completed: int64, positions in the history; `completed` is NEVER if the outcome is unknown.
     first: int64[transactions + 1]; the micro-operations of t are rows first[t] to first[t + 1].
-    kind: int8, READ or WRITE.  key: int32, from 0.  value: int32, see above (of a list's read: ignored).
+    kind: int8, READ or WRITE.  key: int32, from 0.  value: int32, see above; ignored for a read of a list.
     list_first: int64[rows + 1]; the list that a row read is lists[list_first[row]:list_first[row + 1]].
-    lists: int32, values, concatenated.  Registers have empty lists.
+    lists: int32, the values of all lists, concatenated.  Registers have empty lists.
     """
 
     process: Int32
@@ -59,11 +59,11 @@ class Edges(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Who wrote what, and who happened.
+    """Which transaction wrote each element, and which transactions happened.
 
-    writer: int32 per element, the transaction that wrote it, -1 without any.  final: per element, whether it was its
-    writer's last write of the key.  unusable: int8 per key, 1 where nothing may be concluded from the key.
-    happened: per transaction; at first those that committed, and later those of which something was seen.
+    writer: int32 per element, the transaction that wrote it, or -1.  final: per element, whether it was its writer's
+    last write of the key.  unusable: int8 per key, 1 if the key allows no conclusions.
+    happened: per transaction, whether it committed; kernels add those of unknown outcome whose writes were read.
     """
 
     writer: Int32
@@ -73,14 +73,14 @@ class Written(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a kernel found, by kind: how often, and the first SAMPLES of each as three numbers (see the kinds)."""
+    """What a kernel found, by kind: how often it occurred, and the first SAMPLES as three numbers (see the kinds)."""
 
     times: Int64
     sample: Int64
 
 
 # Kind                 sample
-WRITTEN_TWICE = 0  # the two transactions, the row of the second write: not an anomaly, the key cannot be judged
+WRITTEN_TWICE = 0  # two transactions, row of the second write: no anomaly, but the key cannot be judged
 UNWRITTEN_READ = 1  # transaction, row, position in the list
 DUPLICATE_ELEMENTS = 2  # transaction, row, position of the second
 INCOMPATIBLE_ORDER = 3  # row of a read, row of the longest read, first position where they differ
@@ -113,7 +113,7 @@ def note(found: Findings, kind: int, a: int, b: int, c: int) -> None:
 
 @kernel
 def element_bases(txns: Transactions, key_count: int) -> Int64:
-    """int64[keys + 1]: where each key's elements begin; the last entry is how many there are in all."""
+    """Return int64[keys + 1]: where the elements of each key begin; the last entry is the number of all elements."""
     base = np.zeros(key_count + 1, np.int64)
     for row in range(txns.kind.shape[0]):
         if txns.kind[row] == WRITE:
@@ -126,7 +126,7 @@ def element_bases(txns: Transactions, key_count: int) -> Int64:
 
 @kernel
 def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
-    """Who wrote each element.  Marks keys unusable where a value was written twice."""
+    """Find the writer of each element.  A key is unusable if a value was written to it twice."""
     key_count = base.shape[0] - 1
     unusable = np.zeros(key_count, np.int8)
     writer = np.full(base[key_count], -1, np.int32)
@@ -151,9 +151,9 @@ def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
 
 @inner_kernel
 def note_update(update_of: Int32, version: int, t: int, row: int, found: Findings) -> None:
-    """Transaction t read a version and then wrote the key.  No other one may do so to the same version.
+    """Note that transaction t read a version and then wrote the key; a second transaction that does so is a finding.
 
-    update_of: per version, the transaction that did so first, or -1.  row: of t, where the key's name is found.
+    update_of: per version, the first transaction that did so, or -1.  row: a row of t that names the key.
     """
     if update_of[version] >= 0:
         note(found, LOST_UPDATE, update_of[version], t, row)

@@ -1,18 +1,19 @@
-"""One search for a cycle: level by level from the target of a broken edge until it meets the edge's source.
+"""Searches for one cycle, level by level, from the target of a broken edge until it meets the source of the edge.
 
-A level holds all that is reached through equally many transactions.  The rule for the kinds of edges is an automaton.
-Each (state, node) is visited once.  Such a pair is a *place*, numbered state * places of one state + node.
+A level holds everything that is reached through the same number of transactions.  The rule for the kinds of edges is an
+automaton.  The search visits each pair (state, node) once.  Such a pair is a *place*; its number is
+state * places of one state + node.
 
-Nodes are numbered: transactions, then groups, then the chain, where it counts.
+Nodes are numbered: first transactions, then groups, then the chain if the order of processes counts.
 
-*Bounds.*  All edges but the broken ones rise in the order of the sweep.  So the transactions of a cycle lie inside the
-ranks that its broken edges reach over.  Where those of several overlap, they lie inside all of them together: `low` to
-`high` of a start.  Groups do not count.  A group that waits for a late member stands between early ones all the same.
+*Bounds.*  All edges except the broken ones rise in the order of the sweep.  So the transactions of a cycle lie inside
+the ranks that its broken edges span.  If several such ranges overlap, the transactions lie inside their union: `low` to
+`high` of a start.  Groups are not bounded, because a group that waits for a late member may still connect early ones.
 
-*Orders that are no edges.*  The order of one process is walked through as a chain of nodes of no length, one beside
-each transaction ("here or later").  Real time needs no edges at all: of all transactions reached by one level, the one
-that completed first precedes all that were invoked after it.  One such step is enough.  Of a cycle with two, one step
-reaches to where the other one leads, and closes a shorter cycle of the same class or a worse one.  Real time contains
+*Orders that are no edges.*  The order of one process is a chain of nodes of length zero, one beside each transaction
+("here or later").  Real time needs no edges at all.  Of all transactions reached by one level, the one that completed
+first precedes every transaction invoked after that.  One such step in a cycle is enough.  If a cycle has two, one step
+also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real time includes
 the order of processes.
 """
 
@@ -29,17 +30,18 @@ from checkers.kernels.transactions.cycle_rules import begin, fulfils, step
 from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, Graph, Reverse
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
-"""How a place was reached, where by no edge: at the beginning of a step, or along the chain of a process."""
+"""How a place was reached without an edge: at the beginning of a step, or along the chain of a process."""
 
 NOTHING, OUT_OF_BUDGET = -1, -2
-"""In place of the place that closes a cycle: there is none, or steps or room ran out."""
+"""Stand for the place that closes a cycle: there is none, or steps or room ran out."""
 
 
 class Question(NamedTuple):
-    """Which cycles are searched for.
+    """Which cycles a search accepts.
 
-    kinds: of their edges.  rule, state_count: the automaton (`cycle_rules.py`).  beyond: PROCESS or REALTIME, an order
-    that counts besides the edges, or 0.  only_ok: not through transactions of unknown outcome.
+    kinds: the kinds of their edges.  rule, state_count: the automaton (`cycle_rules.py`).
+    beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0.
+    only_ok: whether transactions of unknown outcome are excluded.
     """
 
     kinds: int
@@ -50,7 +52,7 @@ class Question(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The order of the sweep, and that of processes.
+    """The order of the sweep, and the order of processes.
 
     rank: int32 by node.  by_rank: node by rank.  next_of_process: the next transaction of the same process, or -1.
     """
@@ -61,10 +63,10 @@ class Ranking(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Memory of searches, little of which is ever touched: 20 bytes for each step at most.
+    """Memory of searches.  A step touches at most 20 bytes, so most of it is never touched.
 
-    visited (zero), came_by, came_from: of each place.  level, next_level: for the places of one state; a search that
-    needs more is unfinished.  marks: zero, of each node.
+    visited (zero at first), came_by, came_from: per place.  level, next_level: room for the places of one state; a
+    search that needs more remains unfinished.  marks: per node, zero at first.
     """
 
     visited: Int32
@@ -76,7 +78,7 @@ class Room(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What is searched, and with which memory."""
+    """The graph that is searched, and the memory of the search."""
 
     txns: Transactions
     graph: Graph
@@ -88,9 +90,9 @@ class Ground(NamedTuple):
 class Errand(NamedTuple):
     """One search.
 
-    low, high: ranks that it may visit.  first_kind: of the broken edge.  home: the edge's target, where the search
-    begins.  targets: int32, the first target_count of them end it.  stamp: marks places that this search visited.
-    target_stamp: marks the targets.
+    low, high: ranks that it may visit.  first_kind: the kind of the broken edge.  home: the target of that edge, where
+    the search begins.  targets: int32; the first target_count of them end the search.
+    stamp: marks places that this search visited.  target_stamp: marks the targets.
     """
 
     low: int
@@ -106,8 +108,8 @@ class Errand(NamedTuple):
 class Horizon(NamedTuple):
     """Real time, by state.
 
-    first_end: the first completion of what was reached so far.  holder: its place.  pointer: transactions from here on
-    were visited by real time.
+    first_end: the first completion among the transactions reached so far.  holder: the place of that transaction.
+    pointer: real time has visited the transactions from here on.
     """
 
     first_end: Int64
@@ -119,7 +121,7 @@ class Horizon(NamedTuple):
 def search_by_levels(
     ground: Ground, question: Question, errand: Errand, horizon: Horizon, steps_max: int
 ) -> tuple[int, int, int]:
-    """(place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
+    """Return (place that closes the cycle or NOTHING or OUT_OF_BUDGET, length of the cycle, steps)."""
     room = ground.room
     jumps = question.beyond == REALTIME
     if jumps:
@@ -153,7 +155,7 @@ def search_by_levels(
 def _leave_level(
     ground: Ground, question: Question, errand: Errand, horizon: Horizon, level: Int32, size: int, next_level: Int32
 ) -> tuple[int, int, int]:
-    """Go on by edges and chains from the places of a level, to which groups and chains add more on the way.
+    """Continue by edges and chains from the places of a level; groups and chains add further places to the same level.
 
     Returns (place that closes the cycle, or NOTHING or OUT_OF_BUDGET; size of the next level; steps).
     """
@@ -202,12 +204,12 @@ def _by_edges(
     next_level: Int32,
     next_size: int,
 ) -> tuple[int, int, int, int]:
-    """Visit all that the edges of a transaction or group lead to.  Returns (closed, size, next_size, edges seen)."""
+    """Visit the targets of the edges of a transaction or group.  Returns (closed, size, next_size, edges seen)."""
     graph, rank, room = ground.graph, ground.ranking.rank, ground.room
     places, txn_count = len(room.level), ground.txns.status.shape[0]
     node, state = place % places, place // places
     base = 0
-    if state >= question.state_count:  # real time was used
+    if state >= question.state_count:  # the path has used real time
         base = question.state_count * places
         state -= question.state_count
     begins, ends = graph.first[node], graph.first[node + 1]
@@ -249,7 +251,7 @@ def _along_chain(
     next_level: Int32,
     next_size: int,
 ) -> tuple[int, int, int, int]:
-    """From the chain, enter its transaction and go on along it.  Returns what `_by_edges` does."""
+    """From a node of a chain, visit its transaction and the next node.  Returns the same values as `_by_edges`."""
     room, places = ground.room, len(ground.room.level)
     state, t = place // places, place % places - (ground.graph.first.shape[0] - 1)
     other = state * places + t
@@ -275,7 +277,7 @@ def _beside_next(
     level: Int32,
     size: int,
 ) -> int:
-    """Visit, in the state `then`, the chain beside the next transaction of t's process.  Returns the level's size."""
+    """Visit the chain node beside the next transaction of t's process, in state `then`; returns the level's size."""
     room, following = ground.room, ground.ranking.next_of_process[t]
     if following < 0 or ground.ranking.rank[following] > errand.high:
         return size
@@ -293,7 +295,7 @@ def _beside_next(
 def _jump(
     ground: Ground, question: Question, errand: Errand, horizon: Horizon, next_level: Int32, next_size: int
 ) -> tuple[int, int, int]:
-    """One step of real time: visit all that was invoked after the first completion of what was reached so far.
+    """Take one step of real time: visit the transactions invoked after the first completion reached so far.
 
     Returns (closed, size of the next level, steps).
     """
@@ -330,7 +332,7 @@ def _jump(
 
 @inner_kernel
 def _note_end(ground: Ground, horizon: Horizon, place: int, t: int, state: int) -> None:
-    """Transaction t was reached in this state: perhaps it completed first."""
+    """Note the completion of transaction t, which was reached in this state, if it is the first."""
     if ground.txns.completed[t] < horizon.first_end[state]:
         horizon.first_end[state] = ground.txns.completed[t]
         horizon.holder[state] = place
@@ -338,7 +340,10 @@ def _note_end(ground: Ground, horizon: Horizon, place: int, t: int, state: int) 
 
 @inner_kernel
 def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
-    """A transaction such that it and all later ones rank above `high`: invoked after one completed that does so."""
+    """Return a transaction such that it and all later ones rank above `high`.
+
+    They were invoked after a transaction completed that ranks above `high`.
+    """
     for r in range(high, ranking.by_rank.shape[0]):
         t = ranking.by_rank[r]
         if 0 <= t < txns.status.shape[0] and txns.status[t] == OK:

@@ -1,8 +1,10 @@
-"""What a cycle must satisfy besides its kinds of edges, as automata that read it edge by edge, the broken edge first.
+"""The rules that a cycle must satisfy besides its kinds of edges.  Each is an automaton that reads the edges in order.
+
+The broken edge comes first.  The states are:
 
 ANY            one state
-ONE_RW         how many rw there were: 0 or 1
-NOT_ADJACENT   2 * how many rw there were, up to two, and one more if the last edge was one
+ONE_RW         the number of rw so far: 0 or 1
+NOT_ADJACENT   2 * the number of rw so far, up to two; plus one if the last edge was an rw
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ from checkers.kernels.jit import inner_kernel
 from checkers.kernels.transactions.dependencies import PASS, RW
 
 ANY, ONE_RW, NOT_ADJACENT = 0, 1, 2
-"""What a cycle must satisfy besides its kinds of edges: nothing; one rw exactly; two or more, no two adjacent."""
+"""The rules: no condition; exactly one rw; two or more rw, of which no two are adjacent."""
 
 STATES = {ANY: 1, ONE_RW: 2, NOT_ADJACENT: 6}
-"""How many states the automaton of each rule has."""
+"""The number of states of the automaton of each rule."""
 
 
 @inner_kernel
 def begin(rule: int, kind: int) -> int:
-    """The state after the broken edge itself."""
+    """Return the state after the broken edge."""
     if kind != RW or rule == ANY:
         return 0
     return 1 if rule == ONE_RW else 3
@@ -27,7 +29,7 @@ def begin(rule: int, kind: int) -> int:
 
 @inner_kernel
 def step(rule: int, state: int, kind: int) -> int:
-    """The state after one more edge, or -1 where the rule forbids it."""
+    """Return the state after one more edge, or -1 if the rule forbids the edge."""
     if rule == ANY or kind == PASS:
         return state
     if rule == ONE_RW:
@@ -43,7 +45,7 @@ def step(rule: int, state: int, kind: int) -> int:
 
 @inner_kernel
 def fulfils(rule: int, state: int, first_kind: int) -> bool:
-    """Whether a path that came back to the broken edge in this state is a cycle under the rule."""
+    """Whether a path that returns to the broken edge in this state is a cycle under the rule."""
     if rule == ANY:
         return True
     if rule == ONE_RW:

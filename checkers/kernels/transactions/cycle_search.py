@@ -1,7 +1,7 @@
-"""The shortest typed cycles through edges that the sweep had to break (`sweep.py`).
+"""Finds the shortest typed cycles through edges that the sweep had to break (`sweep.py`).
 
-From each start one search goes out by levels (`cycle_levels.py`).  All share one memory: a stamp of its own tells each
-search which places it visited, so that nothing is cleared between two.
+One search by levels begins at each start (`cycle_levels.py`).  All searches share one memory.  Each search marks the
+places it visits with its own stamp, so nothing is cleared between two searches.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from checkers.kernels.transactions.cycle_starts import Starts
 NONE, FOUND, UNFINISHED = 0, 1, 2
 
 
-class Walk(NamedTuple):
-    """The nodes of a cycle from the target of its start on, and how each was reached."""
+class CycleWalk(NamedTuple):
+    """The nodes of a cycle in order, from the target of its start on, and the way each was reached."""
 
     start: int
     nodes: Int64
@@ -38,16 +38,16 @@ class Walk(NamedTuple):
 @kernel
 def shortest_cycle(
     ground: Ground, starts: Starts, chosen: Int64, question: Question, steps_max: int
-) -> tuple[Walk, Int8, Int32, int]:
-    """The shortest cycle through any of the chosen starts.
+) -> tuple[CycleWalk, Int8, Int32, int]:
+    """Find the shortest cycle through any of the chosen starts.
 
-    Returns (walk, per chosen start NONE, FOUND or UNFINISHED, transactions of its cycle, steps).  Each start gets an
-    even share of the steps that are left.
+    Returns (walk; NONE, FOUND or UNFINISHED per chosen start; the number of transactions of its cycle; steps).  Each
+    start gets an even share of the remaining steps.
     """
     n = chosen.shape[0]
     outcome = np.zeros(n, np.int8)
     lengths = np.zeros(n, np.int32)
-    best = Walk(-1, np.empty(0, np.int64), np.empty(0, np.int64))
+    best = CycleWalk(-1, np.empty(0, np.int64), np.empty(0, np.int64))
     best_length = 0
     states = question.state_count
     horizon = Horizon(np.empty(states, np.int64), np.empty(states, np.int64), np.empty(states, np.int64))
@@ -88,7 +88,7 @@ def shortest_cycle(
 def _targets(
     ground: Ground, starts: Starts, start: int, only_ok: bool, targets: Int32, stamp: int
 ) -> tuple[Int32, int]:
-    """(transactions from which the start's edge comes, how many), which are marked with the stamp."""
+    """Mark the transactions from which the start's edge comes with the stamp; returns (transactions, their number)."""
     status, backward, rank = ground.txns.status, ground.backward, ground.ranking.rank
     source, home = starts.source[start], ground.graph.target[starts.edge[start]]
     if only_ok and status[home] != OK:
@@ -113,10 +113,10 @@ def _targets(
 
 @inner_kernel
 def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
-    """Whether the walk meets no transaction twice.
+    """Whether the walk visits no transaction twice.
 
-    Under a rule the shortest walk may.  Then it falls apart into cycles that are shorter, of which one is of a worse
-    class: those were searched before from the same start, so that nothing is lost by passing it over.
+    Under a rule, the shortest walk may visit one twice.  Then it consists of shorter cycles, and one of them has a
+    worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.
     """
     room, places, txn_count = ground.room, len(ground.room.level), ground.txns.status.shape[0]
     at = np.int64(closed)
@@ -131,7 +131,7 @@ def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
 
 
 @kernel
-def _walk_to(closed: int, start: int, room: Room) -> Walk:
+def _walk_to(closed: int, start: int, room: Room) -> CycleWalk:
     count = 0
     at = np.int64(closed)
     while at >= 0:
@@ -144,4 +144,4 @@ def _walk_to(closed: int, start: int, room: Room) -> Walk:
         nodes[count] = at % len(room.level)
         ways[count] = room.came_by[at]
         at = room.came_from[at]
-    return Walk(start, nodes, ways)
+    return CycleWalk(start, nodes, ways)

@@ -1,4 +1,4 @@
-"""Where searches for cycles begin: the edges that the sweep had to break, and what they stand for."""
+"""The starts of searches for cycles: the edges that the sweep had to break, once for each kind they stand for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from checkers.kernels.transactions.dependencies import Graph, Reverse
 
 
 class Starts(NamedTuple):
-    """Broken edges, one row each for every kind they stand for (those from groups may stand for two).
+    """Broken edges, one row for each kind that an edge stands for; an edge from a group may stand for two kinds.
 
-    edge, source: numbers.  kind: int8.  low, high: int32, bounds of the ranks a search may visit.
+    edge, source: numbers in the graph.  kind: int8.  low, high: int32, bounds of the ranks that a search may visit.
     """
 
     edge: Int64
@@ -26,7 +26,7 @@ class Starts(NamedTuple):
 
 @kernel
 def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
-    """A start for each broken edge and kind; bounds are those of the edge itself.  Ordered by how far they reach."""
+    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
     n = broken.shape[0]
     source = np.empty(2 * n, np.int32)
     edge = np.empty(2 * n, np.int64)
@@ -61,7 +61,7 @@ def starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_c
 
 @kernel
 def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
-    """int32 per transaction: the next one of its process that happened, or -1.  Processes number from 0."""
+    """Return int32 per transaction: the next one of its process that happened, or -1.  Processes count from 0."""
     following = np.full(process.shape[0], -1, np.int32)
     latest = np.full(process_count, -1, np.int32)
     for t in range(process.shape[0] - 1, -1, -1):

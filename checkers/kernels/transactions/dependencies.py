@@ -1,4 +1,4 @@
-"""Dependency graphs of transactions: edges, the compressed graph and its reverse, and components.
+"""Builds dependency graphs of transactions: edges, the compressed graph and its reverse, and components.
 
 Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one another:
 
@@ -8,8 +8,9 @@ Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one a
 A history is serializable iff this graph has no cycle, and strictly serializable iff it has none together with real
 time: t before u where t completed before u was invoked.  The kinds of the edges in a cycle name the anomaly.
 
-*Groups* keep the graph linear: "every one of these before every one of those" is one node between them.  An edge into a
-group carries the kind, the edges onwards are PASS.  Groups are numbered after the transactions.
+*Groups* keep the size of the graph linear.  One node between two sets of transactions means that each transaction of
+the first set precedes each one of the second.  An edge into a group carries the kind; the edges out of it are PASS.
+The numbers of groups follow those of transactions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WW, WR, RW, PROCESS, REALTIME, PASS = 1, 2, 4, 8, 16, 32
 
 
 class Graph(NamedTuple):
-    """Compressed rows: the edges of node n are target[first[n]:first[n + 1]], with their kinds beside them."""
+    """Compressed rows: the edges of node n have the targets target[first[n]:first[n + 1]], and kinds likewise."""
 
     first: Int64
     target: Int32
@@ -35,7 +36,7 @@ class Graph(NamedTuple):
 
 
 class Reverse(NamedTuple):
-    """The same edges by target: those into n are edge[first[n]:first[n + 1]], with their sources beside them."""
+    """The same edges by target: those into node n are edge[first[n]:first[n + 1]], and sources likewise."""
 
     first: Int64
     edge: Int32
@@ -44,10 +45,10 @@ class Reverse(NamedTuple):
 
 @kernel
 def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
-    """Edges from every transaction before a group to every other one after it.
+    """Make edges from every transaction before a group to every other one after it.
 
-    Node node0 + group stands between them.  A transaction that is on both sides must not precede itself, so it is
-    linked directly.  Of three and more such transactions (each pair already is a cycle) only two are linked to all.
+    Node node0 + group stands between them.  A transaction on both sides must not precede itself, so it is linked
+    directly.  Two such transactions already form a cycle; of three or more, only two are linked to all others.
     """
     before, before_kind, after = groups.before, groups.before_kind, groups.after
     before_at, before_rows = _by_group(groups.before_group, group_count)
@@ -102,7 +103,7 @@ def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
 
 @kernel
 def _by_group(group_of: Int32, group_count: int) -> tuple[Int64, Int64]:
-    """Rows ordered by group: (where each group begins, rows)."""
+    """Return the rows ordered by group: (where each group begins, rows)."""
     at = np.zeros(group_count + 1, np.int64)
     for row in range(group_of.shape[0]):
         at[group_of[row] + 1] += 1
@@ -118,7 +119,7 @@ def _by_group(group_of: Int32, group_count: int) -> tuple[Int64, Int64]:
 
 @kernel
 def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
-    """(graph of both, how many edges come into each node)."""
+    """Build one graph of both kinds of edges; returns (graph, the number of edges into each node)."""
     first = np.zeros(node_count + 1, np.int64)
     incoming = np.zeros(node_count, np.int32)
     for edges in (direct, grouped):
@@ -161,9 +162,10 @@ def reverse(graph: Graph) -> Reverse:
 
 @kernel
 def components(graph: Graph, next_of_process: Int32) -> Int32:
-    """Strongly connected component of each node; Tarjan 1972, without recursion.
+    """Return the strongly connected component of each node; Tarjan 1972, without recursion.
 
-    next_of_process: node that follows a node in the order of its process, an edge like the others, or -1; or empty.
+    next_of_process: per node, the next node of its process, or -1; it counts as the target of an edge.  It may be
+    empty.
     """
     node_count = graph.first.shape[0] - 1
     component = np.full(node_count, -1, np.int32)

@@ -1,10 +1,9 @@
-"""Dependencies as a kernel finds them one by one: direct edges, and the two sides of groups.
+"""Collects dependencies while a kernel finds them one by one: direct edges, and the two sides of groups.
 
     links = new_links(...)    link_direct(links, ...)    stand_before(links, ...)    stand_after(links, ...)
     edges, groups = gathered(links)
 
-Rooms are upper bounds that the caller knows.  Only the parts that were used are touched, so that large bounds cost no
-memory.
+The caller gives upper bounds for the rooms.  Unused parts are never touched, so large bounds cost no memory.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from checkers.kernels.transactions.columns import Edges
 
 
 class Groups(NamedTuple):
-    """All transactions that stand before a group precede all that stand after it.
+    """Groups: all transactions before a group precede all transactions after it.
 
     before, after: int32, transactions, at most once per group and side.  before_group, after_group: int32, the numbers
-    of their groups, from 0.  before_kind: int8, kind of the dependency.
+    of their groups, from 0.  before_kind: int8, the kind of the dependency.
     """
 
     before: Int32
@@ -33,7 +32,7 @@ class Groups(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Room for what is found.  counts: int64[3], how many edges, rows before groups and rows after them there are."""
+    """Room for dependencies.  counts: int64[3], the numbers of edges, of rows before groups, and of rows after them."""
 
     edges: Edges
     groups: Groups
@@ -42,7 +41,7 @@ class Links(NamedTuple):
 
 @kernel
 def new_links(edges: int, before: int, after: int) -> Links:
-    """Room for so many of each."""
+    """Make room for these numbers of edges and rows."""
     return Links(
         Edges(np.empty(edges, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int8)),
         Groups(
@@ -58,7 +57,7 @@ def new_links(edges: int, before: int, after: int) -> Links:
 
 @inner_kernel
 def link_direct(links: Links, source: int, target: int, kind: int) -> None:
-    """One edge between transactions."""
+    """Add one edge between transactions."""
     n = links.counts[0]
     links.edges.source[n], links.edges.target[n], links.edges.kind[n] = source, target, kind
     links.counts[0] = n + 1
@@ -66,7 +65,7 @@ def link_direct(links: Links, source: int, target: int, kind: int) -> None:
 
 @inner_kernel
 def stand_before(links: Links, t: int, group: int, kind: int) -> None:
-    """Transaction t precedes all that stand after the group."""
+    """Put transaction t before the group: it precedes all transactions after the group."""
     n = links.counts[1]
     links.groups.before[n], links.groups.before_group[n], links.groups.before_kind[n] = t, group, kind
     links.counts[1] = n + 1
@@ -74,7 +73,7 @@ def stand_before(links: Links, t: int, group: int, kind: int) -> None:
 
 @inner_kernel
 def stand_after(links: Links, t: int, group: int) -> None:
-    """Transaction t follows all that stand before the group."""
+    """Put transaction t after the group: it follows all transactions before the group."""
     n = links.counts[2]
     links.groups.after[n], links.groups.after_group[n] = t, group
     links.counts[2] = n + 1
@@ -82,7 +81,7 @@ def stand_after(links: Links, t: int, group: int) -> None:
 
 @kernel
 def gathered(links: Links) -> tuple[Edges, Groups]:
-    """All that was found."""
+    """Return everything that was collected."""
     n, b, a = links.counts
     edges, groups = links.edges, links.groups
     return (

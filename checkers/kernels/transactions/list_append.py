@@ -1,22 +1,24 @@
-"""Transactions over lists that only grow: versions, anomalies of single reads, and dependencies.
+"""Judges transactions over lists that only grow: versions, anomalies of single reads, and dependencies.
 
-Theory (Elle, section 4).  A list that was read tells all versions it went through.  So the longest list that committed
-transactions read of a key gives the order of its versions, and every other one must be a prefix of it.  From there:
+Theory (Elle, section 4).  A list that was read shows all its earlier versions.  So the longest list of a key that
+committed transactions read gives the order of its versions.  Every other list must be a prefix of it.  Dependencies:
 
-    ww   the writer of an element, then the writer of the next          wr   the writer of a read's last element
-    rw   a reader, then the writer of the element after what it read
+    ww   from the writer of an element to the writer of the next element
+    wr   from the writer of the last element of a list to its reader
+    rw   from a reader to the writer of the element after the list that it read
 
-An append that happened and stands in no list comes after all of the longest one: after its last writer (ww) and after
-every transaction that read all of it (rw).  Such appends have no known order among one another.
+An append that happened, and that no list contains, comes after the whole longest list.  It comes after its last writer
+(ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
 
-Happened has every transaction that committed, and one of unknown outcome of which any append was seen by a committed
-one.  Elements of aborted transactions are an anomaly and are passed over in the order.  A read counts as *external* if
-it is the first thing a transaction does with the key; later ones must agree with it and with the own appends since.
+Every committed transaction happened.  One of unknown outcome happened if a committed transaction read any of its
+appends.  Elements of aborted transactions are an anomaly, and the order skips them.  A read is *external* if it is a
+transaction's first micro-operation on the key.  Later reads must agree with it and with the transaction's own appends
+since then.
 
-The appends of one transaction to one key stand in its order of doing them; otherwise that is an anomaly of its own.
+The appends of one transaction to one key must stand in its own order; otherwise this is an anomaly.
 
-A key has no order of versions if its lists are no prefixes of one another, repeat an element, or hold one that no
-transaction wrote.  That is reported, and nothing is concluded from the key.
+A key has no order of versions if its lists are no prefixes of one another, repeat an element, or contain one that no
+transaction wrote.  This is reported, and nothing is concluded from the key.
 """
 
 from __future__ import annotations
@@ -64,10 +66,10 @@ from checkers.kernels.transactions.links import (
 
 
 class Versions(NamedTuple):
-    """What is known of the keys' versions.
+    """What is known of the versions of keys.
 
-    position: int32 per element, in its key's order, -1 if unseen.  longest: int64 per key, the row that read the
-    longest list, -1 without any.  length: int32 per key, of that list.
+    position: int32 per element, its position in the order of its key, -1 if no list contains it.
+    longest: int64 per key, the row that read the longest list, or -1.  length: int32 per key, the length of that list.
     """
 
     written: Written
@@ -78,7 +80,7 @@ class Versions(NamedTuple):
 
 @kernel
 def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions:
-    """The order of every key's versions, and the anomalies that forbid one."""
+    """Find the order of the versions of every key, and the anomalies that rule out an order."""
     key_count = base.shape[0] - 1
     written = index_writers(txns, base, found)
     longest = np.full(key_count, -1, np.int64)
@@ -124,8 +126,9 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
 
 @inner_kernel
 def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
-    """Whether two stretches differ; without a way out of the loop, and with indices that are never negative, so that
-    the compiler compares many elements at once."""
+    """Whether two stretches differ.
+
+    The loop has no early exit, and its indices are never negative, so the compiler compares many elements at once."""
     first, second = np.uint64(a), np.uint64(b)
     different = False
     for i in range(np.uint64(size)):
@@ -144,7 +147,7 @@ def _look_at_list(
     position: Int32,
     found: Findings,
 ) -> None:
-    """Who wrote each element of a list that transaction t read."""
+    """Check the writer of each element of a list that transaction t read."""
     key = txns.key[row]
     start = txns.list_first[row]
     aborted = -1
@@ -175,11 +178,11 @@ def _look_at_list(
 
 @kernel
 def check_transactions(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> None:
-    """Anomalies inside one transaction, and reads of what was not a writer's last append."""
+    """Find anomalies inside one transaction, and reads that end with an append that was not its writer's last."""
     key_count = base.shape[0] - 1
     touched = np.full(key_count, -1, np.int32)
     known = np.full(key_count, -1, np.int64)  # the row that last read the key in this transaction, or -1
-    own = np.zeros(key_count, np.int32)  # how many appends of its own since then
+    own = np.zeros(key_count, np.int32)  # the number of its own appends since then
     latest = np.full(key_count, -1, np.int64)  # the row of the last of them
     before = np.full(txns.kind.shape[0], -1, np.int64)  # the append of the same key before a row
     for t in range(txns.status.shape[0]):
@@ -231,7 +234,10 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
 
 @inner_kernel
 def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int, before: Int64) -> int:
-    """The earlier row of its transaction that a read contradicts, or -1: it must show what is known, then `own`."""
+    """Return the earlier row of its transaction that a read contradicts, or -1.
+
+    The read must show the known list, followed by the transaction's own appends (`own`).
+    """
     start, end = txns.list_first[row], txns.list_first[row + 1]
     size = end - start
     if known >= 0:
@@ -250,12 +256,12 @@ def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: in
     return -1
 
 
-class _Met(NamedTuple):
-    """What transactions met of each key so far.
+class _ListsMet(NamedTuple):
+    """The latest contact of transactions with each key.
 
-    touched: the last transaction that read or wrote it.  beyond: the last that appended what stands in no list.
+    touched: the last transaction that read or wrote it.  beyond: the last one with an append that no list contains.
     appended: the row of its last append.  read: the row that the last transaction read before it appended, or -1.
-    updated_by: per version, who read it and then appended.
+    updated_by: per version, the transaction that read it and then appended.
     """
 
     touched: Int32
@@ -267,9 +273,10 @@ class _Met(NamedTuple):
 
 @kernel
 def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Groups]:
-    """Dependencies among transactions that happened; groups are keys.
+    """Find dependencies among transactions that happened; groups are keys.
 
-    Before a group stands who met the end of the key's known order, after it who appended beyond that.
+    Transactions that met the end of the key's known order stand before its group.  Transactions that appended beyond
+    it stand after the group.
     """
     key_count = base.shape[0] - 1
     appends = 0
@@ -278,7 +285,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
     reads = txns.kind.shape[0] - appends
     links = new_links(appends + 2 * reads, reads + key_count, appends)
     last_writer = _link_versions(txns, base, versions, links)
-    met = _Met(
+    met = _ListsMet(
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int64),
@@ -303,7 +310,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
 
 @kernel
 def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
-    """ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
+    """Link ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
     key_count = base.shape[0] - 1
     last_writer = np.full(key_count, -1, np.int32)
     for key in range(key_count):
@@ -326,9 +333,9 @@ def _link_versions(txns: Transactions, base: Int64, versions: Versions, links: L
 
 @inner_kernel
 def _link_append(
-    txns: Transactions, base: Int64, versions: Versions, met: _Met, t: int, row: int, links: Links, found: Findings
+    txns: Transactions, base: Int64, versions: Versions, met: _ListsMet, t: int, row: int, links: Links, found: Findings
 ) -> None:
-    """An append: does it stand after the transaction's earlier one, beyond all lists, after a read of its own?"""
+    """Link one append, and note it if it stands before an earlier one, beyond all lists, or after its own read."""
     key = txns.key[row]
     position = versions.position[base[key] + txns.value[row]]
     before = met.appended[key]
@@ -350,7 +357,7 @@ def _link_append(
 def _link_read(
     txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
 ) -> None:
-    """A transaction's first read of a key: wr from who wrote its last element, rw to who wrote the next one."""
+    """Link a transaction's first read of a key: wr from the writer of its last element, rw to that of the next one."""
     key, written = txns.key[row], versions.written
     size = txns.list_first[row + 1] - txns.list_first[row]
     start = txns.list_first[versions.longest[key]]
@@ -372,7 +379,7 @@ def _link_read(
 
 @inner_kernel
 def _version(txns: Transactions, base: Int64, row: int) -> int:
-    """The version that a list is: that of its last element, or the empty one of its key; keys lie side by side."""
+    """Return the number of a list's version: that of its last element, or of the empty list of its key."""
     key = txns.key[row]
     start, end = txns.list_first[row], txns.list_first[row + 1]
     return int(base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1])

@@ -1,12 +1,12 @@
-"""Micro-operations out of the bytes of JSON payloads, without making an object of any of them.
+"""Reads micro-operations from the bytes of JSON payloads, without making Python objects of them.
 
-Read is what recorded histories hold: `[["append", key, value], ["r", key, [value, ...]], ...]`, keys text or
-integers, values integers from 0 to 2^31 - 1.
-Other JSON (a value that is text, an escape in a key) is *strange*.  The slower reader reads it, and reports what is
-wrong where it is no transaction at all.
+The kernels read the form of recorded histories: `[["append", key, value], ["r", key, [value, ...]], ...]`.  Keys are
+text or integers; values are integers from 0 to 2^31 - 1.
+Other JSON (a value that is text, an escape in a key) is *strange*.  The slower reader reads it, and reports the error
+if it is no transaction.
 
-Payloads are read twice: counted, so that every micro-operation has its place in columns ordered by transaction, and
-then written there.  Texts are compared as they stand in the text and numbered in the order in which they turn up.
+Payloads are read twice.  The first pass counts, which gives every micro-operation its place in columns ordered by
+transaction.  The second pass writes the columns.  Texts are compared byte by byte, and numbered in order of appearance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pairs(NamedTuple):
     """Transactions in order of invocation.
 
     process to completed: as in `kernels.transactions.Transactions`.  ended: row of the completion, also of an info, or
-    -1.  told: row of the event whose payload shows what the transaction did.
+    -1.  described: row of the event whose payload shows what the transaction did.
     """
 
     process: Int32
@@ -41,14 +41,14 @@ class Pairs(NamedTuple):
     invoked: Int64
     completed: Int64
     ended: Int64
-    told: Int64
+    described: Int64
 
 
 class Texts(NamedTuple):
-    """Texts met: a table of hashes, and per number the text it stands for, text[first[n]:first[n + 1]].
+    """Numbered texts: a table of hashes, and the text of each number, text[first[n]:first[n + 1]].
 
-    within: what a text is of (the key of a value); the same text of another is another.  counts: how many there are,
-    alone in its array.
+    within: the number of the key to which a value belongs; equal texts of two keys are different texts.
+    counts: int64[1], the number of texts.
     """
 
     slots: Int32
@@ -60,7 +60,7 @@ class Texts(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Where micro-operations are written: see `kernels.transactions.Transactions`."""
+    """The columns into which micro-operations are written: see `kernels.transactions.Transactions`."""
 
     first: Int64
     kind: Int8
@@ -72,7 +72,7 @@ class Columns(NamedTuple):
 
 @kernel
 def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bools) -> Pairs:
-    """Pair the events that are `mine`; positions are rows.  dense: processes numbered from 0."""
+    """Pair the events selected by `mine`; positions are rows.  dense: processes numbered from 0."""
     count = 0
     for row in range(type_.shape[0]):
         if mine[row] and type_[row] == INVOKE:
@@ -91,7 +91,7 @@ def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bo
         if not mine[row]:
             continue
         if type_[row] == INVOKE:
-            pairs.process[t], pairs.invoked[t], pairs.told[t] = process[row], row, row
+            pairs.process[t], pairs.invoked[t], pairs.described[t] = process[row], row, row
             running[dense[row]] = t
             t += 1
         elif running[dense[row]] >= 0:
@@ -101,7 +101,7 @@ def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bo
             if type_[row] != INFO:
                 pairs.completed[done] = row
             if type_[row] == OK:
-                pairs.told[done] = row
+                pairs.described[done] = row
     return pairs
 
 
@@ -109,8 +109,8 @@ def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bo
 def count(data: Bytes, offsets: Int64, first_row: int, owner: Int32, sizes: Int64, elements: Int64) -> int:
     """Count micro-operations (`sizes`) and list elements, per transaction, of a stretch of rows.
 
-    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the transaction of which it
-    tells, or -1.  Returns -2 - row where that row is strange, else 0.
+    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the transaction that its
+    payload describes, or -1.  Returns 0, or -2 - the first strange row.
     """
     for i in range(offsets.shape[0] - 1):
         t = owner[first_row + i]
@@ -163,9 +163,10 @@ def write(
     keys: Texts,
     columns: Columns,
 ) -> tuple[Texts, int]:
-    """Write the micro-operations of a stretch of rows into the columns.  Returns (keys, 0 or -2 - a strange row).
+    """Write the micro-operations of a stretch of rows into the columns.
 
     element_first: per transaction, where its list elements begin.  lists: whether the model is list-append.
+    Returns (keys, 0 or -2 - the first strange row).
     """
     for i in range(offsets.shape[0] - 1):
         t = owner[first_row + i]
@@ -217,7 +218,7 @@ def spaces(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def after(data: Bytes, at: int, end: int, byte: int) -> int:
-    """Where the next thing after this byte begins; -1 where the byte does not come next."""
+    """Skip this byte and the spaces after it; returns the position, or -1 if the byte does not come next."""
     at = spaces(data, at, end)
     if at < 0 or at >= end or data[at] != byte:
         return -1
@@ -226,7 +227,7 @@ def after(data: Bytes, at: int, end: int, byte: int) -> int:
 
 @inner_kernel
 def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
-    """(whether it is a read, where it ends); -1 where it is neither."""
+    """Read the function of a micro-operation; returns (whether it is a read, where it ends or -1 if unknown)."""
     if at < 0 or at + 8 > end or data[at] != _QUOTE:
         return False, -1
     if data[at + 1] == _R and data[at + 2] == _QUOTE:
@@ -242,7 +243,7 @@ def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
 
 @inner_kernel
 def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """(begin, end) of the text of a key, quotes included; -1 where there is none that is compared as it stands."""
+    """Return (begin, end) of the text of a key, with its quotes; -1 if it is missing or cannot be compared bytewise."""
     if at < 0 or at >= end:
         return -1, -1
     begin = at
@@ -263,7 +264,7 @@ def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @inner_kernel
 def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, where it ends); -1 for the latter where there is none from 0 to 2^31 - 1."""
+    """Read an integer from 0 to 2^31 - 1; returns (value, where it ends, or -1 if there is none)."""
     value, digits = 0, 0
     if at < 0:
         return -1, -1
@@ -286,7 +287,7 @@ def null(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _list(data: Bytes, at: int, end: int, lists: Int32, element: int) -> tuple[int, int]:
-    """(where the next list's elements go, where this one ends) of a list of integers or null."""
+    """Read a list of integers, or null; returns (where the next list's elements go, where this one ends)."""
     if at >= 0 and at < end and data[at] == _N:
         return element, null(data, at, end)
     at = after(data, at, end, _OPEN)
@@ -307,7 +308,7 @@ def _list(data: Bytes, at: int, end: int, lists: Int32, element: int) -> tuple[i
 
 @inner_kernel
 def find(texts: Texts, data: Bytes, begin: int, end: int, within: int) -> tuple[int, np.uint64]:
-    """(number of a text, or -1; its hash)."""
+    """Return (the number of a text or -1, its hash)."""
     hashed = np.uint64(14695981039346656037) ^ np.uint64(within)
     for at in range(begin, end):
         hashed = (hashed ^ np.uint64(data[at])) * np.uint64(1099511628211)
@@ -331,7 +332,7 @@ def find(texts: Texts, data: Bytes, begin: int, end: int, within: int) -> tuple[
 
 @kernel
 def add(texts: Texts, data: Bytes, begin: int, end: int, within: int, hashed: np.uint64) -> tuple[Texts, int]:
-    """The texts with one more, in more room where it is needed."""
+    """Return the texts with one more, in a larger room if necessary."""
     number = texts.counts[0]
     slots, hashes, first, text, withins = texts.slots, texts.hashes, texts.first, texts.text, texts.within
     if number == hashes.shape[0]:

@@ -1,18 +1,20 @@
-"""Transactions over registers: which version order can be concluded from unique writes, and the dependencies.
+"""Judges transactions over registers: which version order follows from unique writes, and the dependencies.
 
-Theory (Elle, section 5).  A read of a register names the transaction that wrote the value, and nothing else.  What is
-concluded, and why it is certain:
+Theory (Elle, section 5).  A read of a register identifies the writer of the value, and nothing else.  Two conclusions
+are certain:
 
-    the initial state (nil) comes before every write of the key;
-    a transaction that read v1 and then wrote v2 put v2 after v1: any other order would be a cycle of one wr and one
-        ww, which is G1c as well.
+  * The initial state (nil) comes before every write of the key.
+  * A transaction that read v1 and then wrote v2 put v2 after v1.  Any other order would be a cycle of one wr and one
+    ww, which is a G1c as well.
 
-Hence wr from writer to reader, and rw from the readers of a version to the writers of versions known to follow it.
-*Not* concluded here: any order between two blind writes, so no ww and no G0, nor lost updates by them; anything from
-reads or writes of transactions whose outcome is unknown and of which nothing was seen; and nothing from time, which
-orders versions only under some models (`versions_in_time.py`).
+So there is a wr from a writer to a reader.  There is an rw from a reader of a version to the writers of versions that
+are known to follow it.  The kernel does *not* conclude
 
-Only a transaction's last write of a key is a version.  Reading an earlier one is an anomaly and orders nothing more.
+  * any order between two blind writes, so it finds no ww, no G0, and no lost update of blind writes;
+  * anything from a transaction of unknown outcome whose writes no one read;
+  * anything from time, which orders versions only under some models (`versions_in_time.py`).
+
+Only a transaction's last write of a key is a version.  Reading an earlier one is an anomaly, and orders nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from checkers.kernels.transactions.links import (
 
 @kernel
 def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
-    """Who wrote what, who happened, and the anomalies of single reads."""
+    """Find the writers, the transactions that happened, and the anomalies of single reads."""
     key_count = base.shape[0] - 1
     written = index_writers(txns, base, found)
     touched = np.full(key_count, -1, np.int32)
@@ -87,7 +89,7 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
 
 @inner_kernel
 def _check_read(txns: Transactions, written: Written, t: int, row: int, element: int, found: Findings) -> None:
-    """One read of a value that some transaction wrote, and that is new to its reader."""
+    """Check one read of a value that another transaction wrote and that its reader had not met before."""
     by = written.writer[element]
     if by == t:
         for later in range(row + 1, txns.first[t + 1]):
@@ -106,12 +108,13 @@ def _check_read(txns: Transactions, written: Written, t: int, row: int, element:
         written.happened[by] = True
 
 
-class _Met(NamedTuple):
-    """What transactions met of each key so far.
+class _RegistersMet(NamedTuple):
+    """The latest contact of transactions with each key.
 
-    touched, wrote: the last transaction that read or wrote it, and that wrote it.  read: the version that the last
-    transaction read first, -1 if none.  updated_by: per version, who read it and then wrote the key.  previous: per
-    element, the version known to come before it, or -1.
+    touched: the last transaction that read or wrote it.  wrote: the last one that wrote it.
+    read: the version that the last transaction read first, or -1.
+    updated_by: per version, the transaction that read it and then wrote the key.
+    previous: per element, the version known to come before it, or -1.
     """
 
     touched: Int32
@@ -123,15 +126,15 @@ class _Met(NamedTuple):
 
 @kernel
 def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> tuple[Edges, Groups]:
-    """wr among transactions that happened, and groups for rw; groups are versions.
+    """Find wr among transactions that happened, and groups for rw; groups are versions.
 
-    A version is its element, or elements + key for the initial state of a key.  Before a group stands who read the
-    version, after it who wrote one that follows it.
+    The number of a version is that of its element, or elements + key for the initial state of a key.  Readers of the
+    version stand before its group.  Writers of versions that follow it stand after the group.
     """
     key_count, elements = base.shape[0] - 1, base[base.shape[0] - 1]
     rows = txns.kind.shape[0]
     links = new_links(rows, rows, 2 * rows)
-    met = _Met(
+    met = _RegistersMet(
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int64),
@@ -156,7 +159,7 @@ def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> 
 
 @inner_kernel
 def _link_read(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
-    """A transaction's first read of a key: wr from who wrote the value.  Returns the version read, -1 if it is none."""
+    """Link a transaction's first read of a key: wr from the writer.  Returns the version read, or -1."""
     key, value = txns.key[row], txns.value[row]
     version = int(base[base.shape[0] - 1] + key)
     if value >= 0:
@@ -173,9 +176,16 @@ def _link_read(txns: Transactions, base: Int64, written: Written, t: int, row: i
 
 @inner_kernel
 def _link_write(
-    txns: Transactions, base: Int64, written: Written, met: _Met, t: int, row: int, links: Links, found: Findings
+    txns: Transactions,
+    base: Int64,
+    written: Written,
+    met: _RegistersMet,
+    t: int,
+    row: int,
+    links: Links,
+    found: Findings,
 ) -> None:
-    """A write comes after the initial state, and after the version that its transaction read before."""
+    """Link a write: it follows the initial state, and the version that its transaction read before."""
     key, elements = txns.key[row], base[base.shape[0] - 1]
     element = base[key] + txns.value[row]
     if met.touched[key] != t:
@@ -196,7 +206,7 @@ def _link_write(
 
 @kernel
 def _find_cyclic_versions(base: Int64, previous: Int64, found: Findings) -> None:
-    """Versions that precede themselves; each has one known predecessor at most, so that chains are simply walked."""
+    """Find versions that precede themselves, by walks along chains: each has at most one known predecessor."""
     walk = np.full(previous.shape[0], -1, np.int64)
     key = 0
     for start in range(previous.shape[0]):

@@ -1,18 +1,18 @@
-"""The sweep: a proof that dependencies and real time together have no cycle, or an order of all but a few edges.
+"""Proves that dependencies and real time together have no cycle, or finds an order that all but a few edges follow.
 
-*The sweep.*  Real time holds quadratically many pairs, so it is not put into the graph.  The sweep follows the
-history.  An invoke unlocks its transaction.  Every unlocked transaction whose predecessors are all out is taken out.
-If a transaction completes and is not out, it waits for one that was not yet invoked, or for a cycle.  If all are out at
-the end, the order in which they left is a strict serialization.  O(transactions + edges).
+*The sweep.*  Real time has quadratically many pairs, so the graph does not contain it.  The sweep follows the history.
+An invoke unlocks its transaction.  An unlocked transaction is taken out as soon as all its predecessors are out.  If a
+transaction completes and is not out, it waits for one that is not invoked yet, or for a cycle.  If all are out at the
+end, the order in which they left is a strict serialization.  O(transactions + edges).
 
-*Breaking.*  Where the sweep is stuck, a walk from a waiting transaction to what it waits for proves a cycle.  The walk
-returns to its beginning, or it meets a transaction that is not invoked yet.  Real time puts that one after the one that
-completed.  One edge of this cycle is broken, and the sweep goes on.  In the end all nodes have a rank.  Every edge but
-the broken ones leads to a higher rank, and so does real time.  So *every cycle contains a broken edge*, and searches
-begin there.  Only transactions that are open at one time wait for one another, so that walks are short.
+*Breaking.*  If the sweep is stuck, a walk from a waiting transaction to its predecessors proves a cycle.  The walk
+returns to its beginning, or it meets a transaction that is not invoked yet.  By real time, the latter comes after the
+transaction that completed.  The sweep breaks one edge of this cycle and goes on.  In the end all nodes have a rank.
+Every edge except the broken ones leads to a higher rank, and so does real time.  So *every cycle contains a broken
+edge*, and searches begin there.  Only transactions that are open at one time wait for one another, so walks are short.
 
 Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
-kind, and where none is broken there is no G0 and no G1c, nor a variant of them.
+kind.  If no such edge is broken, there is no G0 and no G1c, nor a variant of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reve
 
 
 class Sweep(NamedTuple):
-    """How far it came.
+    """The state of a sweep.
 
     rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
     incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
@@ -46,8 +46,11 @@ NO_EVENT = -(2**31)
 
 @kernel
 def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Sweep, int]:
-    """(sweep, position of the completion where it got stuck): event_count where some transaction of unknown outcome is
-    left, and -1 where none is: then there is no cycle.  Consumes `incoming`."""
+    """Sweep until the first transaction is stuck.  Consumes `incoming`.
+
+    Returns (sweep, position of the completion where it is stuck).  The position is event_count if only transactions of
+    unknown outcome remain, and -1 if none remains: then there is no cycle.
+    """
     txn_count = txns.status.shape[0]
     node_count = incoming.shape[0]
     event = np.full(event_count, NO_EVENT, np.int32)
@@ -82,7 +85,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
 
 @inner_kernel
 def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
-    """Take out a node, and all that waited only for it.  Returns how many are out then."""
+    """Take out a node, and all nodes that waited only for it; returns how many are out then."""
     rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
     stack[0] = node
     size = 1
@@ -106,7 +109,7 @@ def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32
 
 
 class _Walks(NamedTuple):
-    """Room for walks back: nodes, the edges between them, and where the walk of this number met a node."""
+    """Room for walks to predecessors: nodes, the edges between them, and where the current walk met each node."""
 
     cursor: Int64
     nodes: Int32
@@ -119,7 +122,7 @@ class _Walks(NamedTuple):
 def sweep_on(
     txns: Transactions, graph: Graph, backward: Reverse, happened: Bools, state: Sweep, stuck_at: int
 ) -> Int64:
-    """Sweep on to the end, from where `sweep` got stuck; the edges that were broken, each on a cycle."""
+    """Continue to the end from where `sweep` is stuck; returns the broken edges, each of which lies on a cycle."""
     txn_count = txns.status.shape[0]
     node_count = state.rank.shape[0]
     broken = np.zeros(max(graph.target.shape[0], 1), np.bool_)
@@ -170,7 +173,7 @@ def _edge_to_break(
     broken: Bools,
     walks: _Walks,
 ) -> int:
-    """Walk back from t, which waits, to a cycle; its edge that is best broken."""
+    """Walk from the waiting transaction t along predecessors to a cycle; returns the edge of it to break."""
     walks.nodes[0] = t
     walks.place[t] = 0
     walks.number[t] = number
@@ -195,10 +198,10 @@ def _edge_to_break(
 
 @inner_kernel
 def _best_broken(graph: Graph, edges: Int32, begin: int, end: int, txn_count: int) -> int:
-    """The edge of a closed walk to break: an rw if there is one, else a wr.
+    """Choose the edge of a closed walk to break: an rw if there is one, else a wr.
 
-    edges[begin:end + 1]: each leads to the source of the one before.  Outgoing edges of a group have the kind of its
-    incoming edges and are broken instead of them.  One such edge may represent many.
+    edges[begin:end + 1]: each leads to the source of the one before.  An outgoing edge of a group has the kind of its
+    incoming edge and is broken instead of it.  One such edge may represent many.
     """
     best, best_kind = np.int64(edges[begin]), -1
     for i in range(begin, end + 1):

@@ -1,4 +1,4 @@
-"""Values as numbers within their keys, so that what is known of a value of a key lies in an array."""
+"""Numbers the values of each key, so that an array can hold what is known of each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkers.kernels.transactions.payloads import Columns
 
 
 class Numbered(NamedTuple):
-    """Values numbered from 0 within their keys: names[base[key] + number] is the value."""
+    """Values numbered from 0 in each key: names[base[key] + number] is the value."""
 
     base: Int64
     names: Int32
@@ -21,7 +21,10 @@ class Numbered(NamedTuple):
 
 @kernel
 def are_dense(columns: Columns, key_count: int) -> bool:
-    """Whether values can serve as their own numbers: the largest one written to each key is not far above how many."""
+    """Whether values can serve as their own numbers.
+
+    They can if the largest value written to each key is not far above the number of its writes.
+    """
     highest, written = np.zeros(key_count, np.int64), np.zeros(key_count, np.int64)
     for row in range(columns.kind.shape[0]):
         if columns.kind[row] == WRITE:
@@ -33,7 +36,7 @@ def are_dense(columns: Columns, key_count: int) -> bool:
 
 @kernel
 def number_values(columns: Columns, key_count: int) -> Numbered:
-    """Number the values of each key, in place: written ones in their order, after them those that were only read."""
+    """Number the values of each key, in place: written values in their order, then values that were only read."""
     writes = 0
     for row in range(columns.kind.shape[0]):
         writes += columns.kind[row] == WRITE
@@ -62,8 +65,8 @@ def number_values(columns: Columns, key_count: int) -> Numbered:
     return Numbered(base, names)
 
 
-class _Table(NamedTuple):
-    """Values by key: slots hold elements or -1, numbers what they are numbered; known: how many values a key has."""
+class _ValueTable(NamedTuple):
+    """Values by key.  slots: elements or -1.  numbers: their numbers.  known: how many values each key has."""
 
     slots: Int64
     numbers: Int32
@@ -71,8 +74,8 @@ class _Table(NamedTuple):
 
 
 @kernel
-def _number_writes(columns: Columns, size: int, key_count: int) -> _Table:
-    table = _Table(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(key_count, np.int32))
+def _number_writes(columns: Columns, size: int, key_count: int) -> _ValueTable:
+    table = _ValueTable(np.full(size, -1, np.int64), np.zeros(size, np.int32), np.zeros(key_count, np.int32))
     for row in range(columns.kind.shape[0]):
         if columns.kind[row] == WRITE:
             _number(table, columns.key[row], columns.value[row])
@@ -80,8 +83,8 @@ def _number_writes(columns: Columns, size: int, key_count: int) -> _Table:
 
 
 @kernel
-def _count_unwritten(columns: Columns, table: _Table) -> int:
-    """How often a value was read that no transaction wrote."""
+def _count_unwritten(columns: Columns, table: _ValueTable) -> int:
+    """Count reads of values that no transaction wrote."""
     unwritten = 0
     for row in range(columns.kind.shape[0]):
         key = columns.key[row]
@@ -99,7 +102,7 @@ def _element(key: int, value: int) -> int:
 
 @inner_kernel
 def _slot_of(slots: Int64, key: int, value: int) -> int:
-    """The slot of a written value, or the empty one where it would be."""
+    """Return the slot of a written value, or the empty slot for it."""
     element = _element(key, value)
     mask = len(slots) - 1
     mixed = np.uint64(element) * np.uint64(11400714819323198485)
@@ -110,8 +113,8 @@ def _slot_of(slots: Int64, key: int, value: int) -> int:
 
 
 @inner_kernel
-def _number(table: _Table, key: int, value: int) -> int:
-    """The number of a value, the next one of its key if it has none."""
+def _number(table: _ValueTable, key: int, value: int) -> int:
+    """Return the number of a value; a new value gets the next number of its key."""
     slot = _slot_of(table.slots, key, value)
     if table.slots[slot] < 0:
         table.slots[slot] = _element(key, value)

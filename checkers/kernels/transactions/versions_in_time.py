@@ -1,4 +1,4 @@
-"""Which versions of a register certainly follow others, by the order in which transactions met them.
+"""Concludes which versions of a register certainly follow others, from the order in which transactions met them.
 
 Theory.  A transaction *meets* a version if it wrote it or read it.  Let a transaction that met v complete before
 another that met w was invoked.  Where real time counts, w before v would then be a cycle, whose class depends on the
@@ -8,11 +8,12 @@ two meetings:
     read v, wrote w     ww, wr and real time: G1c         wrong from read-committed on
     any, read w         the same with one rw: G-single    wrong for repeatable-read and snapshot-isolation on
 
-So v before w may be concluded wherever the class is wrong for the model that the history has to have: the opposite
-order would itself be a violation.  The same holds of one process' transactions where the order of processes counts.
+So v comes before w if the required model forbids that class: the opposite order would itself be a violation.  The same
+holds for transactions of one process if the order of processes counts.
 
-These pairs are quadratically many.  Those that follow from others are left out: a *frontier* holds the meetings that
-completed.  What is invoked follows all of the frontier; when it completes, it takes the place of what it follows.
+There are quadratically many such pairs, so pairs that follow from others are left out.  A *frontier* holds meetings
+that completed.  A transaction follows the whole frontier at its invoke.  When it completes, it replaces the meetings
+that it follows.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ from checkers.kernels.jit import kernel
 from checkers.kernels.transactions.columns import NEVER, OK, READ, Transactions, Written, holds
 
 WRITES_AFTER_WRITES, WRITES_AFTER_ALL, ALL_AFTER_ALL = 0, 1, 2
-"""Which meetings order versions; see the theory, from top to bottom."""
+"""The rules that decide which meetings order versions, in the order of the theory above."""
 
 PAIRS_PER_MEETING_MAX = 32
-"""More pairs are not concluded.  That is sound: fewer conclusions are drawn."""
+"""The largest number of pairs that are concluded.  Drawing fewer conclusions is sound."""
 
 
 class Meetings(NamedTuple):
-    """One row each, in order of invocation.  version: its element.  wrote: whether it was written there, or else read.
-    completed: position, NEVER where the outcome is unknown."""
+    """One row per meeting, in order of invocation.
+
+    version: the element.  wrote: True if the transaction wrote it, False if it read it.
+    completed: position, NEVER if the outcome is unknown."""
 
     txn: Int32
     key: Int32
@@ -46,7 +49,10 @@ class Meetings(NamedTuple):
 
 @kernel
 def meetings_of(txns: Transactions, base: Int64, written: Written) -> Meetings:
-    """Of the transactions that happened: last writes of keys, and first reads of what others wrote last there."""
+    """List the meetings of transactions that happened.
+
+    These are last writes of keys, and first reads of values that other transactions wrote last.
+    """
     rows = txns.kind.shape[0]
     txn, key_of = np.empty(rows, np.int32), np.empty(rows, np.int32)
     version, wrote = np.empty(rows, np.int64), np.empty(rows, np.bool_)
@@ -77,10 +83,10 @@ def meetings_of(txns: Transactions, base: Int64, written: Written) -> Meetings:
 
 @kernel
 def versions_in_time(meetings: Meetings, order: Int64, first: Int64, rule: int) -> tuple[Int64, Int64]:
-    """Pairs of versions (earlier, later) of one key.
+    """Return pairs of versions (earlier, later) of one key.
 
-    order: the meetings, those of one group beside one another, in order of invocation.  first: int64[groups + 1], where
-    each group begins in `order`: a key, or a key and a process.  rule: one of the constants above.
+    order: the meetings by group, within a group in order of invocation.  A group is a key, or a key and a process.
+    first: int64[groups + 1], where each group begins in `order`.  rule: one of the constants above.
     """
     room = PAIRS_PER_MEETING_MAX * max(1, meetings.txn.shape[0])
     earlier, later = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -110,11 +116,11 @@ def versions_in_time(meetings: Meetings, order: Int64, first: Int64, rule: int) 
 
 @kernel
 def _complete(meetings: Meetings, frontier: Int64, size: int, done: int, rule: int) -> int:
-    """A meeting completes: it takes the place of what it follows.  Returns the frontier's size."""
+    """Let a meeting complete: it replaces the meetings that it follows.  Returns the size of the frontier."""
     read = not meetings.wrote[done]
     if read and rule == WRITES_AFTER_WRITES:
         return size
-    if read and rule == WRITES_AFTER_ALL:  # it follows nothing for certain, and one read of a version is enough
+    if read and rule == WRITES_AFTER_ALL:  # it certainly follows nothing, and one read of a version is enough
         for i in range(size):
             if meetings.version[frontier[i]] == meetings.version[done]:
                 return size

@@ -1,1 +1,1 @@
-"""The objects that come with the project, one file each; `docs/models.md` shows how to write your own."""
+"""The objects that the project knows, one file each; `docs/models.md` shows how to write your own model."""

@@ -1,12 +1,12 @@
-"""A log that is only appended to: append a value (the answer names its offset), read the log from its beginning.
+"""An append-only log: append a value (the answer names its offset), read the log from its beginning.
 
-Offsets fix the order, so the rank check decides (`ranks.py`).  An append stands at its offset.  A read of n values
-stands after offset n - 1 and before offset n.
+Offsets fix the order, so the rank check decides (`ranks.py`).  The rank of an append is its offset.  A read of n values
+comes after offset n - 1 and before offset n.
 
-    append v  ok [v offset]   the value stands at that offset (offsets may be left out, never used twice)
-    append v  ok v            acknowledged, offset unknown: found by its value if a read shows it, else it comes after
-                              all that any read shows
-    append v  no answer       happened if a read shows it, else it need not have
+    append v  ok [v offset]   the value stands at that offset.  No offset is used twice, but offsets may be skipped
+    append v  ok v            acknowledged, with an unknown offset.  If a read shows the value, it shows the offset too.
+                              Otherwise the value comes after all values that any read shows
+    append v  no answer       it happened if a read shows the value; otherwise it need not have happened
     read      ok [v0 v1 ...]  the whole log, from offset 0
 """
 
@@ -25,11 +25,11 @@ from checkers.models.ranks import NEVER, Ranked, out_of_order
 
 
 class NotRanked(ValueError):
-    """Answers do not show where every append stands: the log, `whole`, must be searched."""
+    """The answers do not show the offset of every append, so the whole log must be searched (`whole`)."""
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """By ranks where answers show where every append stands, else by the search.  Raises WrongOperation."""
+    """Judge by ranks if the answers show the offset of every append, else by the search.  Raises WrongOperation."""
     try:
         wrong = out_of_rank(operations)
     except NotRanked:
@@ -38,7 +38,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return ObjectFinding(steps=len(operations))
     window = sorted(wrong.violation.operations, key=lambda o: o.call)
     if impossible(wrong.smaller, window, (wrong.smaller.init(),)) is False:
-        return by_search(whole(operations), operations, budget)  # values repeat without offsets: ranks say too much
+        return by_search(whole(operations), operations, budget)  # values repeat without offsets, so a rank is a guess
     return ObjectFinding((wrong,), steps=len(operations))
 
 
@@ -60,11 +60,11 @@ def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What is known of a log of which only some values are looked at.
+class _PartialLog:
+    """The state of a log that is reduced to some values.
 
-    entries: those values in order, each with its offset, None where no answer named one yet.  least: how many entries
-    the log certainly has, of any value.
+    entries: (value, offset) of these values in order.  The offset is None if no answer named it yet.
+    least: the number of entries, of any value, that the log has at least.
     """
 
     entries: tuple[tuple[Hashable, int | None], ...] = ()
@@ -72,45 +72,45 @@ class _Part:
 
 
 def whole(operations: Sequence[Operation]) -> Model:
-    """The log with all its values, as a model: for a search where ranks do not decide."""
+    """The model of the log with all its values, for a search if ranks do not decide."""
     appends, reads = _split(operations)
     return seen_through([*(a.input for a in appends), *(value for read in reads for value in _shown(read))])
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
-    """A log of which only these values are looked at.
+    """The model of a log that is reduced to these values.
 
-    Other values may be appended at any time, so the log may be longer than `least`, never shorter.
+    Other values may be appended at any time, so the log may be longer than `least`, but never shorter.
     """
     at_stake = frozenset(values)
 
     def step(state: State, operation: Operation) -> object:
-        assert isinstance(state, _Part)
+        assert isinstance(state, _PartialLog)
         return _after_append(state, operation) if operation.f == "append" else _after_read(state, operation, at_stake)
 
-    return Model("append-log", init=_Part, step=step, show=_in_words)
+    return Model("append-log", init=_PartialLog, step=step, show=_in_words)
 
 
-def _after_append(state: _Part, append: Operation) -> object:
+def _after_append(state: _PartialLog, append: Operation) -> object:
     offset = _offset(append)
     if offset is None:
-        return _Part((*state.entries, (append.input, None)), state.least + 1)
+        return _PartialLog((*state.entries, (append.input, None)), state.least + 1)
     if offset < state.least:
         return REFUSED
-    return _Part((*state.entries, (append.input, offset)), offset + 1)
+    return _PartialLog((*state.entries, (append.input, offset)), offset + 1)
 
 
-def _after_read(state: _Part, read: Operation, at_stake: frozenset[Hashable]) -> object:
-    """A read fits if it shows the entries in their order, at their offsets, and no fewer than there certainly are."""
+def _after_read(state: _PartialLog, read: Operation, at_stake: frozenset[Hashable]) -> object:
+    """A read fits if it shows the entries in their order and at their offsets, and has at least `least` values."""
     shown = tuple((value, offset) for offset, value in enumerate(_shown(read)) if value in at_stake)
     fits = len(shown) == len(state.entries) and len(_shown(read)) >= state.least
     for (value, offset), (held, known) in zip(shown, state.entries, strict=False):
         fits = fits and value == held and known in (None, offset)
-    return _Part(shown, len(_shown(read))) if fits else REFUSED
+    return _PartialLog(shown, len(_shown(read))) if fits else REFUSED
 
 
 def _in_words(state: State) -> str:
-    assert isinstance(state, _Part)
+    assert isinstance(state, _PartialLog)
     entries = [f"{value!r} at {offset}" if offset is not None else repr(value) for value, offset in state.entries]
     last = max((offset for _, offset in state.entries if offset is not None), default=-1)
     if state.least > max(last + 1, len(entries)):
@@ -119,7 +119,7 @@ def _in_words(state: State) -> str:
 
 
 def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Sequence[Operation]) -> Violation:
-    """The violation, with the appends of the values at stake that were invoked before the last answer."""
+    """The violation, with those appends of its values that were invoked before the last answer."""
     end = max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in values and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
@@ -129,7 +129,7 @@ def _with_appends(violation: Violation, values: Sequence[Hashable], appends: Seq
 
 
 _Found = tuple[Violation, tuple[Hashable, ...]]
-"""A violation, and the values at stake."""
+"""A violation, and the values that it is about."""
 
 _ONE_EACH = "An offset holds one value for ever"
 _STAYS = "What is in a log stays there"
@@ -198,7 +198,7 @@ def _unplaced(appends: Sequence[Operation], holder: dict[int, Operation]) -> dic
 def _out_of_order(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
 ) -> _Found | None:
-    """holder: of every offset that an answer names or a read shows, the append that put its value there."""
+    """holder: offset -> the append of its value, for every offset that an answer names or a read shows."""
     unread = [a for waiting in _unplaced(appends, holder).values() for a in waiting if a.returned]
     length = len(_shown(longest))
     if unread and any(at >= length for at in holder):
@@ -214,9 +214,9 @@ def _out_of_order(
 
 
 def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> _Found:
-    """early returned before late was called, and yet stands behind it in the log.
+    """The violation of two operations: `early` returned before `late` was called, but stands behind it in the log.
 
-    longest: the read that shows the offsets of values whose appends named none.
+    longest: the longest read.  It shows the offsets of values whose appends named none.
     """
     x, y = early.input, late.input
     both = [early, late]

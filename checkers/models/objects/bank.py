@@ -1,13 +1,13 @@
 """A bank: transfer money between accounts, read all balances at once.  Transfers neither make nor destroy money.
 
-    transfer   [from, to, amount] or {"from", "to", "amount"}; the answer says nothing more
+    transfer   [from, to, amount] or {"from", "to", "amount"}; the answer has no value
     read       ok [balance, ...] or {account: balance}: all accounts, in one snapshot
 
-In every snapshot the same accounts add up to the same total.  That holds in every order of the transfers wherever reads
-are snapshots (snapshot isolation and stronger), so the rule never raises a false alarm there.  The right total is the
-one that most reads show, the earliest of these on a tie: one wrong read must not accuse all others.
+In every snapshot the same accounts add up to the same total.  If reads are snapshots (snapshot isolation and stronger),
+this is true in every order of the transfers, so the rule raises no false alarm.  The right total is the one that most
+reads show, so one wrong read does not accuse all others.  On a tie it is the total that was shown first.
 
-`bank` also forbids negative balances; `bank-overdraft` allows them.  (After Jepsen's bank test.)
+`bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Balances = tuple[tuple[str, int], ...]
 
 
 def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -> ObjectFinding:
-    """The first wrong read of each kind.  Raises WrongOperation."""
+    """Find the first wrong read of each kind.  overdraft: balances may be negative.  Raises WrongOperation."""
     for operation in operations:
         if operation.f not in (TRANSFER, READ):
             raise WrongOperation(f"{operation.f} is not an operation of a bank (transfer, read)")
@@ -43,7 +43,7 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
 
 
 def balances_of(read: Operation) -> Balances:
-    """What a read showed.  Raises WrongOperation."""
+    """The balances that a read showed.  Raises WrongOperation."""
     shown = read.output
     if isinstance(shown, tuple) and all(_is_number(each) for each in shown):
         return tuple((str(account), balance) for account, balance in enumerate(shown))
@@ -78,7 +78,7 @@ def _other_total(reads: _Reads) -> Decided | None:
     for read, shown in reads:
         if _total(shown) != total:
             words = f"a read showed a total of {_total(shown)}; {times} of {len(reads)} reads show {total}"
-            why = [f"{_total(shown) - total:+d} against the total that transfers conserve"]
+            why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
             violation = Violation("wrong total", words, [read], read, f"balances that add up to {total}", why)
             return Decided(violation, _accepting("bank", lambda b: _total(b) == total, f"{total} in all"))
     return None
@@ -89,7 +89,7 @@ def _negative(reads: _Reads) -> Decided | None:
         for account, balance in shown:
             if balance < 0:
                 words = f"a read showed a balance of {balance} in account {account}"
-                why = ["A transfer that would overdraw an account must be refused"]
+                why = ["The bank must refuse a transfer that would overdraw an account"]
                 violation = Violation("negative balance", words, [read], read, "no balance below 0", why)
                 fits = _accepting("bank", lambda b: all(balance >= 0 for _, balance in b), "no negative balance")
                 return Decided(violation, fits)
@@ -101,7 +101,7 @@ def _total(shown: Balances) -> int:
 
 
 def _accepting(name: str, fits: Callable[[Balances], bool], words: str) -> Model:
-    """A bank of which only one rule about its reads is looked at."""
+    """The model of a bank that checks only one rule about reads.  words: the rule, as the state shows it."""
 
     def step(state: State, operation: Operation) -> object:
         return state if operation.f != READ or not operation.returned or fits(balances_of(operation)) else REFUSED

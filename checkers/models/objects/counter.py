@@ -1,9 +1,9 @@
 """A counter that begins at 0: add a number (`add`, also `inc` and `dec` of 1), read the sum.
 
-Two questions.  `bounds` (that of Jepsen's counter, one pass over any history): does every read lie between the least
-and the greatest sum that the operations before and around it allow?  It is necessary and not enough: of two reads one
-after another the second may go back.  The model demands one order of all, exactly, where the sums that can occur are
-few enough to enumerate.
+There are two checks.  `bounds` is that of Jepsen's counter, and takes one pass over a history of any size.  Every read
+must lie between the least and the greatest sum that the operations before and around it allow.  This is necessary, but
+not sufficient: a second read may show less than the first although nothing was subtracted.  The search (`COUNTER`) is
+exact: it demands one order of all operations.  Its budget is enough if few different sums can occur.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from checkers.models.projection import Violation
 
 
 def amount(operation: Operation) -> int:
-    """What a mutator adds.  Raises WrongOperation."""
+    """The number that a mutator adds to the sum.  Raises WrongOperation."""
     given = 1 if operation.input is None else operation.input
     if not isinstance(given, int) or operation.f not in ("add", "inc", "dec"):
         raise WrongOperation(
@@ -37,7 +37,7 @@ def step(state: State, operation: Operation) -> object:
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """No order leads to a sum beyond what all operations of one sign make together."""
+    """A sum is refused if it is below the sum of all negative amounts, or above that of all positive amounts."""
     amounts = [amount(o) for o in operations if o.f != "read"]
     least, greatest = sum(a for a in amounts if a < 0), sum(a for a in amounts if a > 0)
 
@@ -52,7 +52,7 @@ COUNTER = Model("counter", init=int, step=step, observers=frozenset({"read"}), c
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The bounds first, then the search.  Raises WrongOperation."""
+    """Check the bounds first, and then search.  Raises WrongOperation."""
     if (wrong := bounds(operations)) is not None:
         return ObjectFinding((wrong,), steps=len(operations))
     finding = by_search(COUNTER, operations, budget)
@@ -63,7 +63,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def bounds(operations: Sequence[Operation]) -> Decided | None:
-    """The first read of one counter that no sum allows, if there is one."""
+    """The violation of the first read outside its bounds; None if there is none."""
     points: list[tuple[int, str, Operation]] = []
     for operation in operations:
         points.append((operation.call, "call", operation))
@@ -92,19 +92,21 @@ def bounds(operations: Sequence[Operation]) -> Decided | None:
 def _impossible_sum(
     read: Operation, meanwhile: Sequence[Operation], before: tuple[int, int], right: tuple[int, int]
 ) -> Decided:
-    """before: the least and greatest sum when the read was invoked.  right: those that it could answer."""
+    """The violation of a read.
+
+    meanwhile: mutators that were called while the read was under way.  before: the least and the greatest sum when the
+    read was invoked.  right: the least and the greatest right answer.
+    """
     low, high = right
     could = f"between {low} and {high}" if low < high else f"{low}"
-    why = [
-        f"All that had been answered before the read makes at least {low} of the sum, "
-        f"and all that had been invoked before its answer at most {high}"
-    ]
+    of_could = f"{'of ' * (low == high)}{could}"
+    why = [f"In every order, the operations before and around the read make a sum {of_could}"]
     violation = Violation(
         "impossible sum",
         f"a read answered {read.output!r}; {could} would have been right",
         [*meanwhile, read],
         read,
-        f"an answer {'of ' * (low == high)}{could}",
+        f"an answer {of_could}",
         why,
     )
     few = before[1] - before[0] < SUMS_MAX
@@ -117,7 +119,7 @@ SUMS_MAX = 50
 
 
 def _within(state: State, operation: Operation) -> object:
-    """The step of a counter of which only (the least, the greatest sum) are known."""
+    """The step of a counter whose state is the least and the greatest possible sum."""
     assert isinstance(state, tuple)
     low, high = state
     if operation.f == "read":
@@ -131,7 +133,7 @@ def _span(state: State) -> str:
 
 
 def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, int]:
-    """Bounds at the call of a read, widened by what was called while it was under way."""
+    """The bounds at the call of a read, widened by the mutators that were called while it was under way."""
     for other in meanwhile:
         change = amount(other)
         low, high = min(low, low + change), max(high, high + change)
@@ -139,7 +141,7 @@ def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, 
 
 
 def _called_meanwhile(operations: Sequence[Operation], read: Operation) -> list[Operation]:
-    """What changes the sum and was called while a read was under way.  operations: in order of call."""
+    """The mutators that were called while a read was under way.  operations: in order of call."""
     assert read.ret is not None
     first, last = (bisect_left(operations, at, key=lambda o: o.call) for at in (read.call, read.ret))
     return [o for o in operations[first:last] if o.f != "read"]

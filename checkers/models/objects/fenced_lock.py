@@ -1,15 +1,15 @@
-"""A lock with fencing tokens: acquire it (the answer is a token), release it, write with a token to what it guards.
+"""A lock with fencing tokens: acquire it (the answer is a token), release it, write to the guarded store with a token.
 
-A lock that expires may be held by two processes at once: a holder may pause, and its lease ends meanwhile.  Fencing
-tokens make this harmless (Kleppmann, "How to do distributed locking", 2016): every acquire gets a greater token than
-all before it, and the guarded store refuses a write whose token is smaller than one it has accepted.
+If a lock expires, two processes may hold it at once: one holder pauses, and its lease ends meanwhile.  Fencing tokens
+make this harmless (Kleppmann, "How to do distributed locking", 2016).  Every acquire gets a greater token than all
+before it.  The guarded store refuses a write whose token is smaller than one that it has accepted.
 
-    acquire   ok t              the token; no answer: the token is unknown, so nothing follows from it
-    write     t, ok             the store accepted a write with token t; `fail`: it refused it
-    release                     says nothing here: tokens, not releases, keep the holders apart
+    acquire   ok t              the token.  Without an answer the token is unknown, so nothing follows from it
+    write     t, ok             the store accepted a write with token t; `fail`: the store refused it
+    release                     has no effect on the verdict: tokens and not releases keep the holders apart
 
-So both the tokens handed out and the tokens accepted rise in real time: the rank check decides (`ranks.py`).  A token
-is also handed out once only.
+So in real time, both the tokens of acquires and the tokens of accepted writes rise, and the rank check decides
+(`ranks.py`).  No token is handed out twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The first violation of one lock, if there is one.  Raises WrongOperation."""
+    """Find the first violation of one lock.  Raises WrongOperation."""
     acquires = [o for o in operations if _known(o).f == ACQUIRE and o.returned]
     writes = [o for o in operations if o.f == WRITE and o.returned]
     counts = {"tokens": len(acquires), "guarded_writes": len(writes)}
@@ -37,7 +37,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def step(state: State, operation: Operation) -> object:
-    """state: (the last token handed out, the greatest token accepted), each None at first."""
+    """state: (the token of the last acquire, the greatest token of an accepted write), each None at first."""
     assert isinstance(state, tuple)
     last, accepted = state
     if operation.f == RELEASE or not operation.returned:
@@ -61,7 +61,7 @@ FENCED = Model("fenced-lock", init=lambda: (None, None), step=step, show=show)
 def token_of(operation: Operation) -> int:
     """The token of an answered acquire, or of a write.  Raises WrongOperation."""
     token: Hashable = operation.output if operation.f == ACQUIRE else operation.input
-    if isinstance(token, tuple) and token:  # a write may carry its token first, and then what it writes
+    if isinstance(token, tuple) and token:  # a write may have the form (token, value)
         token = token[0]
     if not isinstance(token, int) or isinstance(token, bool):
         raise WrongOperation(f"index {operation.call}: the token of an {operation.f} is {token!r}, which is no integer")

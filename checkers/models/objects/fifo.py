@@ -1,25 +1,28 @@
-"""The order of a first-in-first-out queue into which every value is put once: decided outright, in O(n log n).
+"""Decides the order of a first-in-first-out queue without a search, in O(n log n), if every value is enqueued once.
 
 Henzinger, Sezgin and Vafeiadis ("Aspect-oriented linearizability proofs", 2013) prove that a complete history of such a
-queue is linearizable iff it has none of four things.  x < y: x returned before y was called.
+queue is linearizable iff it has none of four patterns.  x < y means that x returned before y was called.
 
-    fresh     a value is taken that no enqueue put there, or before it was invoked: deq(a) < enq(a)
-    repeated  a value is taken twice
-    order     a is put there before b, and b taken before a, or a never: enq(a) < enq(b), deq(b) < deq(a)
-    witness   a dequeue finds nothing, though the queue was never empty while it ran: values a, b, ..., z with
-              enq(a) < it, enq(b) < deq(a), ..., it < deq(z)
+    fresh     a value was dequeued that was never enqueued, or before its enqueue was invoked: deq(a) < enq(a)
+    repeated  a value was dequeued twice
+    order     a was enqueued before b, and b was dequeued before a, or a never: enq(a) < enq(b), deq(b) < deq(a)
+    witness   a dequeue e found nothing, although the queue was never empty while it ran: there are values a, b, ..., z
+              with enq(a) < e, enq(b) < deq(a), ..., e < deq(z)
 
-The last is a question about intervals: from the return of its enqueue to the call of its dequeue a value is certainly
-there, and the dequeue must have a moment in which none is.  Intervals that overlap are joined first.
+`not_conserved` (queue.py) has already searched for the first two.  The last one is a question about intervals.  A value
+is certainly in the queue from the return of its enqueue to the call of its dequeue.  An empty dequeue needs a moment
+outside all these intervals.  Intervals that overlap are joined first.
 
-A drain during which nothing else was under way stands for its dequeues one after another.  An unanswered dequeue may be
-under way, for it only ever matters by having taken something.
+A drain stands for several dequeues, one after another.  The order is not decided if another dequeue or drain was
+invoked during the drain, or was under way and answered.  Enqueues may overlap a drain, and so may dequeues that were
+invoked before it and never answered.  Each dequeue of the drain gets its earliest possible moment: after the one before
+it, and after the call of the enqueue of its value.  This changes no verdict.  No legal order has the dequeue earlier.
+If a legal order has it later, the order stays legal when the dequeue is moved to that moment: values leave the queue
+earlier but in the same order, and the last dequeue still finds nothing at its old place.
 
-Operations without an answer: an enqueue happened if its value was taken, at any time after its call.  If its value was
-never taken, it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.  Every
-combination is tried while there are few.
-
-`not_conserved` (queue.py) has already searched for the first two.
+Operations may have no answer.  If the value of an enqueue was dequeued, the enqueue happened at some time after its
+call.  Otherwise it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.
+Every combination is tried if there are few.
 """
 
 from __future__ import annotations
@@ -43,11 +46,11 @@ WAYS_TIMES_VALUES_MAX = 5_000_000
 
 
 class NotUnique(ValueError):
-    """A value is put there more than once, or too many dequeues without an answer may have taken one: search."""
+    """A search must decide: a value was enqueued twice, or too many dequeues without an answer may have taken one."""
 
 
 class _Span(NamedTuple):
-    """When an operation, or one of the dequeues that a drain consists of, was called and returned."""
+    """The call and the return of an operation, or of one of the dequeues of a drain."""
 
     operation: Operation
     call: int
@@ -55,7 +58,7 @@ class _Span(NamedTuple):
 
 
 class _Stay(NamedTuple):
-    """A value of the queue; taken: None if it never was."""
+    """The time of a value in the queue.  put: its enqueue.  taken: its dequeue; None if there is none."""
 
     value: Hashable
     put: _Span
@@ -70,15 +73,10 @@ class _Stay(NamedTuple):
         return NEVER if self.taken is None else self.taken.call
 
 
-def overlapping_drain(operations: Sequence[Operation], but_open_takes: bool) -> Operation | None:
-    """A drain during which another operation was under way, if there is one.
-
-    but_open_takes: dequeues and drains that were never answered do not count.  operations: in order of call.
-    """
+def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
+    """A drain that overlaps another of these operations; None if there is none.  operations: in order of call."""
     busy_until, last = -1, None
     for o in operations:
-        if but_open_takes and not o.returned and o.f != PUT:
-            continue
         if o.call < busy_until and (o.f == DRAIN or (last is not None and last.f == DRAIN)):
             return o if o.f == DRAIN else last
         ret = NEVER if o.ret is None else o.ret
@@ -88,18 +86,32 @@ def overlapping_drain(operations: Sequence[Operation], but_open_takes: bool) -> 
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Conservation first, then the order: outright where values are unique, else by the search.
+    """Judge conservation first, and then the order: without a search if values are unique, else by the search.
 
-    Raises WrongOperation.
+    counts: as in `_counts`.  Raises WrongOperation.
     """
+    counts = _counts(operations)
     if lost := not_conserved(operations):
-        return ObjectFinding(lost, steps=len(operations))
+        return ObjectFinding(lost, steps=len(operations), counts=counts)
+    return replace(_judge_order(operations, budget), counts=counts)
+
+
+def _counts(operations: Sequence[Operation]) -> dict[str, int]:
+    """The number of acknowledged values, and the number of these that no answer showed."""
+    acknowledged = {o.input for o in operations if o.f == PUT and o.returned}
+    taken = {value for o in operations for value in taken_by(o)}
+    return {"acknowledged": len(acknowledged), "never_taken": len(acknowledged - taken)}
+
+
+def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Judge the order of a queue whose values are conserved."""
     try:
-        if (drain := overlapping_drain(operations, but_open_takes=True)) is None:
+        takes = [o if o.returned else replace(o, ret=o.call) for o in operations if o.f != PUT]
+        if (drain := overlapping_drain(takes)) is None:
             wrong = out_of_order(operations)
             return ObjectFinding(() if wrong is None else (wrong,), steps=len(operations))
     except NotUnique:
-        drain = overlapping_drain(operations, but_open_takes=False)
+        drain = overlapping_drain(operations)
     conserved = "no value was lost or made up, but the order is not decided"
     if drain is not None:
         return ObjectFinding(reason=f"{conserved}: other operations ran during the drain at index {drain.call}")
@@ -108,9 +120,9 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def out_of_order(operations: Sequence[Operation]) -> Decided | None:
-    """The violation of one queue's order, if there is one.
+    """The violation of one queue's order; None if there is none.  Raises NotUnique.
 
-    operations: conserved, and without a drain that overlaps any but open takes.  Raises NotUnique.
+    operations: values are conserved, and no drain overlaps a dequeue or drain except as the module allows.
     """
     stays, empties, open_takes = _spans(operations)
     found = _wrong(stays, empties)
@@ -132,9 +144,10 @@ def _wrong(stays: Sequence[_Stay], empties: Sequence[_Span]) -> _Found | None:
 def _wrong_in_every_case(
     stays: Sequence[_Stay], empties: Sequence[_Span], open_takes: Sequence[_Span], found: _Found
 ) -> _Found | None:
-    """An open dequeue may have taken any remaining value, or none.  The violation that remains in every case, or None.
+    """An open dequeue may have taken any remaining value, or none.  Returns the violation that remains in every case.
 
-    found: the violation if they took none.  The values that show it in any of the cases are at stake together.
+    Returns None if some case has no violation.  found: the violation if the open dequeues took nothing.  The returned
+    violation has the values and operations of all cases together.
     """
     left = [place for place, stay in enumerate(stays) if stay.taken is None]
     ways_max = WAYS_TIMES_VALUES_MAX // len(stays)
@@ -159,45 +172,52 @@ def _wrong_in_every_case(
         if stay.value in at_stake:
             involved |= dict.fromkeys(span.operation for span in (stay.put, stay.taken) if span is not None)
     involved |= dict.fromkeys(take.operation for take in open_takes)
-    why = [*found[1].why, "Nor does it help if the dequeues that were never answered took what no other dequeue took"]
+    open_too = "The violation remains if dequeues that were never answered took values that no other dequeue took"
+    why = [*found[1].why, open_too]
     return tuple(at_stake), replace(found[1], operations=list(involved), why=why)
 
 
 def _spans(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span], list[_Span]]:
-    """(every value that certainly was in the queue, every dequeue that found nothing, all that were never answered)."""
+    """(values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an answer)."""
     puts: dict[Hashable, _Span] = {}
     takes: dict[Hashable, _Span] = {}
     empties: list[_Span] = []
     open_takes: list[_Span] = []
     room = 2 * (2 + max((len(taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
-    for o in operations:
-        call, ret = room * o.call, NEVER if o.ret is None else room * o.ret
+    spans = [_Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
+    for span in spans:
+        value = span.operation.input
+        if span.operation.f != PUT:
+            continue
+        if value is None or value in puts:
+            raise NotUnique(f"{value!r} is put there more than once, or cannot be distinguished from an empty answer")
+        puts[value] = span
+    for span in spans:
+        o = span.operation
         if o.f == PUT:
-            if o.input is None or o.input in puts:
-                raise NotUnique(
-                    f"{o.input!r} is put there more than once, or cannot be distinguished from an empty answer"
-                )
-            puts[o.input] = _Span(o, call, ret)
-        elif not o.returned:
-            open_takes.append(_Span(o, call, ret))
+            continue
+        if not o.returned:
+            open_takes.append(span)
         elif o.f == DRAIN:
-            for place, value in enumerate(taken_by(o)):
-                takes[value] = _Span(o, call + 2 * place, call + 2 * place + 1)
-            empties.append(_Span(o, ret - 1, ret))
+            earliest = span.call
+            for value in taken_by(o):
+                earliest = max(earliest, puts[value].call) + 2
+                takes[value] = _Span(o, earliest - 1, earliest)
+            empties.append(_Span(o, earliest + 1, span.ret))
         elif o.output is None:
-            empties.append(_Span(o, call, ret))
+            empties.append(span)
         else:
-            takes[o.output] = _Span(o, call, ret)
+            takes[o.output] = span
     stays = [_Stay(value, put, takes.get(value)) for value, put in puts.items()]
     return [stay for stay in stays if stay.taken is not None or stay.put.operation.returned], empties, open_takes
 
 
 _Found = tuple[tuple[Hashable, ...], Violation]
-"""The values at stake, and the violation."""
+"""The values that the violation is about, and the violation."""
 
 
 def _overtaken(stays: Sequence[_Stay]) -> _Found | None:
-    """The first value taken before one that had been put there before it."""
+    """The violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
     longest: list[_Stay] = []  # of all up to that place, the one that is taken last
@@ -221,8 +241,8 @@ def _overtaken_in_words(first: _Stay, later: _Stay) -> _Found:
     why = [real_time(put, f"{a!r} was put there", put_later, f"the enqueue of {b!r} was invoked")]
     involved = [put, put_later, culprit]
     if first.taken is None:
-        words = f"{b!r} came out of the queue and {a!r}, put there before it, never did"
-        why.append(f"So {a!r} had to come out first, and no answer has it")
+        words = f"{b!r} came out of the queue, but {a!r}, which was put there before it, never did"
+        why.append(f"So {a!r} had to come out first, and no answer shows it")
     else:
         words = f"{b!r} came out of the queue before {a!r}, which was put there before it"
         if first.taken.operation is culprit:
@@ -240,7 +260,7 @@ def _overtaken_in_words(first: _Stay, later: _Stay) -> _Found:
 
 
 def _not_empty(empties: Sequence[_Span], stays: Sequence[_Stay]) -> _Found | None:
-    """The first dequeue that found nothing while some value was there at every moment."""
+    """The violation of the first dequeue that found nothing although the queue was never empty while it ran."""
     certain = sorted((s for s in stays if s.certain_from < s.certain_until), key=lambda stay: stay.certain_from)
     begins: list[int] = []
     ends: list[int] = []
@@ -252,12 +272,15 @@ def _not_empty(empties: Sequence[_Span], stays: Sequence[_Stay]) -> _Found | Non
     for empty in sorted(empties, key=lambda span: span.ret):
         at = bisect_left(begins, empty.call) - 1
         if at >= 0 and empty.ret < ends[at]:
-            return _told_not_empty(empty, certain)
+            return _certainly_not_empty(empty, certain)
     return None
 
 
-def _told_not_empty(empty: _Span, certain: Sequence[_Stay]) -> _Found:
-    """certain: in the order in which they begin.  Of all values as few as cover the span."""
+def _certainly_not_empty(empty: _Span, certain: Sequence[_Stay]) -> _Found:
+    """The violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
+
+    certain: values with the time in which they were certainly in the queue, in order of its beginning.
+    """
     chain: list[_Stay] = []
     at, place = empty.call, 0
     while at < empty.ret:

@@ -1,8 +1,8 @@
-"""A store of strings under keys: get, put, append; every key begins as the empty string.
+"""A key-value store of strings: get, put, append.  Every key begins with the empty string.
 
-Each append makes a new state, so a key has far too many states to enumerate.  But only answers are ever compared.  Take
-a string that is no prefix of any string that was read: appending never makes it one again.  So all such strings are one
-state (`_BEYOND`) until a put replaces them.
+Each append makes a new state, so a key has far too many states to enumerate.  But states are only compared with
+answers.  If a string is not a prefix of any string that was read, no append makes it such a prefix again.  So all such
+strings count as one state (`_BEYOND`) until a put replaces them.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     read    [["r", key, value or null], ...]        all keys of one group at once; f is `txn` or `read`
 
 A key is written once, so a read shows for each key whether its write had happened.  Of two reads of the same keys, one
-must show all that the other shows.  If one shows x without y, and the other y without x, no single order of the writes
-explains both: snapshot isolation forbids that, parallel snapshot isolation allows it (Sovran et al. 2011; Jepsen's
-long-fork test).  The reads of one group form a chain if there is no fork, so one sorted pass decides.
+must show every write that the other shows.  If one shows x without y, and the other y without x, no single order of the
+writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it (Sovran et al. 2011;
+Jepsen's long-fork test).  Without a fork, the reads of one group form a chain, so one pass over sorted reads decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONG_FORK_KIND = "long fork"
 
 
 class _Read(NamedTuple):
-    """keys: all that were read.  shown: those of them whose write it showed."""
+    """A read.  keys: all keys that it read.  shown: those whose write it showed."""
 
     operation: Operation
     keys: frozenset[Hashable]
@@ -32,7 +32,7 @@ class _Read(NamedTuple):
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The first fork, if there is one.  Raises WrongOperation."""
+    """Find the first fork, or a value that nothing wrote.  Raises WrongOperation."""
     writes, reads, reason = _sorted_out(operations)
     counts = {"writes": len(writes), "reads": len(reads)}
     groups: dict[frozenset[Hashable], list[_Read]] = {}
@@ -48,7 +48,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _sorted_out(operations: Sequence[Operation]) -> tuple[dict[Hashable, Operation], list[_Read], str]:
-    """(the write of each key, all answered reads, why the verdict can be unknown at best).  Raises WrongOperation."""
+    """(the write of each key, all answered reads, why the history cannot be valid, or "").  Raises WrongOperation."""
     writes: dict[Hashable, Operation] = {}
     reads: list[_Read] = []
     reason = ""
@@ -110,7 +110,7 @@ def _fork(group: Sequence[_Read], writes: dict[Hashable, Operation]) -> Decided 
 
 
 def _seen_through(keys: frozenset[Hashable]) -> Model:
-    """Writes and reads of which only these keys are looked at."""
+    """The model of reads and writes that is reduced to these keys."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, frozenset)

@@ -1,16 +1,15 @@
-"""A lock: acquire it, release it.  Decided in O(n log n) where every release follows its process' own acquire.
+"""A lock: acquire it, release it.  It is decided in O(n log n) if every release follows an acquire of its own process.
 
-An acquire and the release that follows it form a block: nothing else may stand between.  A register with unique values
-demands the same of a write and a read of its value.  So each pair becomes a write and a read of the same fresh number,
-and the register kernel decides (`kernels/registers/unique_values.py`; the block lemma).
+An acquire and its release form a block: no other operation may stand between them.  A register with unique values
+demands the same of a write and a read of its value.  So each pair becomes a write and a read of the same new number,
+and the register kernel decides (`kernels/registers/unique_values.py`).
 
-    acquire never answered       need not have happened: a process that never learned that it holds the lock keeps no
-                                 promise, and taking it would only shut the others out
-    release never answered       happens some time later, or never if no acquire follows
-    acquired and never released  held for ever: its block ends after all events
+    acquire without an answer    need not have happened: it could only keep other processes from the lock
+    release without an answer    happens at some later time, or never if no acquire follows
+    acquire without a release    the lock is held for ever: its block ends after all events
 
-A process may release a lock that it did not acquire, or acquire twice.  Then the model is searched, which knows no
-owners (as Jepsen's mutex).
+If a process releases a lock that it did not acquire, or acquires it twice, the model is searched.  The model does not
+know owners (like Jepsen's mutex).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MUTEX = Model("mutex", init=lambda: "free", step=step, show=str)
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """By pairs where every release follows its own acquire, else by the search.  Raises WrongOperation."""
+    """Judge by pairs if every release follows its own acquire, else by the search.  Raises WrongOperation."""
     matched = pairs(operations)
     if matched is None:
         return by_search(MUTEX, operations, budget)
@@ -53,7 +52,10 @@ Pair = tuple[Operation, Operation | None]
 
 
 def pairs(operations: Sequence[Operation]) -> list[Pair] | None:
-    """Every answered acquire with its process' release; None if they do not pair up.  operations in order of call."""
+    """Every answered acquire with its release; None if a process does not alternate between the two.
+
+    operations: in order of call.
+    """
     holding: dict[int, Operation] = {}
     found: list[Pair] = []
     for operation in operations:
@@ -68,7 +70,7 @@ def pairs(operations: Sequence[Operation]) -> list[Pair] | None:
 
 
 def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
-    """Two pairs that cannot both have held the lock, or None if all is well."""
+    """Two pairs that cannot both have held the lock; None if there are none."""
     points = sorted(
         {o.call for pair in matched for o in pair if o is not None}
         | {o.ret for pair in matched for o in pair if o is not None and o.ret is not None}
@@ -97,7 +99,7 @@ def clash(matched: Sequence[Pair]) -> tuple[Pair, Pair] | None:
 
 
 def held_twice(two: tuple[Pair, Pair]) -> Decided:
-    """A clash: the lock as only these two use it.  Without the others there are more orders, not fewer."""
+    """The violation of two pairs.  The other pairs can be left out: without them there are more orders, not fewer."""
     one, other = (acquire for acquire, _ in two)
     first, later = sorted((one, other), key=lambda o: o.ret or 0)
     held = f"processes {one.process} and {other.process} both held the lock"
@@ -107,7 +109,7 @@ def held_twice(two: tuple[Pair, Pair]) -> Decided:
         for acquire, release in two
     ]
     why = [
-        f"Certainly {' and '.join(spans)}: neither can be put before the other",
+        f"Certainly {' and '.join(spans)}: neither can come before the other",
         "Only these two processes matter here; the locks that others held are left out",
     ]
     violation = Violation(

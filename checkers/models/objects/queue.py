@@ -1,12 +1,12 @@
-"""A first-in-first-out queue: enqueue a value, dequeue the oldest (nil if there is none), drain it.
+"""A first-in-first-out queue: enqueue a value, dequeue the oldest value (nil if there is none), drain the queue.
 
-`not_conserved` needs no order, only one pass over a history of any size (as Jepsen's total-queue).  Every value taken
-was put there before, and none was taken more often than put.  If a drain emptied the queue at the end, every
-acknowledged value is among those taken.  `fifo.py` decides about the order where every value is put there once.  The
-model decides where values repeat.
+`not_conserved` needs no order, and takes one pass over a history of any size (like Jepsen's total-queue).  It checks
+that no value was taken before its enqueue was invoked, or more often than it was enqueued.  If a drain emptied the
+queue at the end, every acknowledged value must have been taken.  `fifo.py` decides the order if every value is enqueued
+once.  The model decides it if values repeat.
 
 A `drain` answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
-nothing.  While nothing else is under way that is one step.  Otherwise other operations may take and put in between.
+nothing.  If no other operation is under way, the drain is one step.  Otherwise other operations may come in between.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _known(operation: Operation) -> None:
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """No order takes a value more often than an enqueue of it was invoked."""
+    """A state is refused if it holds a value more often than an enqueue of it was invoked."""
     invoked = Counter(o.input for o in operations if o.f == PUT)
 
     def one_of(state: State) -> State:
@@ -90,7 +90,7 @@ def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
-    """A queue of which only these values are looked at."""
+    """The model of a queue that is reduced to these values."""
     at_stake = frozenset(values)
 
     def only(some: Sequence[Hashable]) -> tuple[Hashable, ...]:
@@ -100,7 +100,7 @@ def seen_through(values: Sequence[Hashable]) -> Model:
         assert isinstance(state, tuple)
         if operation.f == PUT:
             return (*state, *only([operation.input]))
-        if not operation.returned:  # it may have taken another value: then, for these, it never happened
+        if not operation.returned:  # if it took another value, it counts here as an operation that never happened
             return state[1:]
         taken = only(taken_by(operation))
         empty = operation.f == DRAIN or operation.output is None
@@ -114,7 +114,7 @@ def seen_through(values: Sequence[Hashable]) -> Model:
 
 
 def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]) -> Violation | None:
-    """Taken more often than an enqueue of it had been invoked by then."""
+    """The violation if a value was taken more often than its enqueue had been invoked by then."""
     in_time = sorted(takes, key=lambda o: o.ret or 0)
     calls = [put.call for put in puts]
     for times, take in enumerate(in_time, 1):
@@ -133,7 +133,7 @@ def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence
 
 
 def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation], drain: Operation) -> Violation | None:
-    """Acknowledged before the last drain was invoked, and in no answer."""
+    """The violation if a value that was acknowledged before the last drain's invoke is missing from the answers."""
     certain = [o for o in puts if o.ret is not None and o.ret < drain.call]
     if len(certain) <= len(takes):
         return None
@@ -142,13 +142,14 @@ def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation]
         words = f"{value!r} was acknowledged {len(certain)} times and taken {len(takes)}, though the queue was drained"
     right = f"that {value!r} comes out of the queue as often as it was put there, at the latest in the last drain"
     why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was invoked")]
-    why += ["A drain takes all there is", f"Only {value!r} matters here; what else the queue holds is left out"]
+    why += ["A drain takes all values", f"Only {value!r} matters here; what else the queue holds is left out"]
     return Violation(
         "acknowledged element lost", words, list(dict.fromkeys([*certain, *takes, drain])), drain, right, why
     )
 
 
 def taken_by(operation: Operation) -> tuple[Hashable, ...]:
+    """The values that an operation took from the queue, as far as its answer shows them."""
     if not operation.returned or operation.output is None:
         return ()
     if operation.f == TAKE:

@@ -1,6 +1,6 @@
-"""Names for the two models with kernels of their own (`checkers/registers`): register and cas-register.
+"""The model of a register with cas.  Runs are judged by kernels instead (`checkers/registers`).
 
-Tests compare these small models with the kernels: both describe the same object.
+Tests compare this model with the kernels, which describe the same object.
 """
 
 from __future__ import annotations

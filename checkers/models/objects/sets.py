@@ -1,14 +1,15 @@
-"""A set that only grows: add an element, read the whole set.  Linearizable or not, exactly, in one sweep.
+"""A set that only grows: add an element, read the whole set.  One sweep decides exactly whether it is linearizable.
 
-The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each inside the next).  That fixes every
-place up to ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.  Adds that
-were acknowledged and that no read saw come last.  Adds that were neither acknowledged nor seen need not have happened.
-So the rank check decides (`ranks.py`).
+The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each inside the next).  This fixes the
+order, except for ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.  Adds
+that were acknowledged and that no read saw come last.  Adds that were neither acknowledged nor seen need not have
+happened.  So the rank check decides (`ranks.py`).
 
-An element may be added twice.  Then the add called first counts, and none may stand earlier.
+An element may be added twice.  Then the add that was called first counts.  The others may have any later place.
 
-The kinds of violation are those of Jepsen's set-full: an element from nowhere, a duplicate (twice in one read), a lost
-one (acknowledged, and missing from every read that began later), a stale read (missing from some such read).
+The kinds of violation are those of Jepsen's set-full.  A value from nowhere was never added.  A duplicate is twice in
+one read.  A lost element was acknowledged, and is missing from every read that began later.  If it is missing only from
+some of these reads, the kind is a stale read.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ LOST = "acknowledged element lost"
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The violation of one set, if there is one.  Raises WrongOperation.
+    """Find a violation of one set.  Raises WrongOperation.
 
-    counts: how many elements were acknowledged; how many of these no read showed; how many the last read lacks, of
-    those acknowledged before it was invoked.
+    counts: acknowledged elements; those of them that no read showed; and elements that were acknowledged before the
+    last read was invoked, but that this read lacks.
     """
     adds, reads = _split(operations)
     chain, clash = _chain(reads)
@@ -55,7 +56,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def seen_through(elements: Sequence[Hashable]) -> Model:
-    """A set of which only these elements are looked at."""
+    """The model of a set that is reduced to these elements."""
     at_stake = frozenset(elements)
 
     def step(state: State, operation: Operation) -> object:
@@ -69,9 +70,9 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
 
 
 def _with_adds(violation: Violation, elements: Sequence[Hashable], adds: Sequence[Operation]) -> Violation:
-    """The violation, with the adds of the elements at stake that were invoked before the last answer.
+    """The violation, with those adds of its elements that were invoked before the last answer.
 
-    An add that was invoked after its element had certainly been added changes nothing in any order.
+    An add is left out if its element had certainly been added before its invoke: it changes nothing in any order.
     """
     end = max(o.ret for o in violation.operations if o.ret is not None)
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
@@ -101,7 +102,10 @@ def _seen(read: Operation) -> frozenset[Hashable]:
 
 
 def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[Operation]]:
-    """The distinct sets that were read, each inside the next; or two reads neither of which is inside the other."""
+    """(the distinct sets that were read, each inside the next, two reads neither of which is inside the other).
+
+    The second is empty if all sets form a chain.
+    """
     chain: list[frozenset[Hashable]] = []
     last: Operation | None = None
     for read in sorted(reads, key=lambda r: len(_seen(r))):
@@ -129,7 +133,7 @@ def _ranked(
     chain: Sequence[frozenset[Hashable]],
     place_of: dict[Hashable, int],
 ) -> list[tuple[Ranked, Operation]]:
-    """Every operation that must have happened, with its rank.  adds are in order of call."""
+    """Every operation that must have happened, with its rank.  adds: in order of call."""
     rank_of_read = {seen: 2 * place + 1 for place, seen in enumerate(chain)}
     ranked = []
     taken_part: set[Hashable] = set()
@@ -145,7 +149,7 @@ def _ranked(
 
 
 _Found = tuple[Violation, tuple[Hashable, ...]]
-"""A violation, and the elements at stake."""
+"""A violation, and the elements that it is about."""
 
 
 def _twice(reads: Sequence[Operation]) -> _Found | None:
@@ -161,8 +165,8 @@ def _twice(reads: Sequence[Operation]) -> _Found | None:
 def _neither_inside(one: Operation, other: Operation) -> _Found:
     a, b = _any(_seen(one) - _seen(other)), _any(_seen(other) - _seen(one))
     words = f"one read saw {a!r} without {b!r}, another {b!r} without {a!r}: no order of the two adds explains both"
-    right = f"an answer with {a!r} in it, for {b!r} was not there without it"
-    why = [f"What is in a set stays there: the first of these reads needs {a!r} added before {b!r}, the second after"]
+    right = f"an answer with {a!r}, or without {b!r}"
+    why = [f"{_STAYS}: the first of these reads needs {a!r} added before {b!r}, the second needs the opposite order"]
     return Violation("order cycle", words, [one, other], other, right, why), (a, b)
 
 
@@ -179,7 +183,7 @@ def _from_nowhere(
 
 
 def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], reads: Sequence[Operation]) -> _Found:
-    """early returned before late was called, and yet must come after it."""
+    """The violation of two operations: `early` returned before `late` was called, but must come after it."""
     x, y = early.input, late.input
     both = [early, late]
     if early.f == "add" and late.f == "read":
@@ -189,7 +193,9 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         words = f"the add of {x!r} was acknowledged before a read was invoked that did not see it"
         if lost:
             certain, missing = _missing(adds, reads)
-            words += f"; of {len(certain)} acknowledged elements, {len(missing)} are missing from the last read"
+            words = (
+                f"{len(missing)} of {len(certain)} acknowledged elements are missing from the last read, such as {x!r}"
+            )
         why = [real_time(early, f"The add of {x!r} was acknowledged", late, "the read was invoked"), _STAYS]
         return Violation(kind, words, both, late, f"an answer with {x!r} in it", why), (x,)
     if early.f == "read" and late.f == "read":

@@ -1,4 +1,4 @@
-"""A generator of ids: no id is handed out twice."""
+"""A generator of ids: no two answers have the same id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkers.models.projection import Violation
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """The first id handed out twice, if there is one.  Raises WrongOperation."""
+    """Find the first id that was handed out twice.  Raises WrongOperation."""
     first: dict[Hashable, Operation] = {}
     for operation in operations:
         if operation.f != "generate":
@@ -24,14 +24,14 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
                 [first[found], operation],
                 operation,
                 "an id that no answer had named before",
-                ["Either of the two may have come first: the other one got the same id", "All other ids are left out"],
+                ["Either answer may have come first; the other one repeated its id", "All other ids are left out"],
             )
             return ObjectFinding((Decided(violation, seen_through(found)),), steps=len(operations))
     return ObjectFinding(steps=len(operations))
 
 
 def seen_through(value: Hashable) -> Model:
-    """A generator of which only one id is looked at: whether it was given."""
+    """The model of a generator that is reduced to one id.  The state is whether the id was handed out."""
 
     def step(state: State, operation: Operation) -> object:
         return REFUSED if state else True

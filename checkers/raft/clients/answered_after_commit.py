@@ -1,4 +1,4 @@
-"""Answers rest on what is committed: the answering node knew of the commit before its answer arrived.
+"""An answer rests on committed entries: the answering node knew of the commit before its answer arrived.
 
 A write may be acknowledged only when the answering node's high watermark covers its entry.  A read may return only a
 value whose entry lies below that mark (KIP-595).  Both rules compare a time in a trace with a time in the history. That
@@ -7,8 +7,8 @@ afterwards, and the harness stamps the answer after it has arrived.  So a mark t
 before the completion's.
 
 Not applicable where the servers do not share the harness' clock: another backend than those of one machine, or traces
-with times outside of the test.  A value that stands at several offsets, or at none in the answering node's final log,
-is left to other checkers.
+with times outside of the test; nor where clients write a value twice, because then no value names its entry.  A value
+that stands at several offsets, or at none in the answering node's final log, is left to other checkers.
 
 A part is one node and some of the keys: one reading of the node's final log and of the history, a chunk at a time.
 Memory: 100 bytes for each entry of those keys, and 20 bytes for each mark of the node.  The history's length does not
@@ -59,7 +59,7 @@ ENTRIES_PER_PART = 1 << 22
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
 _SLACK_NS = 120_000_000_000
-"""Traces are collected this long after the last row of the history at most."""
+"""The longest time between the last row of the history and the collection of traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _judge(part: Part, budget: Budget) -> AnswersFinding:
 
 
 def _is_answer(rows: pa.Table, node: str) -> Bools:
-    """Reads and writes of one value that this node answered."""
+    """Return which rows are reads and writes of one value that this node answered."""
     nodes, words = dictionary_codes(rows["node"])
     mine = (nodes == words.index(node)) if node in words else np.zeros(len(rows), np.bool_)
     mine &= (numbers(rows, "type") == Type.OK) & (numbers(rows, "process") != NEMESIS)
@@ -134,7 +134,7 @@ def _is_answer(rows: pa.Table, node: str) -> Bools:
 
 
 def _once(log: str, part: Part) -> tuple[Names, Int64]:
-    """What the entries of the part's keys set; and the offset of each, -1 where it stands at several."""
+    """Return (the values that entries of the part's keys set, the offset of each or -1 if it has several)."""
     keys = Words()
     pieces = []
     for first, end in offset_ranges([log]):
@@ -151,7 +151,7 @@ def _once(log: str, part: Part) -> tuple[Names, Int64]:
 
 
 def _covered_at(marks: Int64, times: Int64, offsets: Int64) -> Int64:
-    """When the node first reported a mark above each offset; the largest int64 where it never did."""
+    """Return when the node first reported a mark above each offset; the largest int64 if it never did."""
     never = np.iinfo(np.int64).max
     order = np.argsort(marks, kind="stable")
     first = np.append(np.minimum.accumulate(times[order][::-1])[::-1], never)
@@ -198,5 +198,5 @@ ANSWERED_AFTER_COMMIT = Checker(
     split=_split,
     judge=_judge,
     combine=_combine,
-    needs=frozenset({"history", "logs", "traces"}),
+    needs=frozenset({"history", "logs", "traces", "unique-values"}),
 )

@@ -1,8 +1,8 @@
-"""Which final logs hold all that was ever committed.
+"""Decides which final logs hold everything that was ever committed.
 
-*Caught up* = the final copy of a node reaches the largest mark that any node had reported when its own final copy was
-taken, and either holds that very prefix or has an entry of its epoch or a later one.  A node that was cut off to the
-end may carry a longer tail of an older epoch; it has not caught up.
+A log has *caught up* if its final copy reaches the largest mark that any node had reported before that node's own final
+copy.  It must also hold exactly that prefix, or have an entry of the mark's epoch or a later one.  A node that was cut
+off until the end may have a longer tail of an older epoch; its log has not caught up.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.run_evidence import numbers, present, read_trace
-from checkers.kernels.raft.rows import Log, Marks, holds
+from checkers.kernels.raft.marks import CopiedLog, Marks, holds
 
 
-def caught_up(log: Log, top: Marks) -> bool:
+def caught_up(log: CopiedLog, top: Marks) -> bool:
     """Whether this final log reaches the largest committed mark, and not by a tail of an older epoch.
 
-    One that begins above 0 has not: what stands below that is in a snapshot, and cannot be compared.
+    A log that begins above 0 has not, because its lower entries are in a snapshot and cannot be compared.
     """
     if len(top.offset) == 0 or log.end < top.offset[0] or log.start > 0:
         return False
@@ -28,13 +28,13 @@ def caught_up(log: Log, top: Marks) -> bool:
 
 
 def largest_marks(traces: Sequence[str], until: Mapping[str, int]) -> Marks:
-    """The marks of the largest offset that any node reported up to its final copy; until: node -> seq."""
+    """Return the marks of the largest offset that any node reported up to its final copy.  until: node -> seq."""
     found: list[tuple[int, int, bool, int]] = []
     for path in traces:
-        said = read_trace(path, ("high-watermark",), ("offset", "hash", "epoch"))
-        offsets = np.where(numbers(said, "seq") <= until.get(Path(path).stem, -1), numbers(said, "offset"), 0)
+        marks = read_trace(path, ("high-watermark",), ("offset", "hash", "epoch"))
+        offsets = np.where(numbers(marks, "seq") <= until.get(Path(path).stem, -1), numbers(marks, "offset"), 0)
         largest = np.flatnonzero((offsets > 0) & (offsets == offsets.max(initial=0)))
-        rows = said.take(pa.array(largest))
+        rows = marks.take(pa.array(largest))
         columns = (numbers(rows, "offset"), numbers(rows, "hash", 0), present(rows, "hash"), numbers(rows, "epoch"))
         found += zip(*(column.tolist() for column in columns), strict=True)
     end = max((offset for offset, *_ in found), default=0)

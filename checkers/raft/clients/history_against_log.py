@@ -1,20 +1,18 @@
-"""The history against the log: what was answered to clients must agree with the log.
+"""Compares the history with the log: the answers to clients must agree with the log.
 
-In every log that has caught up at the end, each acknowledged write stands exactly once.  In no log, of any copy, stands
-a write that certainly failed, or any write twice, or a change of an object that no client invoked: each entry
-has exactly one cause.  (The last is a violation only if the history shows its own end; else the write may be missing
-from the history, and the verdict is unknown.)  And the order of the log respects real time over all keys: if one
-write had completed before another was invoked, it stands before it.
+Every log that has caught up at the end contains each acknowledged write exactly once.  No copy of any log contains a
+write that certainly failed, a write twice, or a change of an object that no client invoked: each entry has exactly one
+cause.  (An entry without a cause is a violation only if the history shows its own end.  Otherwise the write may be
+missing from the history, and the verdict is unknown.)  The order of the log respects real time over all keys: if one
+write completed before another was invoked, it comes first in the log.
 
-This sees what registers hide.  A register shows only its last value, so the next write hides a lost acknowledged write.
-And a judgement key by key shows no order between keys.
+This finds what the check of registers misses.  A register shows only its last value, so the next write hides a lost
+acknowledged write.  And a judgement key by key shows no order between keys.
 
-*Caught up* = the final copy of a node reaches the largest mark that any node had committed when its own final copy was
-taken, and either holds that very prefix or has an entry of its epoch or a later one.  (A node cut off to the end may
-carry a longer tail of an older epoch; it has not caught up.)
+`caught_up.py` defines when a log has caught up.
 
-A part is a node, for the question whether its log has caught up, or a range of offsets of all logs
-(`log_ranges.py`).  Memory does not grow with the history or the logs, but for a few bits for each row of the history.
+A part is either a node, to decide whether its log has caught up, or a range of offsets of all logs (`log_ranges.py`).
+Except for a few bits for each row of the history, memory grows neither with the history nor with the logs.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """Of one node.  copies: how many of its log.  caught_up: numbers of those that had caught up at the end."""
+    """The finding on one node.  copies: the number of copies of its log.  caught_up: those that caught up."""
 
     node: str
     copies: int = 0
@@ -163,8 +161,10 @@ OfLog = tuple[str, int, str, int, tuple[int, ...], tuple[int, ...]]
 
 
 class _Joined:
-    """All ranges of all logs.  expected: how many there are; with less, a write may stand in one that is missing.
-    orphans: the most entries without a cause that one log has."""
+    """All ranges of all logs.
+
+    expected: the number of ranges; if some are missing, they may contain a write that is not in the others.
+    orphans: the largest number of entries without a cause in one log."""
 
     def __init__(self, ranges: Sequence[RangeFinding], expected: int) -> None:
         self._ranges = [f for f in ranges if not f.unknown]
@@ -195,7 +195,7 @@ class _Joined:
                 yield node, copy, kind, count, writes, offsets
 
     def _across(self, contents: Sequence[Content]) -> tuple[UInt8, list[Found]]:
-        """The writes that stand in any of these ranges of one log; and the clashes in them and across them."""
+        """Return (the writes in any of these ranges of one log, the clashes inside them and across them)."""
         there = np.zeros(self._size, np.uint8)
         totals: dict[str, Found] = {}
         called = (-1, -1)
@@ -224,7 +224,7 @@ class _Joined:
 
 
 def _first(bits: UInt8) -> int:
-    """The lowest row whose bit is set; -1 if there is none."""
+    """Return the lowest row whose bit is set, or -1."""
     used = int(np.argmax(bits != 0)) if len(bits) else 0
     if len(bits) == 0 or bits[used] == 0:
         return -1
@@ -237,7 +237,7 @@ def _count(bits: UInt8) -> int:
 
 
 def _offsets(run: StoredRun, node: str, copy: int, kind: str, writes: Sequence[int]) -> tuple[int, ...]:
-    """Where a write that stands in several ranges of a log stands there."""
+    """Return the offsets of a write that is in several ranges of a log."""
     if kind != TWICE:
         return ()
     [write] = read_rows(run.history, writes[:1], ("key", "value"))
@@ -250,7 +250,7 @@ def _offsets(run: StoredRun, node: str, copy: int, kind: str, writes: Sequence[i
 
 
 def _one_per_write(clashes: list[Clash]) -> list[Clash]:
-    """The latest copy for each kind and write, one of each kind before the second of any."""
+    """Return the latest copy for each kind and write; the first of each kind precedes any second one."""
     latest = {(c.kind, c.writes or c.offsets): c for c in sorted(clashes, key=lambda c: (c.copy, c.node))}
     seen: dict[str, int] = {}
     ranked = []
@@ -294,7 +294,7 @@ def _witness(run: StoredRun, clash: Clash) -> Witness:
 
 
 def _words(clash: Clash, first: str, last: str, log: str) -> tuple[list[str], str]:
-    """(what happened, sentence by sentence, the last one being the summary; what was expected)."""
+    """Return (what happened as sentences, the last of which is the summary; what was expected)."""
     at = [str(offset) for offset in clash.offsets]
     if clash.kind == MISSING:
         return [f"{first} was acknowledged, but {log}, which has caught up, does not have it."], "it stands there once"

@@ -38,7 +38,7 @@ from checkers.kernels.operations import OPEN as NEVER_RETURNED
 from checkers.kernels.operations import READ, WRITE
 from checkers.kernels.raft.written import OPEN
 from checkers.raft.client_writes import operations
-from checkers.raft.clients.settled import NOT_IN_LOG, FinalCopy, Operations, committed_log, entries_of, settle
+from checkers.raft.clients.settled import NOT_IN_LOG, FinalCopy, RegisterOperations, committed_log, entries_of, settle
 from checkers.raft.trace_checks import nothing_of
 from checkers.sealing.key_buckets import Bucket, open_bucket, read_values
 
@@ -49,10 +49,10 @@ OPERATIONS_PER_PART = 4_000_000
 SIZE_BYTES_PER_OPERATION = 150
 
 _NIL = -1
-"""Place of a read that found nothing: before every entry."""
+"""The place of a read that found nothing: before every entry."""
 
 
-class Clash(NamedTuple):
+class OrderClash(NamedTuple):
     """One answer that does not fit.  operations: rows of two invokes.  offsets: of the entries that they wrote or read,
     where there are any.  NEVER_MADE: the read, then the write.  DISORDER: the one at the earlier place first."""
 
@@ -68,7 +68,7 @@ class OrderFinding:
     """clashes: one of each kind and key, the first MAX_WITNESSES.  wrong: how many there are.  counts: what was looked
     at.  lacking, repeated: as in `Settled`.  unknown: why nothing was judged."""
 
-    clashes: tuple[Clash, ...] = ()
+    clashes: tuple[OrderClash, ...] = ()
     wrong: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     lacking: int = 0
@@ -125,12 +125,12 @@ def _judge(part: Part, budget: Budget) -> OrderFinding:
     settled = settle(ops, entries)
     place = _places(ops, settled.offset, bool(entries.has_value.all()))
     found = [
-        Clash(NEVER_MADE, log.node, log.copy, (int(ops.invoked[read]), int(ops.invoked[settled.maker[read]])), ())
+        OrderClash(NEVER_MADE, log.node, log.copy, (int(ops.invoked[read]), int(ops.invoked[settled.maker[read]])), ())
         for read in _first_of_each_key(ops, np.flatnonzero(settled.never & ops.reads))
     ]
     for early, late, offsets in out_of_place(ops.key, place, ops.invoked, ops.completed):
         at = tuple(offset for offset in offsets if offset >= 0)
-        found.append(Clash(DISORDER, log.node, log.copy, (early, late), at))
+        found.append(OrderClash(DISORDER, log.node, log.copy, (early, late), at))
     counts = {
         "keys": len(np.unique(ops.key)),
         "reads": int(np.count_nonzero(ops.reads)),
@@ -142,7 +142,7 @@ def _judge(part: Part, budget: Budget) -> OrderFinding:
     return OrderFinding(tuple(found[:MAX_WITNESSES]), len(found), counts, settled.lacking, settled.repeated)
 
 
-def _operations(buckets: Sequence[Bucket]) -> Operations | None:
+def _operations(buckets: Sequence[Bucket]) -> RegisterOperations | None:
     """All operations of some buckets; None if one is neither a read nor a write."""
     pieces, before = [], 0
     for bucket in buckets:
@@ -155,13 +155,13 @@ def _operations(buckets: Sequence[Bucket]) -> Operations | None:
         completed = np.where(returned, numbers(rows, "completed"), OPEN)
         has_value = present(rows, "value")
         invoked = numbers(rows, "invoked")
-        pieces.append(Operations(key, kind == READ, numbers(rows, "value", 0), has_value, invoked, completed))
+        pieces.append(RegisterOperations(key, kind == READ, numbers(rows, "value", 0), has_value, invoked, completed))
         before += len(bucket.keys)
-    return Operations(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+    return RegisterOperations(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
 
 
-def _first_of_each_key(ops: Operations, chosen: Int64) -> list[int]:
-    """Of some operations, the one of each key that returned first."""
+def _first_of_each_key(ops: RegisterOperations, chosen: Int64) -> list[int]:
+    """Return, for each key, the chosen operation that returned first."""
     chosen = chosen[np.argsort(ops.completed[chosen], kind="stable")]
     _, first = np.unique(ops.key[chosen], return_index=True)
     return [int(op) for op in chosen[np.sort(first)]]
@@ -170,9 +170,12 @@ def _first_of_each_key(ops: Operations, chosen: Int64) -> list[int]:
 NO_PLACE = -2
 
 
-def _places(ops: Operations, offset: Int64, nil_comes_first: bool) -> Int64:
-    """Of each operation: twice the offset that it wrote, one more for a read of it, -1 for a read of nil; NO_PLACE for
-    what is not committed.  nil_comes_first: no entry removes a key."""
+def _places(ops: RegisterOperations, offset: Int64, nil_comes_first: bool) -> Int64:
+    """Return the place of each operation.
+
+    It is twice the offset of a write, one more for a read of that write, and -1 for a read of nil.  It is NO_PLACE if
+    the write is not committed.  nil_comes_first: no entry removes a key.
+    """
     place = np.where(offset == NOT_IN_LOG, NO_PLACE, 2 * offset + ops.reads)
     return np.where(ops.reads & ~ops.has_value & nil_comes_first, _NIL, place)
 
@@ -217,7 +220,8 @@ def _combine(run: StoredRun, findings: Sequence[OrderFinding]) -> Verdict:
         unknown.append("there is no sealed history")
     clashes = [clash for f in findings for clash in f.clashes]
     if lacking := sum(f.lacking for f in findings):
-        unknown.append(f"the log lacks {lacking} acknowledged writes, so it settles nothing")
+        what = "an acknowledged write" if lacking == 1 else f"{lacking} acknowledged writes"
+        unknown.append(f"the log lacks {what}, so it settles nothing")
         clashes = []
     if repeated := sum(f.repeated for f in findings):
         unknown.append(f"{repeated} writes share their key and value with another, so logs settle nothing")
@@ -230,7 +234,7 @@ def _combine(run: StoredRun, findings: Sequence[OrderFinding]) -> Verdict:
     return conclude([_witness(run, clash) for clash in clashes[:MAX_WITNESSES]], dict(looked_at), unknown)
 
 
-class _Operation(NamedTuple):
+class _LoggedOperation(NamedTuple):
     """One operation in words.  returned: history index of its completion, None if there is none."""
 
     words: str
@@ -241,7 +245,7 @@ class _Operation(NamedTuple):
     returned: int | None
 
 
-def _operation(events: Sequence[dict[str, Any]], called: int) -> _Operation:
+def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperation:
     """events: as `client_writes.operations` returns them.  called: history index of the invoke."""
     call = next(event for event in events if event["index"] == called)
     own = [event for event in events if event["process"] == call["process"] and event["index"] > called]
@@ -251,10 +255,10 @@ def _operation(events: Sequence[dict[str, Any]], called: int) -> _Operation:
     shown = "nil" if value is None else value
     did = f"read {shown} from" if call["f"] == "read" else f"wrote {shown} to"
     words = f"process {call['process']} {did} {call['key']} (index {called})"
-    return _Operation(words, (answer or call)["node"], call["key"], value, called, returned)
+    return _LoggedOperation(words, (answer or call)["node"], call["key"], value, called, returned)
 
 
-def _witness(run: StoredRun, clash: Clash) -> Witness:
+def _witness(run: StoredRun, clash: OrderClash) -> Witness:
     events = operations(str(run.history), clash.operations)
     rows = log_rows(node_files(run.log)[clash.node], clash.copy, clash.offsets) if clash.offsets else []
     one, other = (_operation(events, index) for index in clash.operations)

@@ -1,8 +1,8 @@
-"""One range of offsets of all logs, held against the whole history.
+"""Compares one range of offsets of all logs with the whole history.
 
-Copies of healthy logs hold the same entries, so equal ones are judged together.  Whatever may cross the border of a
-range is handed on: which writes stand in it (a bit for each row of the history), the write invoked last and the one
-that had completed first.  `history_against_log` joins the ranges.
+Copies of healthy logs hold the same entries, so equal copies are judged together.  A finding contains what other ranges
+need: which writes are in this range (one bit for each row of the history), the write that was invoked last, and the
+write that completed first.  `history_against_log` joins the ranges.
 
 Cost: the entries of all copies in the range, and one reading of the history.  Memory: SIZE_BYTES_PER_ENTRY for each
 distinct entry in the range, a chunk of the history, and a few bits for each of its rows.
@@ -21,7 +21,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import BeyondBudget, read_entries
 from checkers.kernels.raft.rows import out_of_order
 from checkers.kernels.raft.written import OPEN
-from checkers.raft.client_writes import SIZE_BYTES_PER_NAME, Entries, Names, Written, read_writes
+from checkers.raft.client_writes import SIZE_BYTES_PER_NAME, Entries, Names, WritesInHistory, read_writes
 from checkers.sealing.codes import Words
 
 SIZE_BYTES_PER_ENTRY = 30 + SIZE_BYTES_PER_NAME
@@ -156,7 +156,7 @@ def _distinct(
     return contents, owners
 
 
-def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: Written) -> Content:
+def _content(logs: tuple[Log, ...], entries: Entries, name: Int32, written: WritesInHistory) -> Content:
     fates = written.fates
     there = np.where(name >= 0, fates.times[name], 0) if len(fates.times) else np.zeros(len(name), np.int32)
     once = there == 1

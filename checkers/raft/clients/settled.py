@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import numbers, present, read_entries
-from checkers.kernels.raft.rows import holds
+from checkers.kernels.raft.marks import holds
 from checkers.kernels.raft.written import OPEN
 from checkers.raft.client_writes import offset_ranges
 from checkers.raft.clients.caught_up import caught_up, largest_marks
@@ -38,8 +38,6 @@ from checkers.raft.commits.high_watermarks import read_log
 from checkers.sealing.codes import dictionary_codes
 
 NOT_IN_LOG = -1
-
-_TAIL = pa.schema([("key", pa.string()), ("value", pa.int64())])
 
 
 class FinalCopy(NamedTuple):
@@ -72,7 +70,7 @@ def committed_log(
 ) -> CommittedLog:
     """The log that settles outcomes.  traces: paths, named by node.  nodes: every server.
 
-    Parts of one run ask for the same log one after another, so the last answer is kept.  Raises BeyondBudget.
+    Parts of one run need the same log one after another, so the last result is cached.  Raises BeyondBudget.
     """
     if lacking := sorted(set(nodes) - {copy.node for copy in copies}):
         return CommittedLog(unusable=f"{', '.join(lacking)}: there is no final copy")
@@ -85,7 +83,7 @@ def committed_log(
 def _committed_log(
     traces: tuple[str, ...], copies: tuple[FinalCopy, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget
 ) -> CommittedLog:
-    """stamps: they distinguish files of the same name."""
+    """Choose the log.  stamps: they distinguish files of the same name."""
     top = largest_marks(traces, {copy.node: copy.trace_seq for copy in copies})
     reached = []
     for copy in (copy for copy in copies if copy.path):
@@ -99,9 +97,12 @@ def _committed_log(
     return CommittedLog(first.node, str(first.path), first.copy, end, pa.concat_tables(tails))
 
 
-class Entries(NamedTuple):
-    """Entries of some objects.  key: int32, a number of their names.  value: int64.  has_value: bool, else the entry
-    removes the object.  offset: int64, -1 of an entry that may still be replaced."""
+class ObjectEntries(NamedTuple):
+    """Entries of some objects.
+
+    key: int32, the number of the object's name.  value: int64.  has_value: bool; False if the entry removes the object.
+    offset: int64, -1 if the entry may still be replaced.
+    """
 
     key: Int32
     value: Int64
@@ -109,26 +110,26 @@ class Entries(NamedTuple):
     offset: Int64
 
 
-def entries_of(log: CommittedLog, names: Sequence[str]) -> Entries:
-    """The committed entries of some objects, and the entries of the tails.  Reads the log range by range."""
+def entries_of(log: CommittedLog, names: Sequence[str]) -> ObjectEntries:
+    """Return the committed entries of some objects, and the entries of the tails.  Reads the log range by range."""
     pieces = [_coded(log.tails, names, None)]
     for first, end in offset_ranges([log.path]):
         if first < log.end:
             rows = read_entries(log.path, log.copy, first, ("key", "value"), min(end, log.end))
             pieces.append(_coded(rows, names, numbers(rows, "offset")))
-    return Entries(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+    return ObjectEntries(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
 
 
-def _coded(rows: pa.Table, names: Sequence[str], offset: Int64 | None) -> Entries:
+def _coded(rows: pa.Table, names: Sequence[str], offset: Int64 | None) -> ObjectEntries:
     local, words = dictionary_codes(rows["key"])
     known = pc.fill_null(pc.index_in(pa.array(words, pa.string()), value_set=pa.array(names, pa.string())), -1)
     key = np.array([*known.to_pylist(), -1], np.int32)[local]
     kept = np.flatnonzero(key >= 0)
     at = np.full(len(kept), NOT_IN_LOG, np.int64) if offset is None else offset[kept]
-    return Entries(key[kept], numbers(rows, "value", 0)[kept], present(rows, "value")[kept], at)
+    return ObjectEntries(key[kept], numbers(rows, "value", 0)[kept], present(rows, "value")[kept], at)
 
 
-class Operations(NamedTuple):
+class RegisterOperations(NamedTuple):
     """Reads that returned, and writes that did not fail, of some registers.
 
     key: int32.  reads: bool, else it writes.  value: int64, and has_value: false of a read of nil.
@@ -144,8 +145,10 @@ class Operations(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Of each operation.  offset: of the committed entry that it wrote or read, NOT_IN_LOG if there is none.
-    never: it is a write of unknown outcome that never happened, or a read of one.  maker: of such a read, the write.
+    """One entry per operation.  offset: the committed entry that it wrote or read, NOT_IN_LOG if there is none.
+
+    never: whether it is a write of unknown outcome that never happened, or a read of such a write.  maker: the write
+    that such a read returned.
     lacking: acknowledged writes that the log lacks.  repeated: writes that share key and value with another one.
     """
 
@@ -159,8 +162,8 @@ class Settled(NamedTuple):
     repeated: int
 
 
-def settle(ops: Operations, entries: Entries) -> Settled:
-    """Join operations and entries by key and value.  n log n."""
+def settle(ops: RegisterOperations, entries: ObjectEntries) -> Settled:
+    """Join operations and entries by key and value.  O(n log n)."""
     count = len(ops.key)
     name = _names(np.concatenate((ops.key, entries.key)), np.concatenate((ops.value, entries.value)))
     name_of, entry_name = name[:count], name[count:][entries.has_value]
@@ -194,7 +197,7 @@ def settle(ops: Operations, entries: Entries) -> Settled:
 
 
 def _names(key: Int32, value: Int64) -> Int64:
-    """A number for each distinct pair."""
+    """Number the distinct pairs."""
     _, rank = np.unique(value, return_inverse=True)
     _, name = np.unique(key.astype(np.int64) * (int(rank.max(initial=0)) + 1) + rank, return_inverse=True)
     return np.asarray(name, np.int64)

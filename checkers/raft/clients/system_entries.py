@@ -1,10 +1,11 @@
 """Every entry that no client's write explains has one cause of its own: the start of an epoch, or a `create`.
 
 A leader opens its epoch with one LeaderChange record, and writes no other record by itself (KIP-595).  Set-up and
-clients create objects; each `create` that did not fail leaves at most one batch.  So in every copy of every log:
+clients create objects, and a leader creates none that its log holds already.  So an object has at most one batch in a
+log, however often clients tried, and none if every `create` failed.  In every copy of every log:
 
 * the first entry of an epoch is no client's write;
-* the batches without a client's write that do not open an epoch are no more than the creates that may have happened.
+* the batches without a client's write that do not open an epoch are no more than the objects that may exist.
 
 A topic that is made twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
 each one batch too many.  (`history_against_log.py` looks at the entries that set or remove a client's object.)
@@ -16,11 +17,14 @@ A part is one node's log, or the history.  Cost: linear; memory: one range of a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
@@ -54,7 +58,7 @@ class CopyOfLog:
 
 @dataclass(frozen=True, slots=True)
 class EntriesFinding:
-    """node: "" for the history.  creates: that did not fail."""
+    """node: "" for the history.  creates: objects with a create that did not fail."""
 
     node: str = ""
     copies: tuple[CopyOfLog, ...] = ()
@@ -85,13 +89,15 @@ def _judge(part: Part, budget: Budget) -> EntriesFinding:
 
 
 def _creates(history: str) -> int:
-    """How many creates were invoked and did not fail."""
-    count = 0
-    for rows in chunks_of_groups(history, ("type", "f")):
+    """Count the objects with a create that was invoked and did not fail."""
+    left: Counter[str | None] = Counter()
+    for rows in chunks_of_groups(history, ("type", "f", "key")):
         mine, type_ = function_is(rows, CREATE), numbers(rows, "type")
-        count += int(np.count_nonzero(mine & (type_ == Type.INVOKE)))
-        count -= int(np.count_nonzero(mine & (type_ == Type.FAIL)))
-    return count
+        for of_type, sign in ((Type.INVOKE, 1), (Type.FAIL, -1)):
+            keys = pc.cast(rows["key"].filter(pa.array(mine & (type_ == of_type))), pa.string())
+            for name in keys.to_pylist():
+                left[name] += sign
+    return sum(tries > 0 for tries in left.values())
 
 
 def _copy(path: str, copy: int) -> CopyOfLog:
@@ -118,7 +124,7 @@ def _copy(path: str, copy: int) -> CopyOfLog:
 
 
 def _batches(batch: Int64, chosen: Bools, opening: Int64) -> Int64:
-    """Base offsets of the batches of some entries, without those that open an epoch."""
+    """Return the base offsets of the batches of some entries, except those that open an epoch."""
     return np.setdiff1d(batch[chosen], opening)
 
 
@@ -147,7 +153,7 @@ def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
 
 
 def _latest_of_each_kind(witnesses: Sequence[Witness]) -> list[Witness]:
-    """The same entry stands in many copies: of each kind and offset, the last copy."""
+    """Return the last copy of each kind and offset, because the same entry is in many copies."""
     kept = {(witness.kind, witness.facts["offset"]): witness for witness in witnesses}
     return list(kept.values())
 
@@ -165,7 +171,7 @@ def _without_cause(run: StoredRun, node: str, copy: CopyOfLog, creates: int) -> 
     [row] = log_rows(node_files(run.log)[node], copy.copy, beyond[:1])
     summary = (
         f"The log of {node} holds {len(copy.others)} batches that no write explains and that open no epoch, but only "
-        f"{creates} create operations may have happened."
+        f"{creates} {'objects' if creates != 1 else 'object'} may have been created."
     )
     last = f"The last {len(beyond)} of these batches begin at offset {', '.join(map(str, beyond[:8]))}."
     expected = "each entry has exactly one cause: a client's operation, set-up, or the start of an epoch"

@@ -76,25 +76,28 @@ def refused(fatal: Row) -> Witness:
 
 
 def lost(run: StoredRun, missing: Any) -> Witness:
-    """The witness of a `committed.Lost`: the mark, where a log that holds it parts from the one that does not, and the
-    write of the first entry that is missing."""
-    said: Row = missing.said
+    """Make the witness of a `committed_never_lost.Lost`.
+
+    It shows the mark, the offset where a log that holds the mark differs from the log that lacks it, and the write of
+    the first missing entry.
+    """
+    proof: Row = missing.proof
     holder = holder_of(run, missing.offset, missing.hash)
     at, rows = (missing.offset - 1, []) if holder is None else parting(run, holder, (missing.node, missing.copy))
     if holder is None:
         rows = log_rows(node_files(run.log)[missing.node], missing.copy, [missing.offset - 1])
     events = _events(run, [r for r in rows if holder is not None and (r["node"], r["copy"]) == holder])
     name = f"the log of {missing.node} (copy {missing.copy}, {missing.when})"
-    committed = _committed(said, missing.offset)
+    committed = _committed(proof, missing.offset)
     difference = f"has another entry at offset {at}" if len(rows) > 1 else f"has no entry at offset {at}"
     holds = f", where {holder[0]} (copy {holder[1]}) still holds the committed one" if holder is not None else ""
     return Witness(
         kind="committed prefixes differ" if missing.differs else "committed entry lost",
         summary=f"{committed} But {name} {difference}{holds}.",
         events=tuple(events),
-        rows=(said, *rows),
+        rows=(proof, *rows),
         facts={
-            "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), said["node"]])),
+            "nodes": list(dict.fromkeys([missing.node, *([holder[0]] if holder else []), proof["node"]])),
             "copies": [missing.copy, *([holder[1]] if holder else [])],
             "epoch": missing.epoch,
             "offset": at,
@@ -105,16 +108,17 @@ def lost(run: StoredRun, missing: Any) -> Witness:
     )
 
 
-def _committed(said: Row, offset: int) -> str:
-    if said["table"] == "log":
-        return f"The write of {said['value']} to {said['key']} at offset {said['offset']} was acknowledged to a client."
-    if said["event"] == "append":
-        return f"{said['node']} held everything below offset {offset} in epoch {said['epoch']}, and it was committed."
-    return f"{said['node']} reported in epoch {said['epoch']} that everything below offset {offset} is committed."
+def _committed(proof: Row, offset: int) -> str:
+    if proof["table"] == "log":
+        write = f"The write of {proof['value']} to {proof['key']} at offset {proof['offset']}"
+        return f"{write} was acknowledged to a client."
+    if proof["event"] == "append":
+        return f"{proof['node']} held everything below offset {offset} in epoch {proof['epoch']}, and it was committed."
+    return f"{proof['node']} reported in epoch {proof['epoch']} that everything below offset {offset} is committed."
 
 
 def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str, int] | None:
-    """The latest copy of any node that holds the mark; None if none does, or the hash is not known."""
+    """Return (node, number) of the latest copy that holds the mark; None if no copy does, or the hash is unknown."""
     if prefix_hash is None:
         return None
     found = [
@@ -130,9 +134,9 @@ def holder_of(run: StoredRun, offset: int, prefix_hash: int | None) -> tuple[str
 
 
 def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> tuple[int, list[Row]]:
-    """The first offset of the holder's log that the loser has not or has otherwise, and the rows there.
+    """Return the first offset where the loser's log lacks or changes an entry of the holder's, and the rows there.
 
-    Reads both a range of offsets at a time.
+    Reads both logs, one range of offsets at a time.
     """
     files = node_files(run.log)
     columns = ("epoch", "checksum")
@@ -152,7 +156,7 @@ def parting(run: StoredRun, holder: tuple[str, int], loser: tuple[str, int]) -> 
 
 
 def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
-    """The history rows of the write that an entry is: its invoke and its completion."""
+    """Return the history rows of the write behind an entry: its invoke and its completion."""
     wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
     if not wanted or not run.history.exists():
         return []

@@ -1,26 +1,27 @@
 """Committed entries are never lost.
 
-What is committed: everything below a high watermark that any node ever reported, and every write acknowledged to a
-client.  A *mark* is such a prefix: its end offset, its prefix hash, and an epoch in which it was certainly committed
-already.  That is the lowest epoch in which any node reported the mark.  The hash stands for the whole prefix, so a log
-holds all of it iff it has that hash at that offset.
+Two things prove that an entry is committed: a high watermark above it that any node reported, or an acknowledgement to
+a client.  A *mark* is a committed prefix: its end offset, its prefix hash, and an epoch in which it was certainly
+committed.  That is the lowest epoch in which any node reported the mark.  The hash represents the whole prefix.  So a
+log holds the prefix iff it has that hash at that offset.
 
-Who must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness and log matching):
+These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness and log matching):
 
-- a log with an entry of a later epoch: the leader of that epoch had everything committed before;
-- a log whose last entry is of epoch e, once it is as long as the mark: it is a prefix of that leader's log.  At the
-  end this covers every log that has caught up, and spares a node that was cut off: it rightly lacks what it never saw,
-  and its tail of an older epoch may even be longer than the mark;
-- a node that held it while in epoch e or later: by its own high watermark, by an append that ended exactly there in
-  that epoch, or by an earlier copy.  Held *before* epoch e proves nothing: an uncommitted entry may be truncated, come
-  back with a later leader, and only then be committed.
+- A log with an entry of a later epoch, because the leader of that epoch had everything committed before.
+- A log whose last entry is of epoch e and that is as long as the mark, because it is a prefix of that leader's log.  At
+  the end of a run, this covers every log that has caught up.  It excludes a node that was cut off.  Such a node rightly
+  lacks what it never received, and its tail of an older epoch may even be longer than the mark.
+- A node that held the prefix in epoch e or later.  Its own high watermark, an append that ended exactly there in that
+  epoch, or an earlier copy shows this.  Holding it *before* epoch e proves nothing: an uncommitted entry may be
+  truncated, return with a later leader, and only then be committed.
 
-What a node had not yet flushed may rightly be gone after a crash, so a restart is held only to what was flushed.
-Two marks at one offset with different hashes, or a log that holds a mark but not a smaller one, mean that two different
-things were committed; a truncation below a node's own mark removes what it knew to be committed.
+A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.
+Two marks at one offset with different hashes show that two different things were committed.  A log that holds a mark
+but lacks a smaller one shows the same.  A truncation below a node's own mark removes entries that it knew to be
+committed.
 
 A part is one node, with the marks of all nodes.  Cost: linear in the rows of all traces and in the entries of that
-node's copies; memory: the distinct marks, the rows of one trace and one copy at a time.
+node's copies.  Memory: the distinct marks, and the rows of one trace and one copy at a time.
 """
 
 from __future__ import annotations
@@ -51,42 +52,34 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.rows import (
-    APPEND,
-    FLUSH,
-    MARK,
-    NOWHERE,
-    START,
-    TRUNCATE,
-    Log,
-    Marks,
-    disagreements,
-    holds,
-    keeps,
-    must_hold,
-)
+from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
+from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
-from checkers.raft.commits.high_watermarks import Said, read_log, said_marks, snapshot_ends
+from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends
 from checkers.raft.trace_checks import Row, nothing_of, pairs
 from checkers.sealing.codes import Words
 
 HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
-"""Trace events that say what a node's log holds, as `keeps` numbers them."""
+"""Trace events that show what a node's log holds, with the numbers that `keeps` uses."""
 
 TAIL_SIZE_BYTES = 200
-"""Of an entry beyond all marks that its log holds."""
+"""The memory of one entry beyond all marks that its log holds."""
 
 ROW_SIZE_BYTES = 100
-"""Of a row of the node's own trace while it is followed."""
+"""The memory of one row of the node's own trace while the checker follows it."""
 
 _TRUNCATION = re.compile(r"truncat.*high.?watermark", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A log that lacks a mark it must hold.  said: the trace row of the mark, or the log row of an acknowledged write.
-    differs: the log holds a larger mark, so two different things were committed."""
+    """A log that lacks a mark it must hold.
+
+    proof: the trace row of the mark, or the log row of an acknowledged write.
+    differs: the log holds a larger mark, so two different things were committed.
+    """
 
     node: str
     copy: int
@@ -94,14 +87,14 @@ class Lost:
     offset: int
     hash: int | None
     epoch: int
-    said: Row
+    proof: Row
     why: str
     differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """An acknowledged write in a log beyond every mark that log holds: committed by the client's word alone."""
+    """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit."""
 
     node: str
     offset: int
@@ -113,7 +106,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """What the logs and the trace of one node (or, for `node` None, all marks together) say."""
+    """What the logs and the trace of one node show; for `node` None, what all marks together show."""
 
     witnesses: tuple[Witness, ...] = ()
     lost: tuple[Lost, ...] = ()
@@ -152,65 +145,66 @@ def _judge(part: Part, budget: Budget) -> NodeFinding:
 
 
 def _judge_marks(part: Part, budget: Budget) -> NodeFinding:
-    """All marks together: two at one offset are the same."""
-    said = said_marks(part.paths, budget)
-    marks = said.marks
+    """Check all marks together: marks at one offset must have one hash."""
+    reported = reported_marks(part.paths, budget)
+    marks = reported.marks
     found = disagreements(marks.offset[marks.known], marks.hash[marks.known])
     at = np.flatnonzero(marks.known)
-    witnesses = [evidence_of.prefixes_differ(said.row(int(at[a])), said.row(int(at[b]))) for a, b in pairs(found)]
-    return NodeFinding(tuple(witnesses), marks=len(said))
+    rows = [(reported.row(int(at[a])), reported.row(int(at[b]))) for a, b in pairs(found)]
+    witnesses = [evidence_of.prefixes_differ(one, other) for one, other in rows]
+    return NodeFinding(tuple(witnesses), marks=len(reported))
 
 
 def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     params = part.params
-    said = said_marks(part.paths, budget)
-    marks = said.marks
+    reported = reported_marks(part.paths, budget)
+    marks = reported.marks
     witnesses: list[Witness] = []
     own = None
     if params["trace"]:
         own, found = _walk(params["trace"], marks, budget)
         witnesses += found + refused(read_trace(params["trace"], ("fatal",)))
     if params["log"] is None:
-        return NodeFinding(tuple(witnesses), marks=len(said))
+        return NodeFinding(tuple(witnesses), marks=len(reported))
     lost: list[Lost] = []
-    tails: list[tuple[Log, pa.Table]] = []
+    tails: list[tuple[CopiedLog, pa.Table]] = []
     earlier: list[tuple[Row, Bools]] = []
     snapshots = snapshot_ends(params["trace"])
     for copy in params["copies"]:
         newest = int(snapshots[1][snapshots[0] <= copy["trace_seq"]].max(initial=0))
         log = read_log(params["log"], copy["copy"], budget, newest)
         held, lacks = holds(log, marks)
-        lost += _lost_marks(copy, said, log, (held, lacks))
+        lost += _lost_marks(copy, reported, log, (held, lacks))
         if own is not None:
             lost += _lost_own(copy, own, log)
-            lost += _lost_since(copy, earlier, own, said, lacks)
+            lost += _lost_since(copy, earlier, own, reported, lacks)
         earlier.append((copy, held))
         tail = _tail(copy, params, log, int(marks.offset[held].max(initial=0)), budget)
         tails += [] if tail is None else [(log, tail)]
     acknowledged = _acknowledged(params["history"], params["node"], tails)
-    return NodeFinding(tuple(witnesses), tuple(lost), tuple(acknowledged), len(said), len(params["copies"]))
+    return NodeFinding(tuple(witnesses), tuple(lost), tuple(acknowledged), len(reported), len(params["copies"]))
 
 
-def _lost_marks(copy: Row, said: Said, log: Log, state: tuple[Bools, Bools]) -> list[Lost]:
-    """Marks that this log must hold by its epochs, or by a larger mark that it holds, and does not."""
-    (held, lacks), marks = state, said.marks
+def _lost_marks(copy: Row, reported: ReportedMarks, log: CopiedLog, state: tuple[Bools, Bools]) -> list[Lost]:
+    """Find a mark that this log lacks although its epochs, or a larger mark that it holds, require it."""
+    (held, lacks), marks = state, reported.marks
     by_epoch = np.flatnonzero(must_hold(log, marks) & lacks)
     if len(by_epoch):
         i = int(by_epoch[0])
         later = marks.epoch[i] < log.last_epoch
         has = f"has an entry of {'the later epoch' if later else 'the same epoch'} {log.last_epoch}"
         rule = "whose leader held everything committed before" if later else "and reaches beyond that offset"
-        return [_lost(copy, said, i, f"This log {has}, {rule}.")]
+        return [_lost(copy, reported, i, f"This log {has}, {rule}.")]
     highest = int(marks.offset[held].max(initial=0))
     split = np.flatnonzero(lacks & marks.known & (marks.offset < highest))
     if len(split):
         why = f"This log holds what was committed up to offset {highest}, but not what was committed below it."
-        return [_lost(copy, said, int(split[0]), why, differs=True)]
+        return [_lost(copy, reported, int(split[0]), why, differs=True)]
     return []
 
 
-def _lost(copy: Row, said: Said, i: int, why: str, differs: bool = False) -> Lost:
-    mark = said.row(i)
+def _lost(copy: Row, reported: ReportedMarks, i: int, why: str, differs: bool = False) -> Lost:
+    mark = reported.row(i)
     return Lost(
         copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why, differs
     )
@@ -218,7 +212,7 @@ def _lost(copy: Row, said: Said, i: int, why: str, differs: bool = False) -> Los
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What one node owed and had flushed after each row of its trace (see `keeps`).  starts: seqs of its starts."""
+    """What one node had to keep and had flushed after each row of its trace (see `keeps`).  starts: seqs of starts."""
 
     path: str
     seq: Int64
@@ -230,13 +224,13 @@ class _Own:
         return trace_row(self.path, int(self.seq[position]))
 
     def flushed_at(self, seq: int) -> int:
-        """The log end known durable when the trace had reached `seq`; 0 if nothing was ever flushed."""
+        """Return the log end that was certainly durable at `seq` of the trace; 0 before the first flush."""
         before = int(np.searchsorted(self.seq, seq, side="right"))
         return int(self.flushed[before - 1]) if before else 0
 
 
 def _walk(path: str, marks: Marks, budget: Budget) -> tuple[_Own, list[Witness]]:
-    """Follow one node's trace: what it owes after each row, and what it removed though it owed it."""
+    """Follow one node's trace: what it must keep after each row, and what it removed although it had to keep it."""
     rows = read_trace(path, HELD_EVENTS, ("epoch", "offset"))
     if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
         raise BeyondBudget(f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
@@ -248,7 +242,7 @@ def _walk(path: str, marks: Marks, budget: Budget) -> tuple[_Own, list[Witness]]
 
 
 def follow(rows: pa.Table, marks: Marks) -> tuple[Int64, Int64, Int64]:
-    """`keeps` of one node's HELD_EVENTS, in seq order: what it owes, what it removed and what it had flushed."""
+    """Apply `keeps` to the HELD_EVENTS of one node, in seq order."""
     events = coded(rows, "event", HELD_EVENTS)
     offsets, epochs = numbers(rows, "offset"), numbers(rows, "epoch")
     radix = int(max(epochs.max(initial=0), marks.epoch.max(initial=0))) + 1
@@ -261,13 +255,13 @@ def follow(rows: pa.Table, marks: Marks) -> tuple[Int64, Int64, Int64]:
 
 
 def refused(fatal: pa.Table) -> list[Witness]:
-    """A node dies instead of truncating below its mark.  The order came from its leader."""
+    """Find nodes that stopped because their leader ordered a truncation below their high watermark."""
     rows = fatal.to_pylist()
     return [evidence_of.refused({"table": "trace", **r}) for r in rows if _TRUNCATION.search(r["detail"] or "")]
 
 
-def _lost_own(copy: Row, own: _Own, log: Log) -> list[Lost]:
-    """The largest mark the node itself owed when it was copied."""
+def _lost_own(copy: Row, own: _Own, log: CopiedLog) -> list[Lost]:
+    """Check the largest mark that the node itself had to keep when it was copied."""
     before = int(np.searchsorted(own.seq, copy["trace_seq"], side="right"))
     if before == 0 or own.owed[before - 1] == NOWHERE:
         return []
@@ -283,9 +277,11 @@ def _lost_own(copy: Row, own: _Own, log: Log) -> list[Lost]:
     return [Lost(copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why)]
 
 
-def _lost_since(copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, said: Said, lacks: Bools) -> list[Lost]:
-    """Marks that an earlier copy of the same node held in their epoch or a later one."""
-    marks = said.marks
+def _lost_since(
+    copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, reported: ReportedMarks, lacks: Bools
+) -> list[Lost]:
+    """Find a mark that this copy lacks and that an earlier copy of the node held in the mark's epoch or later."""
+    marks = reported.marks
     for before, held in earlier:
         owed = held & lacks & (marks.epoch <= before["quorum_epoch"])
         crashed = np.any((own.starts > before["trace_seq"]) & (own.starts <= copy["trace_seq"]))
@@ -293,12 +289,12 @@ def _lost_since(copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, said: Sa
             owed &= marks.offset <= own.flushed_at(before["trace_seq"])
         if owed.any():
             why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still held it."
-            return [_lost(copy, said, int(np.flatnonzero(owed)[0]), why)]
+            return [_lost(copy, reported, int(np.flatnonzero(owed)[0]), why)]
     return []
 
 
-def _tail(copy: Row, params: dict[str, Any], log: Log, held: int, budget: Budget) -> pa.Table | None:
-    """The entries beyond `held`, the largest mark that this log holds; None if no client could have written them."""
+def _tail(copy: Row, params: dict[str, Any], log: CopiedLog, held: int, budget: Budget) -> pa.Table | None:
+    """Return the entries beyond `held`, the largest mark that this log holds; None if no client wrote any of them."""
     if params["history"] is None or held >= log.end:
         return None
     tail = read_entries(params["log"], copy["copy"], held)
@@ -307,8 +303,8 @@ def _tail(copy: Row, params: dict[str, Any], log: Log, held: int, budget: Budget
     return tail if len(tail) > tail["key"].null_count else None
 
 
-def _acknowledged(history: str, node: str, tails: list[tuple[Log, pa.Table]]) -> list[Acknowledged]:
-    """Entries of acknowledged writes in these tails.  The history is read once for all of them."""
+def _acknowledged(history: str, node: str, tails: list[tuple[CopiedLog, pa.Table]]) -> list[Acknowledged]:
+    """Find entries of acknowledged writes in these tails, with one pass over the history."""
     if not tails:
         return []
     keys = Words()
@@ -345,7 +341,7 @@ def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
 
 
 def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list[Lost]:
-    """Logs whose epochs require them to hold an acknowledged write, and that do not.  Opens logs only if needed."""
+    """Find logs that lack an acknowledged write although their epochs require it.  Opens logs only if needed."""
     unique = {(a.end, a.hash, a.epoch): a for a in acknowledged}
     if not unique:
         return []
@@ -371,7 +367,7 @@ def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list
 
 
 def _worst(lost: list[Lost]) -> list[Lost]:
-    """The latest copy per node and mark, largest loss first; one per node before the second of any."""
+    """Return the latest copy per node and mark, largest loss first; the first of each node precedes any second one."""
     latest = {(x.node, x.offset, x.hash): x for x in sorted(lost, key=lambda x: x.copy)}
     by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy, x.node))
     seen: dict[str, int] = {}

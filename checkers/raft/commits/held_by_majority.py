@@ -5,10 +5,10 @@ voters, itself included, has reported *in that epoch* that its log durably reach
 before it sends anything, so its trace holds everything that it ever claimed.  No clock is needed: a mark of epoch e is
 violated iff fewer than a majority of voters ever durably held it while they were in an epoch up to e.
 
-How far is it held?  The leader's own entries are of its epoch: if the mark lies beyond the epoch's start, the log below
-it ends with a batch of epoch e.  A log whose last batch is of epoch e is a prefix of that leader's log (log matching),
-so a node can have held that mark only if its log durably reached it while its last batch was of epoch e.  An older
-tail, however long, does not count.  For a mark that is not beyond the start of its epoch (a lagging follower reports
+When does a node hold a mark?  If the mark lies beyond the epoch's start, the leader's log below it ends with a batch
+of epoch e.  Any log whose last batch is of epoch e is a prefix of that leader's log (log matching).  So a node can have
+held that mark only if its log durably reached it while its last batch was of epoch e.  A tail of an older epoch does
+not count, however long it is.  For a mark that is not beyond the start of its epoch (a lagging follower reports
 such marks), or whose leader is not known, only the length is compared.
 
 Everything unknown counts as held: by a node without a trace, before the first row of a trace, in a recovered log.  Only
@@ -29,7 +29,8 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.rows import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, lowest, reaches
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
+from checkers.kernels.raft.rows import lowest
 from checkers.raft.trace_checks import Row, nothing_of
 
 _EVENTS = {
@@ -47,7 +48,7 @@ ROW_SIZE_BYTES = 60
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far one node durably held its log; see `checkers.kernels.raft.rows.reaches`.
+    """How far one node durably held its log; see `checkers.kernels.raft.node_logs.reaches`.
 
     held, own: epoch -> log end, `held` with every epoch in which it grew.
     """
@@ -57,27 +58,31 @@ class Reach:
     base: tuple[int, int]
 
     def may_have_held(self, offset: int, epoch: int, beyond_start: bool) -> bool:
-        """Whether everything below `offset` may have lain durably on this node while it was in an epoch up to `epoch`;
-        beyond_start: the last of it is an entry of that epoch."""
+        """Whether this node may have durably held everything below `offset` while it was in an epoch up to `epoch`.
+
+        beyond_start: the last of these entries is of that epoch."""
         if offset <= self.base[0] and epoch <= self.base[1]:
             return True
         return offset <= (self.own.get(epoch, 0) if beyond_start else self.longest(epoch))
 
     def longest(self, epoch: int) -> int:
-        """The largest durable log end while in an epoch up to `epoch`."""
+        """Return the largest durable log end while the node was in an epoch up to `epoch`."""
         return max((end for e, end in self.held.items() if e <= epoch), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class VoterFinding:
-    """Of one node.  marks: the largest mark it reported in each epoch (trace rows).  offices: epoch -> its start
-    offset, for each epoch that the node led."""
+    """The finding on one node.
+
+    marks: the largest mark it reported in each epoch (trace rows).  offices: epoch -> start offset, for each epoch that
+    the node led.
+    """
 
     node: str
     reach: Reach | None = None
     marks: tuple[Row, ...] = ()
     offices: Mapping[int, int] | None = None
-    said: int = 0
+    reported_marks: int = 0
     unknown: str = ""
 
 
@@ -104,7 +109,7 @@ def _judge(part: Part, budget: Budget) -> VoterFinding:
 
 
 def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
-    """Arguments as those of `reaches`, of any epochs."""
+    """Apply `reaches` to columns with any epochs."""
     if len(epochs) == 0:
         return Reach({}, {}, (0, -1))
     known = np.unique(epochs[np.flatnonzero(np.diff(epochs, prepend=-1))])  # epochs come in long runs
@@ -119,7 +124,7 @@ def reach_of(events: Int64, offsets: Int64, epochs: Int64) -> Reach:
 
 
 def _tops(rows: Int64, epoch: Int64, offset: Int64) -> list[int]:
-    """Of each epoch the row of the largest offset: if that is held by a majority, so is all below it."""
+    """Return the row of the largest offset of each epoch: if a majority holds it, a majority holds all below it."""
     if len(rows) == 0:
         return []
     order = rows[np.argsort(epoch[rows], kind="stable")]
@@ -151,7 +156,7 @@ def _combine(run: StoredRun, findings: Sequence[VoterFinding]) -> Verdict:
             witnesses.append(_witness(mark, voters, without, reaches_of, beyond_start))
     looked_at = {
         "voters": len(voters),
-        "high watermarks": sum(f.said for f in findings),
+        "high watermarks": sum(f.reported_marks for f in findings),
         "epochs with one": len({mark["epoch"] for mark in judged}),
     }
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "traces")
@@ -160,7 +165,7 @@ def _combine(run: StoredRun, findings: Sequence[VoterFinding]) -> Verdict:
 
 
 def _worst(witnesses: list[Witness]) -> list[Witness]:
-    """One per epoch before the second of any: several nodes repeat the mark of their leader."""
+    """Put one violation per epoch before any second one, because several nodes repeat the mark of their leader."""
     seen: dict[int, int] = {}
     ranked = []
     for witness in sorted(witnesses, key=lambda w: (w.facts["epoch"], -w.facts["offset"])):

@@ -1,7 +1,7 @@
-"""Marks: what nodes reported as committed, joined over all traces; and logs as the batches that marks are held against.
+"""Joins the marks of all traces, which are the prefixes that nodes reported as committed, and reads logs as batches.
 
-A mark is a high-watermark row above 0: everything below its offset is committed, and the prefix hash stands for all of
-it.  Of one offset and hash only the row of the lowest epoch is kept: in that epoch it was certainly committed already.
+A mark is a high-watermark row above 0: everything below its offset is committed, and the prefix hash represents it.
+For each offset and hash, only the row of the lowest epoch is kept: the prefix was certainly committed in that epoch.
 
 Cost: linear in the rows of all traces (marks lie in ascending runs, which a merge sort joins, one trace after another);
 memory: 100 bytes a distinct mark, and 16 bytes a batch of one log.
@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import BeyondBudget, log_groups, numbers, present, read_trace, trace_row
-from checkers.kernels.raft.rows import NOWHERE, Log, Marks, lowest
+from checkers.kernels.raft.marks import CopiedLog, Marks
+from checkers.kernels.raft.rows import NOWHERE, lowest
 from checkers.raft.trace_checks import Row
 
 MARK_SIZE_BYTES = 100
-"""Of a mark while it is joined with others."""
+"""The memory of one mark while it is joined with others."""
 
 BATCH_SIZE_BYTES = 16
 
@@ -38,7 +39,7 @@ Columns = tuple[npt.NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ReportedMarks:
     """Distinct marks in ascending order of offset.  source, seq: the row that reported each; source counts `paths`."""
 
     marks: Marks
@@ -50,22 +51,22 @@ class Said:
         return len(self.seq)
 
     def row(self, position: int) -> Row:
-        """The trace row that reported a mark."""
+        """Return the trace row that reported a mark."""
         return trace_row(self.paths[int(self.source[position])], int(self.seq[position]))
 
 
-def said_marks(paths: Sequence[str], budget: Budget) -> Said:
-    """Every distinct (offset, hash) that any of these traces reported, in the lowest epoch in which it was reported.
+def reported_marks(paths: Sequence[str], budget: Budget) -> ReportedMarks:
+    """Return every distinct (offset, hash) in any of these traces, with the lowest epoch in which it was reported.
 
-    Parts of one run ask for the same marks one after another, so the last answer is kept.  Raises BeyondBudget.
+    Parts of one run need the same marks one after another, so the last result is cached.  Raises BeyondBudget.
     """
     stamps = tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, paths))
-    return _said_marks(tuple(paths), stamps, budget)
+    return _reported_marks(tuple(paths), stamps, budget)
 
 
 @lru_cache(maxsize=1)
-def _said_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> Said:
-    """stamps: they distinguish files of the same name."""
+def _reported_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> ReportedMarks:
+    """Read the marks.  stamps: they distinguish files of the same name."""
     joined = _of_trace(0, paths[0]) if paths else _NOTHING
     for number, path in enumerate(paths[1:], 1):
         more = _of_trace(number, path)
@@ -73,7 +74,7 @@ def _said_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...]
             raise BeyondBudget(f"{count} marks are beyond the budget of {budget.size_bytes} bytes")
         joined = _distinct(tuple(np.concatenate(pair) for pair in zip(joined, more, strict=True)))
     offset, hashes, known, epoch, seq, source = _distinct(joined)
-    return Said(Marks(offset, hashes, known, epoch), paths, source, seq)
+    return ReportedMarks(Marks(offset, hashes, known, epoch), paths, source, seq)
 
 
 _NOTHING: Columns = tuple(np.empty(0, kind) for kind in (np.int64, np.int64, np.bool_, np.int64, np.int64, np.int64))
@@ -88,7 +89,7 @@ def _of_trace(number: int, path: str) -> Columns:
 
 
 def _distinct(columns: Columns) -> Columns:
-    """One row per (offset, hash, known): that of the lowest epoch, the first of those."""
+    """Keep one row per (offset, hash, known): the first row of the lowest epoch."""
     offset, hashes, known, epoch, _, _ = columns
     if len(offset) == 0:
         return columns
@@ -107,17 +108,17 @@ def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def snapshot_ends(trace: str | None) -> tuple[Int64, Int64]:
-    """(seq, end) of every snapshot that a node reported."""
+    """Return (seq, end) of every snapshot that a node reported, as two columns."""
     if trace is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     rows = read_trace(trace, ("snapshot",), ("offset",))
     return numbers(rows, "seq"), numbers(rows, "offset")
 
 
-def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> Log:
-    """One copy of a node's log as batches, row group by row group; snapshot: where its newest snapshot ends.
+def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedLog:
+    """Read one copy of a node's log as batches, row group by row group.  snapshot: where its newest snapshot ends.
 
-    Raises BeyondBudget, and ValueError where its offsets do not ascend.
+    Raises BeyondBudget, and ValueError if its offsets do not ascend.
     """
     file = pq.ParquetFile(path)
     groups = log_groups(file.metadata, copy)
@@ -146,4 +147,4 @@ def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> Log:
         pieces.append((batch[last], offset[last] + 1, hashes[last]))
     ends, hashes = (np.concatenate([p[i] for p in pieces] or [np.empty(0, np.int64)]) for i in (1, 2))
     start = snapshot if first == NOWHERE else first
-    return Log(ends, hashes, max(reached + 1, start), last_epoch, start)
+    return CopiedLog(ends, hashes, max(reached + 1, start), last_epoch, start)

@@ -28,9 +28,11 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import BeyondBudget, coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.kernels.raft.rows import NOWHERE, holds, shared_prefix
+from checkers.kernels.raft.marks import holds
+from checkers.kernels.raft.node_logs import shared_prefix
+from checkers.kernels.raft.rows import NOWHERE
 from checkers.raft.commits.committed_evidence import holder_of, parting
-from checkers.raft.commits.high_watermarks import Said, read_log, said_marks
+from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks
 from checkers.raft.trace_checks import Row, nothing_of
 
 _CUTS = ("truncate", "start")
@@ -38,7 +40,7 @@ _CUTS = ("truncate", "start")
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A leader without a mark of an earlier epoch.  copy: the one that shows it, None where its log was too short."""
+    """A leader that lacks a mark of an earlier epoch.  copy: the copy that shows it, None if the log was too short."""
 
     office: Row
     mark: Row
@@ -55,7 +57,7 @@ class LeaderFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Offices:
-    """Every time one node became leader."""
+    """The terms of office of one node."""
 
     epoch: Int64
     start: Int64
@@ -80,11 +82,11 @@ def _judge(part: Part, budget: Budget) -> LeaderFinding:
     if len(offices.seq) == 0:
         return LeaderFinding()
     try:
-        said = said_marks(part.paths, budget)
-        lacking = _too_short(trace, offices, said)
+        reported = reported_marks(part.paths, budget)
+        lacking = _too_short(trace, offices, reported)
         compared = 0
         if part.params["log"] is not None:
-            found, compared = _of_other_content(part, offices, said, budget)
+            found, compared = _of_other_content(part, offices, reported, budget)
             lacking += found
     except BeyondBudget as problem:
         return LeaderFinding(offices=len(offices.seq), unknown=str(problem))
@@ -95,26 +97,29 @@ def _offices(trace: str) -> _Offices:
     roles = read_trace(trace, ("role",), ("epoch", "offset", "role"))
     leads = coded(roles, "role", {"leader": 1}) == 1
     epoch, start, seq = (numbers(roles, name)[leads] for name in ("epoch", "offset", "seq"))
-    told = start >= 0
-    return _Offices(epoch[told], start[told], seq[told])
+    known = start >= 0
+    return _Offices(epoch[known], start[known], seq[known])
 
 
-def _too_short(trace: str, offices: _Offices, said: Said) -> list[Lacking]:
-    """Per term of office whose log ended below a mark of an earlier epoch: the largest such mark."""
-    order = np.argsort(said.marks.epoch, kind="stable")
-    highest = np.maximum.accumulate(said.marks.offset[order])
-    place = np.searchsorted(said.marks.epoch[order], offices.epoch, side="left") - 1
+def _too_short(trace: str, offices: _Offices, reported: ReportedMarks) -> list[Lacking]:
+    """Find terms of office whose log ended below a mark of an earlier epoch, with the largest such mark."""
+    order = np.argsort(reported.marks.epoch, kind="stable")
+    highest = np.maximum.accumulate(reported.marks.offset[order])
+    place = np.searchsorted(reported.marks.epoch[order], offices.epoch, side="left") - 1
     lacking = []
     for i in np.flatnonzero(place >= 0).tolist():
         if highest[place[i]] > offices.start[i]:
             at = order[int(np.searchsorted(highest, highest[place[i]]))]  # where the maximum was reached
-            lacking.append(Lacking(trace_row(trace, int(offices.seq[i])), said.row(int(at))))
+            lacking.append(Lacking(trace_row(trace, int(offices.seq[i])), reported.row(int(at))))
     return lacking
 
 
-def _of_other_content(part: Part, offices: _Offices, said: Said, budget: Budget) -> tuple[list[Lacking], int]:
-    """(per term of office, the smallest mark of an earlier epoch that a copy shows it not to have held; how many pairs
-    of office and copy were compared)."""
+def _of_other_content(
+    part: Part, offices: _Offices, reported: ReportedMarks, budget: Budget
+) -> tuple[list[Lacking], int]:
+    """Find, per term of office, the smallest mark of an earlier epoch that it did not hold according to a copy.
+
+    Returns (findings, how many pairs of office and copy were compared)."""
     cuts = read_trace(part.params["trace"], _CUTS, ("offset",))
     cut_seqs, cut_offsets = numbers(cuts, "seq"), numbers(cuts, "offset")
     found: dict[int, Lacking] = {}
@@ -126,20 +131,20 @@ def _of_other_content(part: Part, offices: _Offices, said: Said, budget: Budget)
         ]
         if max(shared) <= 0:
             continue
-        lacks = _contradicted(part.params["log"], copy["copy"], said, budget)
+        lacks = _contradicted(part.params["log"], copy["copy"], reported, budget)
         for i, end in enumerate(shared):
             compared += end > 0
-            wrong = np.flatnonzero(lacks & (said.marks.offset <= end) & (said.marks.epoch < offices.epoch[i]))
+            wrong = np.flatnonzero(lacks & (reported.marks.offset <= end) & (reported.marks.epoch < offices.epoch[i]))
             if len(wrong) and i not in found:
                 office = trace_row(part.params["trace"], int(offices.seq[i]))
-                found[i] = Lacking(office, said.row(int(wrong[0])), copy)
+                found[i] = Lacking(office, reported.row(int(wrong[0])), copy)
     return [found[i] for i in sorted(found)], compared
 
 
-def _contradicted(path: str, copy: int, said: Said, budget: Budget) -> Bools:
-    """Marks at which this copy holds something else, known by their hash."""
+def _contradicted(path: str, copy: int, reported: ReportedMarks, budget: Budget) -> Bools:
+    """Return which marks have a known hash that differs from this copy's hash at the same offset."""
     log = read_log(path, copy, budget)
-    return holds(log, said.marks)[1] & said.marks.known & (said.marks.offset <= log.end)
+    return holds(log, reported.marks)[1] & reported.marks.known & (reported.marks.offset <= log.end)
 
 
 def _combine(run: StoredRun, findings: Sequence[LeaderFinding]) -> Verdict:
@@ -196,8 +201,9 @@ def _witness(run: StoredRun, lacking: Lacking) -> Witness:
 
 
 def _parting(run: StoredRun, mark: Row, leader: tuple[str, int]) -> tuple[int, list[Row], str | None]:
-    """(offset at which the leader's log parts from one that holds the mark, the rows there, whose log that is);
-    NOWHERE where no copy holds the mark."""
+    """Return (offset where the leader's log differs from one that holds the mark, the rows there, that log's node).
+
+    The offset is NOWHERE if no copy holds the mark."""
     holder = holder_of(run, mark["offset"], mark["hash"])
     if holder is None:
         return NOWHERE, [], None

@@ -1,7 +1,7 @@
 """A leader commits entries of older epochs only together with an entry of its own (Raft, figure 8).
 
 Ongaro & Ousterhout 2014, section 5.4.2; KIP-595.  A majority may hold an entry of an older epoch, and a later leader
-may still replace it.  So a leader counts replicas only for entries of its own epoch.  A leader's `role` row says where
+may still replace it.  So a leader counts replicas only for entries of its own epoch.  A leader's `role` row shows where
 its epoch starts in its log; each entry from there on is of its epoch.  A mark at or below that start covers none of
 them.  If such a mark is higher than every mark that the process reported before, the leader has raised it by counting:
 a violation.  A process that repeats what it learned as a follower raises nothing.
@@ -13,24 +13,14 @@ A part is the trace of one node.  Cost and memory: linear in its marks and roles
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from checkers.base.arrays import Bools, Int64
-from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, not_judged, numbers, read_trace
-from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import Verdict, Witness
-from checkers.raft.trace_checks import (
-    WITNESSES_PER_PART,
-    Row,
-    TraceFinding,
-    conclude_traces,
-    fetched_from,
-    part_per_node,
-)
+from checkers.base.checker import Budget, Part
+from checkers.base.run_evidence import coded, numbers, read_trace
+from checkers.base.verdict import Witness
+from checkers.raft.trace_checks import WITNESSES_PER_PART, Row, TraceFinding, fetched_from, trace_checker
 
 _EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
 _START, _ROLE, _MARK = _EVENTS.values()
@@ -54,7 +44,7 @@ def _judge(part: Part, budget: Budget) -> TraceFinding:
 
 
 def _office(rows: pa.Table, event: Int64) -> Int64:
-    """Of each row, the row in which the node became leader; -1 while it does not lead or reported no start."""
+    """Return, for each row, the row in which the node became leader; -1 if it does not lead or reported no start."""
     leads = (event == _ROLE) & (coded(rows, "role", {"leader": 1}) == 1) & (numbers(rows, "offset") >= 0)
     changes: Bools = event != _MARK
     at = np.arange(len(event))
@@ -63,7 +53,7 @@ def _office(rows: pa.Table, event: Int64) -> Int64:
 
 
 def _highest_before(event: Int64, offset: Int64) -> Int64:
-    """Of each row, the highest mark that its process reported before; -1 if there is none."""
+    """Return, for each row, the highest mark that its process reported before, or -1."""
     highest = np.full(len(event), -1, np.int64)
     starts = np.flatnonzero(event == _START).tolist()
     for first, end in zip([0, *starts], [*starts, len(event)], strict=True):
@@ -95,16 +85,10 @@ def _witness(office: Row, mark: Row) -> Witness:
     )
 
 
-def _combine(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-    return not_judged(run, "traces") or conclude_traces(run, findings, "leaders' high watermarks")
-
-
-COMMITS_OWN_EPOCH = Checker(
+COMMITS_OWN_EPOCH = trace_checker(
     name="commit-own-epoch",
     title="A leader commits an entry of its own epoch first",
     question="Did every leader commit older entries only together with one of its own epoch?",
-    split=part_per_node,
     judge=_judge,
-    combine=_combine,
-    needs=frozenset({"traces"}),
+    needed=lambda run: ["leaders' high watermarks"],
 )

@@ -33,13 +33,13 @@ from checkers.raft.trace_checks import (
     Fetch,
     Row,
     TraceFinding,
-    conclude_traces,
     copy_row,
     fetched_from,
     nothing_of,
     pairs,
     part_per_node,
     rows_of,
+    trace_checker,
     whole,
 )
 
@@ -48,13 +48,13 @@ CLAIM_EVENTS = ("role", "vote")
 LEADS, FOLLOWS = 0, 1
 
 
-def claims(said: pa.Table) -> list[Row]:
-    """The first rows of each kind that show an epoch's leader, of one node's rows (CLAIM_EVENTS, in seq order).
+def claims(reports: pa.Table) -> list[Row]:
+    """Return the first rows of one node that show an epoch's leader.  reports: its CLAIM_EVENTS, in seq order.
 
-    That is one of each epoch it led, per life of its process; of each other leader it names; and of each vote.
+    These are one row for each epoch it led, per life of its process; for each other leader it names; for each vote.
     """
     rows: dict[tuple[int, str, str], Row] = {}
-    for claim in rows_of(said):
+    for claim in rows_of(reports):
         if claim["event"] == "vote":
             rows.setdefault((claim["epoch"], "votes for", str(claim["peer"])), claim)
         elif claim["role"] == "leader":
@@ -83,17 +83,17 @@ class Claims:
 
 
 def _judge_leaders(part: Part, budget: Budget) -> Claims:
-    """Of this node: the first row of each epoch it led (per life of its process), the first that names another."""
+    """Collect the claims of one node: its first row for each epoch it led, per life, and for each leader it names."""
     path = part.paths[0]
     roles = read_trace(path, ("role",), ("epoch", "incarnation", "peer", "role"))
     if len(roles) * CLAIM_SIZE_BYTES > budget.size_bytes:
         return Claims(path, unknown=f"{path}: {len(roles)} roles are beyond the budget of {budget.size_bytes} bytes")
     leads = coded(roles, "role", {"leader": 1}) == 1
     peers, names = codes(roles, "peer")
-    told = np.flatnonzero(leads | present(roles, "peer"))
-    who = np.where(leads, len(names), peers)[told]
-    epoch, life, seq = (numbers(roles, name)[told] for name in ("epoch", "incarnation", "seq"))
-    kind = np.where(leads, LEADS, FOLLOWS)[told]
+    named = np.flatnonzero(leads | present(roles, "peer"))
+    who = np.where(leads, len(names), peers)[named]
+    epoch, life, seq = (numbers(roles, name)[named] for name in ("epoch", "incarnation", "seq"))
+    kind = np.where(leads, LEADS, FOLLOWS)[named]
     same = np.stack([epoch, kind, np.where(kind == LEADS, life, who)])
     order = np.lexsort((seq, *same[::-1]))
     fresh = np.ones(len(order), np.bool_)
@@ -126,7 +126,7 @@ def _combine_leaders(run: StoredRun, findings: Sequence[Claims]) -> Verdict:
 
 
 def _suspicious(findings: Sequence[Claims]) -> tuple[Int64, int]:
-    """(epochs with two reported leaders, or with one that led in two lives; how many epochs had a leader)."""
+    """Return (epochs with two leaders, or with one that led in two lives; the number of epochs with a leader)."""
     number = {name: i for i, name in enumerate(dict.fromkeys(name for f in findings for name in f.names))}
     if not number:
         return np.empty(0, np.int64), 0
@@ -139,7 +139,7 @@ def _suspicious(findings: Sequence[Claims]) -> tuple[Int64, int]:
 
 
 def _votes_in(path: str, epochs: Int64) -> list[Row]:
-    """The first vote row of each epoch and candidate."""
+    """Return the first vote row of each epoch and candidate."""
     if len(epochs) == 0:
         return []
     votes = read_trace(path, ("vote",))
@@ -148,21 +148,21 @@ def _votes_in(path: str, epochs: Int64) -> list[Row]:
 
 
 def judge_epoch(epoch: int, rows: Sequence[Row]) -> list[Witness]:
-    """rows: the claims of all nodes about one epoch (`claims`)."""
+    """Judge one epoch.  rows: the claims of all nodes about it (`claims`)."""
     own = [r for r in rows if r["role"] == "leader"]
-    said: dict[str, Row] = {}
+    first_of: dict[str, Row] = {}
     for claim in [*own, *(r for r in rows if r["event"] == "role" and r["role"] != "leader")]:
-        said.setdefault(claim["node"] if claim["role"] == "leader" else claim["peer"], claim)
-    leaders = sorted(said, key=by_number)
+        first_of.setdefault(claim["node"] if claim["role"] == "leader" else claim["peer"], claim)
+    leaders = sorted(first_of, key=by_number)
     votes = sorted((r for r in rows if r["event"] == "vote"), key=lambda r: by_number(r["node"]))
     if len(leaders) > 1:
-        claims = [said[name] for name in leaders]
+        claims = [first_of[name] for name in leaders]
         return [
             _elected(
                 "two leaders in one epoch",
                 f"{' and '.join(leaders)} were both leader of epoch {epoch}.",
                 (claims, votes),
-                [_claim(name, said[name]) for name in leaders],
+                [_claim(name, first_of[name]) for name in leaders],
                 "at most one leader in an epoch: two majorities share a voter, and a voter votes once",
             )
         ]
@@ -199,10 +199,10 @@ def _elected(kind: str, summary: str, rows: tuple[list[Row], list[Row]], why: li
     return Witness(kind, summary, rows=tuple(claims + votes), facts=facts)
 
 
-def _claim(leader: str, said: Row) -> str:
-    if said["node"] == leader:
-        return f"{leader} became leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
-    return f"{said['node']} took {leader} for the leader of epoch {said['epoch']} (its trace, seq {said['seq']})."
+def _claim(leader: str, claim: Row) -> str:
+    if claim["node"] == leader:
+        return f"{leader} became leader of epoch {claim['epoch']} (its trace, seq {claim['seq']})."
+    return f"{claim['node']} took {leader} for the leader of epoch {claim['epoch']} (its trace, seq {claim['seq']})."
 
 
 def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
@@ -225,7 +225,7 @@ def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
 
 
 def voted_twice(votes: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """One witness for each epoch in which one node voted for two candidates.  votes: its rows, in seq order."""
+    """Make a witness for each epoch in which one node voted for two candidates.  votes: its rows, in seq order."""
     twice = disagreements(numbers(votes, "epoch"), codes(votes, "peer")[0])
     return [_voted_twice(fetch(votes, a), fetch(votes, b)) for a, b in pairs(twice)]
 
@@ -256,7 +256,7 @@ def _not_kept(vote: Row, copy: Row) -> Witness:
 
 
 def _copies_disagree(copied: Sequence[Row]) -> list[Witness]:
-    """The first two successive copies of one epoch whose votes differ."""
+    """Find the first two successive copies of one epoch whose votes differ."""
     for earlier, later in pairwise(copied):
         given = earlier["voted_for"]
         if given is not None and earlier["quorum_epoch"] == later["quorum_epoch"] and later["voted_for"] != given:
@@ -282,10 +282,6 @@ def _quorum_state_disagrees(node: str, given: str, rows: tuple[Row, Row], copy: 
     )
 
 
-def _combine_votes(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-    return not_judged(run, "traces") or conclude_traces(run, findings, "votes")
-
-
 ELECTION_SAFETY = Checker(
     name="election-safety",
     title="Election safety",
@@ -296,12 +292,10 @@ ELECTION_SAFETY = Checker(
     needs=frozenset({"traces"}),
 )
 
-VOTE_ONCE = Checker(
+VOTE_ONCE = trace_checker(
     name="vote-once",
     title="One vote per epoch",
     question="Did every voter vote at most once in an epoch, restarts included?",
-    split=part_per_node,
     judge=_judge_votes,
-    combine=_combine_votes,
-    needs=frozenset({"traces"}),
+    needed=lambda run: ["votes"],
 )

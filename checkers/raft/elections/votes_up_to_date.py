@@ -90,7 +90,7 @@ def ballots(rows: pa.Table, node: str) -> Iterator[Ballot]:
     chosen = np.flatnonzero((event != _APPEND) & ((event != _ROLE) | stands))
     peers, epochs, seqs = words(rows, "peer") if len(chosen) else [], numbers(rows, "epoch"), numbers(rows, "seq")
     offset = numbers(rows, "offset")
-    log = _Log(event == _APPEND, offset, epochs)
+    log = _LogInTrace(event == _APPEND, offset, epochs)
     for at in chosen.tolist():
         if event[at] in (_START, _TRUNCATE):
             log.ends_at(at)
@@ -102,7 +102,7 @@ def ballots(rows: pa.Table, node: str) -> Iterator[Ballot]:
             yield Ballot(int(epochs[at]), peer, int(seqs[at]), log.at(at))
 
 
-class _Log:
+class _LogInTrace:
     """One node's log, as far as the rows of its trace show it.
 
     appended: which rows are appends.  offset: end of the log after each row.  epoch: of the last batch of an append.
@@ -125,7 +125,7 @@ class _Log:
         return LogAt(int(self._offset[last]), int(self._epoch[last]), int(self._epoch[last]))
 
     def ends_at(self, row: int) -> None:
-        """A start, a truncation or a fetched snapshot: the log now ends where the row says, also above its last end."""
+        """Take a start, a truncation or a fetched snapshot: the log now ends at the offset of the row."""
         end, before = int(self._offset[row]), self.at(row)
         place = int(np.searchsorted(self._appends, row))
         taken = self._appends[self._next : place]

@@ -13,8 +13,8 @@ grouped first, exactly and not by their hashes, so that thirty copies of one hea
 435.  A range yields for two logs a first difference and a last equal epoch; minimum and maximum join the ranges.
 A log by itself must have no hole, and its epochs never fall.
 
-Cost: linear in the entries of all copies, which are decoded and compared once; memory: one range of every log, whatever
-their length (five logs of ten million entries: 0.3 s of CPU, 13 MB a range).
+Cost: linear in the entries of all copies, which are decoded and compared once.  Memory: one range of every log,
+independent of the length of the logs (five logs of ten million entries: 0.3 s of CPU, 13 MB a range).
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import LogGroup, conclude, gaps, log_groups, log_rows, not_judged, numbers, read_table
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.kernels.raft.rows import NOWHERE, Slice, compare_all, irregular, slice_of
+from checkers.kernels.raft.aligned_logs import Slice, compare_all, irregular, slice_of
+from checkers.kernels.raft.rows import NOWHERE
 
 RANGE = 1 << 17
-"""Offsets compared at a time.  A writer should make row groups of this size, so that none is opened in vain."""
+"""The number of offsets compared at a time.  Row groups of this size are the cheapest to read."""
 
 RANGES_PER_PART = 8
 
 ENTRY_SIZE_BYTES = 20
-"""Of an entry: its offset, its epoch and its checksum."""
+"""The memory of an entry: its offset, its epoch and its checksum."""
 
 _COLUMNS = ["offset", "epoch", "checksum"]
 
@@ -58,7 +59,7 @@ Columns = tuple[Int64, Int32, Int64]
 
 
 @dataclass(frozen=True, slots=True)
-class RangeFinding:
+class RangeMatches:
     """The findings on one range of offsets.
 
     logs: those with an entry in the range.  class_of: class of each, by identical content in the range.
@@ -91,7 +92,7 @@ def _split(run: StoredRun) -> list[Part]:
     return parts
 
 
-def _judge(part: Part, budget: Budget) -> list[RangeFinding]:
+def _judge(part: Part, budget: Budget) -> list[RangeMatches]:
     files = {path: pq.ParquetFile(path, memory_map=True) for path in part.paths}
     findings = []
     for first in range(part.params["first"], part.params["stop"], RANGE):
@@ -103,12 +104,12 @@ def _judge(part: Part, budget: Budget) -> list[RangeFinding]:
     return findings
 
 
-def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGroup]]], budget: Budget) -> RangeFinding:
-    """Offsets first .. first + RANGE - 1 of all logs."""
+def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGroup]]], budget: Budget) -> RangeMatches:
+    """Judge offsets first .. first + RANGE - 1 of all logs."""
     rows = sum(file.metadata.row_group(g.number).num_rows for _, file, groups in touched for g in groups)
     if rows * ENTRY_SIZE_BYTES > budget.size_bytes:
         words = f"offsets from {first}: {rows} entries are beyond {budget.size_bytes} bytes"
-        return RangeFinding((), (), {}, (), (), (), 0, words)
+        return RangeMatches((), (), {}, (), (), (), 0, words)
     names: list[LogName] = []
     slices: list[Slice] = []
     edges, holes, falls = [], [], []
@@ -126,11 +127,11 @@ def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGr
             names.append(name)
             slices.append(slice_of(offsets, epochs, checksums, hole == NOWHERE))
     class_of, compared = compare_all(slices)
-    return RangeFinding(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
+    return RangeMatches(tuple(names), tuple(class_of), compared, tuple(edges), tuple(holes), tuple(falls), entries)
 
 
 def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[tuple[int, Columns]]:
-    """(copy, its entries at offsets first .. first + RANGE - 1) of each log that has any there."""
+    """Return (copy, its entries at offsets first .. first + RANGE - 1) of each log that has any there."""
     pieces: dict[int, list[Columns]] = {}
     for group in groups:
         alone = group.copy >= 0
@@ -153,7 +154,7 @@ def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[
 
 
 def _in_order(columns: Columns) -> tuple[int, int, Columns]:
-    """(row behind a hole, row of a lower epoch, the entries in offset order); rows NOWHERE if there are none."""
+    """Return (row behind a hole, row of a lower epoch, the entries in offset order); a row may be NOWHERE."""
     offsets, epochs, checksums = columns
     hole, fall = irregular(offsets, epochs)
     if hole != NOWHERE and np.any(offsets[1:] < offsets[:-1]):
@@ -163,7 +164,7 @@ def _in_order(columns: Columns) -> tuple[int, int, Columns]:
     return hole, fall, columns
 
 
-def _combine(run: StoredRun, parts: Sequence[Sequence[RangeFinding]]) -> Verdict:
+def _combine(run: StoredRun, parts: Sequence[Sequence[RangeMatches]]) -> Verdict:
     if (verdict := not_judged(run, "logs")) is not None:
         return verdict
     findings = [finding for part in parts for finding in part]
@@ -197,8 +198,8 @@ def _combine(run: StoredRun, parts: Sequence[Sequence[RangeFinding]]) -> Verdict
     return conclude(witnesses, looked_at, unknown)
 
 
-def _join(names: list[LogName], findings: Sequence[RangeFinding]) -> tuple[Any, Any]:
-    """Over all ranges, per pair of logs: the first offset that differs, the last offset of equal epochs."""
+def _join(names: list[LogName], findings: Sequence[RangeMatches]) -> tuple[Any, Any]:
+    """Join all ranges: per pair of logs, the first offset that differs and the last offset of equal epochs."""
     number = {name: i for i, name in enumerate(names)}
     nothing = np.iinfo(np.int64).max
     different = np.full((len(names), len(names)), nothing, np.int64)
@@ -222,7 +223,7 @@ def _join(names: list[LogName], findings: Sequence[RangeFinding]) -> tuple[Any, 
 
 
 def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) -> list[tuple[LogName, LogName, int]]:
-    """One pair of copies for every two nodes that forked at one offset, the latest copies; lowest offset first."""
+    """Keep the latest pair of copies for every two nodes that forked at one offset; lowest offset first."""
     latest: dict[tuple[str, str, int], tuple[LogName, LogName, int]] = {}
     for pair in sorted(pairs, key=lambda p: (p[0][1], p[1][1])):
         (a, _), (b, _), d = pair
@@ -231,7 +232,7 @@ def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) ->
 
 
 def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witness:
-    """The witness for two logs: both entries where they part, and both where their epochs meet again."""
+    """Make the witness for two logs: both entries where they differ, and both where their epochs are equal again."""
     meeting = _first_equal_epoch(files, a, b, different)
     rows_a = log_rows(files[a[0]], a[1], (different, meeting))
     rows_b = log_rows(files[b[0]], b[1], (different, meeting))
@@ -239,7 +240,7 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
 
 
 def fork(a: LogName, b: LogName, different: int, meeting: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
-    """Two logs differ at one offset, and at `meeting`, there or behind, both have an entry of the same epoch."""
+    """Make the witness of logs that differ at one offset and have equal epochs at `meeting`, which is not below it."""
     same = meeting == different
     where = (
         f"in the same entry of epoch {epoch}" if same else f"though both have an entry of epoch {epoch} at {meeting}"
@@ -278,8 +279,8 @@ def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int
     return min(offset for offset, epoch in of_a.items() if of_b.get(offset) == epoch)
 
 
-def _broken(files: dict[str, str], findings: Sequence[RangeFinding]) -> list[Witness]:
-    """Witnesses for logs that are wrong by themselves, inside a range or where two ranges meet."""
+def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Witness]:
+    """Make witnesses for logs that are wrong by themselves, inside a range or where two ranges meet."""
     holes = {log: offset for f in reversed(findings) for log, offset in f.holes}
     falls = {log: offset for f in reversed(findings) for log, offset in f.falls}
     before: dict[LogName, tuple[int, int]] = {}
@@ -299,7 +300,7 @@ def _broken(files: dict[str, str], findings: Sequence[RangeFinding]) -> list[Wit
 
 
 def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
-    """One log has a HOLE before an offset, or a FALL of its epochs at it."""
+    """Make the witness of a log with a HOLE before an offset, or a FALL of its epochs at it."""
     why, expected = {
         HOLE: ("the entry before it is missing", "offsets without a gap"),
         FALL: ("its epoch is below that of the entry before it", "rising epochs"),

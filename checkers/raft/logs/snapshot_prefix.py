@@ -94,7 +94,7 @@ def _judge_node(part: Part, budget: Budget) -> SnapshotFinding:
 
 
 def _log_starts(part: Part, ends: np.ndarray, seqs: np.ndarray) -> tuple[list[Witness], int]:
-    """(witnesses for logs that begin above all snapshots the node then had, how many logs begin above 0)."""
+    """Return (witnesses of logs that begin above all snapshots of the node, how many logs begin above 0)."""
     path = part.params["log"]
     if path is None:
         return [], 0
@@ -114,7 +114,7 @@ def _log_starts(part: Part, ends: np.ndarray, seqs: np.ndarray) -> tuple[list[Wi
 
 
 def _judge_states(part: Part, budget: Budget) -> SnapshotFinding:
-    """The state of every snapshot against every state that was applied up to its end."""
+    """Compare the state of every snapshot with every state that was applied up to its end."""
     snapshots = [read_trace(path, ("snapshot",)) for path in part.paths]
     ends = np.unique(np.concatenate([numbers(table, "offset") for table in snapshots]))
     if len(ends) == 0:
@@ -133,10 +133,10 @@ def _judge_states(part: Part, budget: Budget) -> SnapshotFinding:
     joined = joined.filter(pa.array(present(joined, "hash")))
     offset, hashes, seq = (numbers(joined, name) for name in ("offset", "hash", "seq"))
 
-    def said(i: int) -> Row:
+    def mentioned(i: int) -> Row:
         return trace_row(part.paths[int(source[i])], int(seq[i]))
 
-    found = [(said(a), said(b)) for a, b in pairs(disagreements(offset, hashes))]
+    found = [(mentioned(a), mentioned(b)) for a, b in pairs(disagreements(offset, hashes))]
     witnesses = [_differs(*pair) for pair in found if "snapshot" in (pair[0]["event"], pair[1]["event"])]
     _, states = np.unique(offset, return_counts=True)
     return SnapshotFinding(tuple(witnesses), compared=int(np.count_nonzero(states > 1)))

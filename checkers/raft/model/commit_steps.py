@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from checkers.raft.model.quorum import Branch, Quorum, Voter
+from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
 from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
 
 
-def high_watermark(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A leader calls offsets committed, or a follower repeats it."""
     if row.offset is None:
         return None  # not known yet
@@ -45,7 +45,7 @@ def _may_commit(quorum: Quorum, branch: Branch, mark: int) -> Answer:
     return Blocked(f"that a majority held everything below {mark} ({held})", others, lacking)
 
 
-def _may_follow(quorum: Quorum, voter: Voter, branch: Branch, mark: int) -> Answer:
+def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) -> Answer:
     if not quorum.holds(voter.epoch, voter.log):
         why = f"its log and {branch.leader}'s differ from offset {quorum.common(voter.epoch, voter.log)} on"
         return Unexplained("mark over another log than the leader's", why, "the leader's log, or a prefix of it")
@@ -54,7 +54,7 @@ def _may_follow(quorum: Quorum, voter: Voter, branch: Branch, mark: int) -> Answ
     return None
 
 
-def applied(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node applies the next committed batch."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
         return malformed(f"it was in epoch {voter.epoch}")
@@ -79,6 +79,6 @@ def applied(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def snapshot(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """Raises NotModelled."""
     raise NotModelled(f"{voter.name}: it took a snapshot (seq {row.seq}), and the model has none")

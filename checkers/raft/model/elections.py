@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from checkers.raft.model.quorum import EMPTY, Branch, Quorum, Voter
+from checkers.raft.model.quorum import EMPTY, Branch, ModelVoter, Quorum
 from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
 
 
@@ -42,7 +42,7 @@ ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
 ROLES_AFTER_START = frozenset({"unattached", "follower", "candidate", "resigned"})
 
 
-def vote(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def vote(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node votes, once in an epoch, for itself or for a log at least as up to date as its own."""
     peer, epoch = row.peer, row.epoch
     if peer not in quorum.voters:
@@ -79,7 +79,7 @@ def vote(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _stand(quorum: Quorum, voter: Voter, epoch: int) -> None:
+def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
     quorum.epochs.add(epoch)
     voter.votes[epoch] = voter.name
     quorum.granted[epoch, voter.name].add(voter.name)
@@ -87,7 +87,7 @@ def _stand(quorum: Quorum, voter: Voter, epoch: int) -> None:
     quorum.candidacies[epoch, voter.name] = max(known, voter.log)
 
 
-def role(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def role(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node changes its role, and its epoch with it."""
     role, epoch = str(row.role), row.epoch
     answer = _may_become(quorum, voter, role, epoch) or _ROLES[role](quorum, voter, row)
@@ -99,7 +99,7 @@ def role(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _may_become(quorum: Quorum, voter: Voter, role: str, epoch: int) -> Answer:
+def _may_become(quorum: Quorum, voter: ModelVoter, role: str, epoch: int) -> Answer:
     if role not in _ROLES:
         return malformed(f"there is no role {role}")
     if voter.role == "":
@@ -119,7 +119,7 @@ def _may_become(quorum: Quorum, voter: Voter, role: str, epoch: int) -> Answer:
     return None
 
 
-def _become_leader(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     epoch = row.epoch
     if (branch := quorum.branches.get(epoch)) is not None:
         return Unexplained("two leaders in one epoch", f"{branch.leader} led epoch {epoch}", "one leader an epoch")
@@ -128,7 +128,7 @@ def _become_leader(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return _win(quorum, voter, epoch)
 
 
-def _win(quorum: Quorum, voter: Voter, epoch: int) -> Answer:
+def _win(quorum: Quorum, voter: ModelVoter, epoch: int) -> Answer:
     """A new branch, if a majority voted."""
     hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
     granted = quorum.granted[epoch, voter.name] | hidden
@@ -140,7 +140,7 @@ def _win(quorum: Quorum, voter: Voter, epoch: int) -> Answer:
     return None
 
 
-def _become_follower(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_follower(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     branch = quorum.branches.get(row.epoch)
     if row.peer is None or row.peer == voter.name or row.peer not in quorum.voters:
         return malformed(f"{row.peer} cannot be its leader")
@@ -155,7 +155,7 @@ def _become_follower(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _become_candidate(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_candidate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     led = row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name
     if voter.role == "" and led:
         return Unexplained("impossible change of role", "it had led this epoch", "a restarted leader resigns")
@@ -166,7 +166,7 @@ def _become_candidate(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _become_resigned(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_resigned(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if voter.role == "" and voter.votes.get(row.epoch, voter.name) != voter.name:
         return Unexplained("impossible change of role", "it voted for another", "only a leader resigns")
     if row.peer is not None:
@@ -179,17 +179,17 @@ def _become_resigned(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _become_unattached(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_unattached(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if voter.role == "" and voter.votes.get(row.epoch) == voter.name:
         return Unexplained("vote not kept", "it had voted for itself", "a vote survives a restart")
     return None if row.peer is None else malformed("an unattached node names no leader")
 
 
-def _become_prospective(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def _become_prospective(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     return None if row.peer == voter.leader else malformed(f"its leader was {voter.leader}")
 
 
-_ROLES: dict[str, Callable[[Quorum, Voter, TraceRow], Answer]] = {
+_ROLES: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "unattached": _become_unattached,
     "prospective": _become_prospective,
     "candidate": _become_candidate,

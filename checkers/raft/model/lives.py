@@ -7,11 +7,11 @@ effect can explain, and a hidden vote counts for every candidate of its epoch.
 
 from __future__ import annotations
 
-from checkers.raft.model.quorum import Position, Quorum, Voter
+from checkers.raft.model.quorum import ModelVoter, Position, Quorum
 from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
 
 
-def start(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A process starts, and finds again what the last one had made durable.  Raises NotModelled."""
     if row.incarnation != voter.incarnation + 1 or row.offset is None:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
@@ -35,7 +35,7 @@ def start(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _recovered(quorum: Quorum, voter: Voter, end: int) -> Position | Answer:
+def _recovered(quorum: Quorum, voter: ModelVoter, end: int) -> Position | Answer:
     """The log that a restart found, or why it cannot be."""
     following = voter.role == "follower" and voter.epoch in quorum.branches
     if end > voter.log.end:
@@ -62,13 +62,13 @@ def _recovered(quorum: Quorum, voter: Voter, end: int) -> Position | Answer:
     return quorum.position(voter.log.epoch, end)
 
 
-def end_of_process(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A process ends, and reports it."""
     voter.ended = True
     return None
 
 
-def in_order(voter: Voter, row: TraceRow) -> Answer:
+def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
     """What must come first, before rows of any kind."""
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from checkers.raft.model.quorum import Position, Quorum, Voter
+from checkers.raft.model.quorum import ModelVoter, Position, Quorum
 from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
 
 
-def append(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A leader writes an entry, or a follower takes entries of its leader."""
     if row.offset is None or row.offset <= voter.log.end:
         return malformed(f"its log ended at {voter.log.end} before")
@@ -33,7 +33,7 @@ def append(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def _write(quorum: Quorum, voter: Voter, row: TraceRow, end: int) -> Answer:
+def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
     """A leader appends at the end of its own branch; its first entry is one LeaderChange."""
     branch = quorum.branches[voter.epoch]
     if row.epoch != voter.epoch or (branch.end == branch.start and end != branch.start + 1):
@@ -43,7 +43,7 @@ def _write(quorum: Quorum, voter: Voter, row: TraceRow, end: int) -> Answer:
     return None
 
 
-def flush(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """The whole log of a node is durable."""
     if row.offset != voter.log.end or row.epoch != voter.epoch:
         return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")
@@ -52,7 +52,7 @@ def flush(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
     return None
 
 
-def truncate(quorum: Quorum, voter: Voter, row: TraceRow) -> Answer:
+def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A follower removes what differs from the log of its leader."""
     if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
         return malformed(f"its log ended at {voter.log.end}, in epoch {voter.epoch}")

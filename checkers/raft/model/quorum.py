@@ -40,7 +40,7 @@ class Branch:
 
 
 @dataclass(slots=True)
-class Voter:
+class ModelVoter:
     """What one node has reported so far.  role "": its process has started and has not yet reported a role.
 
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
@@ -73,7 +73,7 @@ class Quorum:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.voters = {name: Voter(name) for name in names}
+        self.voters = {name: ModelVoter(name) for name in names}
         self.branches: dict[int, Branch] = {0: Branch("", 0, 0, 0)}
         self.marks = 0
         self.majority = len(names) // 2 + 1
@@ -109,7 +109,7 @@ class Quorum:
                 other = Position(self.branches[other.epoch].parent, self.branches[other.epoch].start)
         return min(one.end, other.end)
 
-    def note_reach(self, voter: Voter) -> None:
+    def note_reach(self, voter: ModelVoter) -> None:
         """What the leader may count: a follower's durable log, as far as it is the leader's own."""
         if voter.role in ("follower", "leader"):
             branch = self.branches[voter.epoch]
@@ -117,7 +117,7 @@ class Quorum:
             if self.holds(voter.epoch, voter.log) and durable.end > branch.reached.get(voter.name, -1):
                 branch.reached[voter.name] = durable.end
 
-    def others(self, voter: Voter) -> tuple[str, ...]:
+    def others(self, voter: ModelVoter) -> tuple[str, ...]:
         """Every voter but this one."""
         return tuple(name for name in self.voters if name != voter.name)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from checkers.raft.model import commit_steps, elections, lives, log_steps
-from checkers.raft.model.quorum import Quorum, Voter
+from checkers.raft.model.quorum import ModelVoter, Quorum
 from checkers.raft.model.rows import Answer, TraceRow
 
 
@@ -52,7 +52,7 @@ class QuorumModel:
         return None
 
 
-_STEPS: dict[str, Callable[[Quorum, Voter, TraceRow], Answer]] = {
+_STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "vote": elections.vote,
     "role": elections.role,
     "append": log_steps.append,

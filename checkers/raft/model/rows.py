@@ -38,7 +38,7 @@ Answer = Blocked | Unexplained | None
 
 
 class NotModelled(Exception):
-    """The traces hold something that the model cannot replay; the message says what."""
+    """The traces hold something that the model cannot replay; the message names it."""
 
 
 def malformed(why: str) -> Unexplained:

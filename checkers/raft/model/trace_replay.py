@@ -39,7 +39,7 @@ class Replayed:
     unknown: tuple[str, ...] = ()
 
 
-class _Reader:
+class _TraceReader:
     """One node's rows, and the row that comes next."""
 
     def __init__(self, node: str, rows: Iterator[TraceRow]) -> None:
@@ -73,7 +73,7 @@ def replay(traces: Mapping[str, Iterator[TraceRow]], until: Mapping[str, int]) -
     """traces: of every voter.  until: node -> the last seq whose causes are all in the traces; beyond it a row that
     waits is not judged."""
     model = QuorumModel(list(traces))
-    readers = [_Reader(node, rows) for node, rows in traces.items()]
+    readers = [_TraceReader(node, rows) for node, rows in traces.items()]
     moved = True
     while moved:
         moved = False

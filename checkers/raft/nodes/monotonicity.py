@@ -22,31 +22,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
-from checkers.base.checker import Budget, Checker, Part
+from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import (
     CURRENT_EPOCH_EVENTS,
     coded,
     log_groups,
     log_rows,
-    not_judged,
     numbers,
     present,
     read_trace,
     trace_row,
 )
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.base.verdict import Verdict, Witness
+from checkers.base.verdict import Witness
 from checkers.kernels.raft.rows import beyond, disagreements, falls
 from checkers.raft.trace_checks import (
     WITNESSES_PER_PART,
     Fetch,
     Row,
     TraceFinding,
-    conclude_traces,
     copy_row,
     fetched_from,
     pairs,
     part_per_node,
+    trace_checker,
     whole,
 )
 
@@ -55,7 +54,7 @@ APPLIED_EVENTS = ("high-watermark", "applied")
 ROW_SIZE_BYTES = 60
 
 ROWS_PER_RANGE = 4_000_000
-"""Rows of all traces, about, that are looked at for one range of offsets."""
+"""The approximate number of rows of all traces that are judged for one range of offsets."""
 
 
 def _split_monotonicity(run: StoredRun) -> list[Part]:
@@ -65,53 +64,53 @@ def _split_monotonicity(run: StoredRun) -> list[Part]:
 
 
 def _judge_monotonicity(part: Part, budget: Budget) -> TraceFinding:
-    """Of one node: its trace, and its log where it has one."""
+    """Judge the trace of one node, and its log if it has one."""
     path = part.paths[0]
-    said = read_trace(path, CURRENT_EPOCH_EVENTS, ("epoch", "offset", "incarnation"))
-    if excess := _beyond(path, len(said), budget):
+    reports = read_trace(path, CURRENT_EPOCH_EVENTS, ("epoch", "offset", "incarnation"))
+    if excess := _beyond(path, len(reports), budget):
         return TraceFinding(unknown=excess)
     copied: list[Row] = part.params["copies"]
     fetch = fetched_from(path)
-    is_mark = (coded(said, "event", {"high-watermark": 1}) == 1) & present(said, "offset")
-    marks = said.filter(pa.array(is_mark))
-    witnesses = epochs_fell(said, fetch) + marks_fell(marks, fetch)
-    witnesses += _quorum_state_behind_trace(path, (numbers(said, "epoch"), numbers(said, "seq")), copied)
+    is_mark = (coded(reports, "event", {"high-watermark": 1}) == 1) & present(reports, "offset")
+    marks = reports.filter(pa.array(is_mark))
+    witnesses = epochs_fell(reports, fetch) + marks_fell(marks, fetch)
+    witnesses += _quorum_state_behind_trace(path, (numbers(reports, "epoch"), numbers(reports, "seq")), copied)
     if copied and len(part.paths) > 1:
         witnesses += _quorum_state_behind_log(part.paths[1], copied[-1])
     present_files = sum(copy["quorum_epoch"] >= 0 for copy in copied)
-    counts = {"epochs said": len(said), "high watermarks": len(marks), "quorum-state files": present_files}
-    missing = [c for c in copied if c["quorum_epoch"] < 0 and _epoch_before(said, c["trace_seq"]) > 0]
+    counts = {"epochs reported": len(reports), "high watermarks": len(marks), "quorum-state files": present_files}
+    missing = [c for c in copied if c["quorum_epoch"] < 0 and _epoch_before(reports, c["trace_seq"]) > 0]
     return TraceFinding(tuple(witnesses), counts, "; ".join(_no_quorum_state(copy) for copy in missing))
 
 
-def _epoch_before(said: pa.Table, seq: int) -> int:
-    """The largest epoch in the trace up to a row; 0 where there is none."""
-    return int(numbers(said, "epoch")[numbers(said, "seq") <= seq].max(initial=0))
+def _epoch_before(reports: pa.Table, seq: int) -> int:
+    """Return the largest epoch in the trace up to a row, or 0."""
+    return int(numbers(reports, "epoch")[numbers(reports, "seq") <= seq].max(initial=0))
 
 
 def _no_quorum_state(copy: Row) -> str:
     return f"copy {copy['copy']} of {copy['node']} ({copy['when']}) holds no quorum-state file"
 
 
-def epochs_fell(said: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """said: one node's rows of CURRENT_EPOCH_EVENTS, in seq order."""
-    fell = falls(numbers(said, "epoch"), np.zeros(len(said), np.int64))
-    return [_fell(fetch(said, top), fetch(said, low), "epoch") for low, top in pairs(fell)]
+def epochs_fell(reports: pa.Table, fetch: Fetch = whole) -> list[Witness]:
+    """Find epochs that fell.  reports: one node's rows of CURRENT_EPOCH_EVENTS, in seq order."""
+    fell = falls(numbers(reports, "epoch"), np.zeros(len(reports), np.int64))
+    return [_fell(fetch(reports, top), fetch(reports, low), "epoch") for low, top in pairs(fell)]
 
 
 def marks_fell(marks: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """marks: one node's high watermarks, in seq order, none of them null."""
+    """Find high watermarks that fell.  marks: those of one node, in seq order, none of them null."""
     fell = falls(numbers(marks, "offset"), numbers(marks, "incarnation"))
     return [_fell(fetch(marks, top), fetch(marks, low), "offset") for low, top in pairs(fell)]
 
 
 def with_offset(table: pa.Table) -> pa.Table:
-    """The rows that name an offset."""
+    """Return the rows that have an offset."""
     return table.filter(pa.array(present(table, "offset")))
 
 
 def _beyond(path: str, rows: int, budget: Budget) -> str:
-    """Why so many rows are not judged; "" if they fit."""
+    """Return why so many rows are not judged, or "" if they fit the budget."""
     if rows * ROW_SIZE_BYTES <= budget.size_bytes:
         return ""
     return f"{path}: {rows} rows are beyond the budget of {budget.size_bytes} bytes"
@@ -135,9 +134,9 @@ def _fell(high: Row, low: Row, column: str) -> Witness:
     )
 
 
-def _quorum_state_behind_trace(path: str, said: tuple[Int64, Int64], copied: Sequence[Row]) -> list[Witness]:
-    """The first copy whose quorum-state holds a lower epoch than the node reported.  said: epochs and seqs, by seq."""
-    epoch, seq = said
+def _quorum_state_behind_trace(path: str, reports: tuple[Int64, Int64], copied: Sequence[Row]) -> list[Witness]:
+    """Find the first copy whose quorum-state has a lower epoch than the node reported.  reports: (epochs, seqs)."""
+    epoch, seq = reports
     highest = np.maximum.accumulate(epoch)
     for copy in copied:
         before = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
@@ -181,12 +180,8 @@ def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
     )
 
 
-def _combine_monotonicity(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-    return not_judged(run, "traces") or conclude_traces(run, findings, "epochs said", "high watermarks")
-
-
 def _split_applied(run: StoredRun) -> list[Part]:
-    """One part per node against its own marks, and one per range of offsets over all nodes."""
+    """Make one part per node, for its own marks, and one part per range of offsets over all nodes."""
     everyone = list(node_files(run.trace).values())
     spans = {path: _spans(path) for path in everyone}
     rows = sum(count for some in spans.values() for _, _, count in some)
@@ -203,7 +198,7 @@ def _split_applied(run: StoredRun) -> list[Part]:
 
 
 def _spans(path: str) -> list[tuple[int, int, int]]:
-    """(lowest offset, highest offset, rows that have one) of each row group of a trace."""
+    """Return (lowest offset, highest offset, number of rows with an offset) of each row group of a trace."""
     metadata = pq.read_metadata(path)
     at = metadata.schema.names.index("offset")
     spans = []
@@ -222,7 +217,7 @@ def _judge_applied(part: Part, budget: Budget) -> TraceFinding:
 
 
 def _judge_across(part: Part, budget: Budget) -> TraceFinding:
-    """What all nodes applied in a range of offsets."""
+    """Compare what all nodes applied in a range of offsets."""
     first, stop = part.params["first"], part.params["stop"]
     tables = []
     rows = 0
@@ -247,7 +242,7 @@ def _judge_across(part: Part, budget: Budget) -> TraceFinding:
 
 
 def states_differ(applied: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """One witness for each offset at which two rows name different states.  applied: rows with offset and hash."""
+    """Make a witness for each offset at which two rows have different states.  applied: rows with offset and hash."""
     found = disagreements(numbers(applied, "offset"), numbers(applied, "hash"))
     return [_states_differ(fetch(applied, a), fetch(applied, b)) for a, b in pairs(found)]
 
@@ -281,7 +276,10 @@ def _judge_own(part: Part, budget: Budget) -> TraceFinding:
 
 
 def applied_wrongly(rows: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """What one node applied beyond its mark, or backwards.  rows: its APPLIED_EVENTS with an offset, in seq order."""
+    """Find entries that one node applied beyond its mark, or backwards.
+
+    rows: its APPLIED_EVENTS with an offset, in seq order.
+    """
     is_mark = coded(rows, "event", {"high-watermark": 1}) == 1
     offset, incarnation = numbers(rows, "offset"), numbers(rows, "incarnation")
     witnesses = []
@@ -325,27 +323,24 @@ def _applied_back(high: Row, low: Row) -> Witness:
     )
 
 
-def _combine_applied(run: StoredRun, findings: Sequence[TraceFinding]) -> Verdict:
-    compared = ("offsets compared",) if len(run.servers) > 1 else ()
-    return not_judged(run, "traces") or conclude_traces(run, findings, "applied states", *compared)
+def _needed_of_applied(run: StoredRun) -> list[str]:
+    return ["applied states", "offsets compared"] if len(run.servers) > 1 else ["applied states"]
 
 
-MONOTONICITY = Checker(
+MONOTONICITY = trace_checker(
     name="monotonicity",
     title="Epochs and marks only rise",
     question="Did epochs never go back, and high watermarks never within one life of a process?",
     split=_split_monotonicity,
     judge=_judge_monotonicity,
-    combine=_combine_monotonicity,
-    needs=frozenset({"traces"}),
+    needed=lambda run: ["epochs reported", "high watermarks"],
 )
 
-STATE_MACHINE_SAFETY = Checker(
+STATE_MACHINE_SAFETY = trace_checker(
     name="state-machine-safety",
     title="State machine safety",
     question="Did all nodes that applied the same entries reach the same state, and apply only what was committed?",
     split=_split_applied,
     judge=_judge_applied,
-    combine=_combine_applied,
-    needs=frozenset({"traces"}),
+    needed=_needed_of_applied,
 )

@@ -1,4 +1,4 @@
-"""The independent search, checked by orders that can be told by hand and by trying all permutations."""
+"""The independent search, checked against orders written by hand and against all permutations."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
            {:process 0, :type :ok,     :f :write, :key "x", :value 1}
            {:process 0, :type :invoke, :f :read, :value nil}
            {:process 0, :type :ok,     :f :read, :value 9}""",
-        "3: a read without a key",
+        "3: this read has no key",
     ),
     "an element without a key": (
         "set",
@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
            {:process 0, :type :ok,     :f :add, :key "x", :value 1}
            {:process 0, :type :invoke, :f :read, :value nil}
            {:process 0, :type :ok,     :f :read, :value []}""",
-        "3: a read without a key",
+        "3: this read has no key",
     ),
     "another element": (
         "set",

@@ -15,7 +15,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_file import Ask, judge_as
 
-pytestmark = pytest.mark.timeout(200, method="thread")  # also where a compiled kernel hangs
+pytestmark = pytest.mark.timeout(1200, method="thread")  # also where a compiled kernel hangs
 
 
 def test_a_circle_of_cas_is_a_value_from_nowhere() -> None:
@@ -35,7 +35,7 @@ def test_a_circle_of_cas_beside_a_broken_chain_ends() -> None:
     assert judge_events(script.events, "cas-register").validity is Validity.INVALID
 
 
-def test_a_circle_of_cas_that_nobody_saw_happen_need_not_have_happened() -> None:
+def test_a_circle_of_cas_without_an_observer_need_not_have_happened() -> None:
     script = Script()
     script.invoke(0, "cas", 1, 2).info(0).invoke(1, "cas", 2, 1).info(1).invoke(2, "write", 7).ok(2)
     assert judge_events(script.events, "cas-register").validity is Validity.VALID
@@ -47,7 +47,6 @@ def test_nonsense_ends_with_a_verdict(model: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900, method="thread")
 @pytest.mark.parametrize("model", ASK)
 def test_nonsense_ends_with_a_verdict_all_night(model: str, night: Random) -> None:
     judge_nonsense(model, night, 20_000)

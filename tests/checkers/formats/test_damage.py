@@ -162,13 +162,13 @@ values = st.recursive(
 
 @pytest.mark.parametrize("model", names())
 @settings(max_examples=60, deadline=None)
-@given(asked=values, told=values, f=st.sampled_from(FUNCTIONS))
+@given(invoked=values, answered=values, f=st.sampled_from(FUNCTIONS))
 def test_values_of_the_wrong_shape_are_no_traceback(
-    model: str, asked: object, told: object, f: str, tmp_path_factory: pytest.TempPathFactory
+    model: str, invoked: object, answered: object, f: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     events = [
-        Event(0, 0, 0, Type.INVOKE, f, None, payload=json.dumps(asked)),
-        Event(1, 0, 0, Type.OK, f, None, payload=json.dumps(told)),
+        Event(0, 0, 0, Type.INVOKE, f, None, payload=json.dumps(invoked)),
+        Event(1, 0, 0, Type.OK, f, None, payload=json.dumps(answered)),
     ]
     _, error = verdict_of(tmp_path_factory.getbasetemp(), model, parquet(events_to_table(events)))
     assert "Error" not in error
@@ -235,6 +235,6 @@ def test_rebalances_of_a_kafka_test_are_kept() -> None:
     assert json.loads(polled.payload or "") == [["poll", {"0": [[5, 1]]}], ["rebalance", [0]]]
 
 
-def test_a_completion_that_names_no_key_is_about_the_one_that_was_asked() -> None:
+def test_a_completion_that_names_no_key_is_about_the_one_that_was_invoked() -> None:
     events = read_bytes(edn(EVENTS).replace(b':info, :f :cas, :key "a"', b":info, :f :cas"))
     assert [e.key for e in events] == ["a"] * 6

@@ -30,7 +30,7 @@ def test_edn_operations_become_events(tmp_path: Path) -> None:
     assert (failed.type, failed.error) == (Type.FAIL, "mismatch")
 
 
-def test_a_key_comes_from_key_or_if_asked_from_the_value(tmp_path: Path) -> None:
+def test_a_key_comes_from_key_or_if_demanded_from_the_value(tmp_path: Path) -> None:
     text = "{:process 0 :type :invoke :f :write :value [7 1]}"
     assert read_any(written(tmp_path, text))[0].payload == "[7, 1]"
     event = read_any(written(tmp_path, text), keyed=True)[0]

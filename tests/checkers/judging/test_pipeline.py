@@ -81,10 +81,10 @@ def test_a_violation_is_not_hidden_by_a_part_that_breaks() -> None:
 
 
 def test_nothing_is_combined_when_no_part_could_be_judged() -> None:
-    def must_not_be_asked(files: StoredRun, findings: Sequence[Any]) -> Verdict:
-        raise AssertionError("asked without findings")
+    def must_not_be_called(files: StoredRun, findings: Sequence[Any]) -> Verdict:
+        raise AssertionError("called without findings")
 
-    verdict = verdict_on(checker(broken_at(0, MemoryError()), parts=1, combine=must_not_be_asked))
+    verdict = verdict_on(checker(broken_at(0, MemoryError()), parts=1, combine=must_not_be_called))
     assert verdict.reason == "1 of 1 parts could not be judged: part-0: out of memory"
 
 
@@ -108,7 +108,7 @@ def test_a_bucket_beyond_the_budget_of_bytes_is_unknown_and_not_opened(tmp_path:
     seal(write_stream(tmp_path, Script().invoke(0, "write", 1).ok(0).events))
     for bucket in (tmp_path / "buckets").glob("*.parquet"):
         data = bytearray(bucket.read_bytes())
-        data[4:40] = b"x" * 36  # rows destroyed, footer whole: whoever opens them notices
+        data[4:40] = b"x" * 36  # rows destroyed, footer whole: a reader of the rows notices
         bucket.write_bytes(data)
     verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], budget=Budget(size_bytes=10))
     assert verdicts["linearizability"].validity is Validity.UNKNOWN
@@ -118,8 +118,8 @@ def test_a_bucket_beyond_the_budget_of_bytes_is_unknown_and_not_opened(tmp_path:
 
 def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> None:
     seal(write_stream(tmp_path, Script().invoke(0, "read").ok(0, 3).events))
-    said: list[str] = []
-    verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], progress=said.append)
+    reports: list[str] = []
+    verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], progress=reports.append)
     results = write_results(tmp_path, verdicts)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert (results["verdict"], results["exit_code"]) == ("invalid", 1)
@@ -130,10 +130,10 @@ def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> 
     assert entry["question"].endswith("?")
     assert entry["seconds"] > 0
     assert set(entry["witness"][0]) == {"kind", "summary", "events", "rows", "facts"}
-    assert said[-1] == "judged 2 of 2 parts"
+    assert reports[-1] == "judged 2 of 2 parts"
 
 
-def test_a_run_nobody_could_look_at_is_no_pass() -> None:
+def test_a_run_that_no_checker_could_read_is_no_pass() -> None:
     nothing = Verdict(Validity.NOT_APPLICABLE, reason="there is nothing")
     assert results_json({"toy": nothing})["verdict"] == "unknown"
     assert results_json({})["exit_code"] == 2

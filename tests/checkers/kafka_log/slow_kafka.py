@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from checkers.base.history import NEMESIS, Event, Type
-from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, Message, Operation, Value, read_operation
+from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, Message, Value, read_operation
 
 
 def count_anomalies(events: Sequence[Event]) -> Counter[str]:
@@ -19,7 +19,7 @@ def count_anomalies(events: Sequence[Event]) -> Counter[str]:
     return Counter(name for rule in RULES for name in rule(operations, logs))
 
 
-def read_operations(events: Sequence[Event]) -> list[Operation]:
+def read_operations(events: Sequence[Event]) -> list[KafkaOperation]:
     pairs: list[list[tuple[int, Event]]] = []
     open_by: dict[int, int] = {}
     for position, event in enumerate(events):
@@ -46,8 +46,8 @@ class Log:
 
     at: dict[int, list[Value]] = field(default_factory=dict)
     offsets_of: dict[Value, list[int]] = field(default_factory=dict)
-    writer: dict[Value, Operation] = field(default_factory=dict)
-    readers: dict[Value, list[Operation]] = field(default_factory=dict)
+    writer: dict[Value, KafkaOperation] = field(default_factory=dict)
+    readers: dict[Value, list[KafkaOperation]] = field(default_factory=dict)
     index_of: dict[Value, int] = field(default_factory=dict)
     order: list[Value] = field(default_factory=list)
     polled: list[tuple[int, Value]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Log:
             self.offsets_of.setdefault(value, []).append(offset)
 
 
-def read_logs(operations: Sequence[Operation]) -> dict[str, Log]:
+def read_logs(operations: Sequence[KafkaOperation]) -> dict[str, Log]:
     logs: defaultdict[str, Log] = defaultdict(Log)
     for operation in operations:
         for key, (_, value) in operation.sends:
@@ -86,7 +86,7 @@ def read_logs(operations: Sequence[Operation]) -> dict[str, Log]:
     return dict(logs)
 
 
-def happened(operation: Operation, logs: Mapping[str, Log]) -> bool:
+def happened(operation: KafkaOperation, logs: Mapping[str, Log]) -> bool:
     """Whether what it sent certainly stands in the logs."""
     if operation.status is Type.INFO:
         return any(value in logs[key].readers for key, (_, value) in operation.sends)
@@ -96,13 +96,13 @@ def happened(operation: Operation, logs: Mapping[str, Log]) -> bool:
 Logs = Mapping[str, Log]
 
 
-def places(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def places(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     for log in logs.values():
         yield from ("inconsistent-offsets" for values in log.at.values() if len(values) > 1)
         yield from ("duplicate" for offsets in log.offsets_of.values() if len(offsets) > 1)
 
 
-def reads(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def reads(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     for log in logs.values():
         for value in log.readers:
             if value not in log.writer:
@@ -116,7 +116,7 @@ def reads(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
                 yield "precommitted-read"
 
 
-def unpolled(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def unpolled(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     for operation in operations:
         for key, (offset, value) in operation.sends if happened(operation, logs) else ():
             log = logs[key]
@@ -128,7 +128,7 @@ def unpolled(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
                 yield "unseen"
 
 
-def inside(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def inside(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     for operation in operations:
         for key, log in logs.items():
             if key not in operation.rebalanced:
@@ -139,7 +139,7 @@ def inside(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
                     yield from step(log, a, b, "int-send-skip", "int-nonmonotonic-send")
 
 
-def polls_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def polls_between(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     last: dict[int, dict[str, Value]] = {}
     for operation in operations:
         known = last.setdefault(operation.process, {})
@@ -161,7 +161,7 @@ def polls_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
                 known[key] = messages[-1][1]
 
 
-def sends_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
+def sends_between(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
     last: dict[tuple[int, str], Value] = {}
     for operation in operations:
         for key, log in logs.items() if operation.status is Type.OK else ():
@@ -176,11 +176,11 @@ def sends_between(operations: Sequence[Operation], logs: Logs) -> Iterator[str]:
 RULES = (places, reads, unpolled, inside, polls_between, sends_between)
 
 
-def sent(operation: Operation, key: str) -> list[Message]:
+def sent(operation: KafkaOperation, key: str) -> list[Message]:
     return [message for k, message in operation.sends if k == key]
 
 
-def polled(operation: Operation, key: str) -> list[Message]:
+def polled(operation: KafkaOperation, key: str) -> list[Message]:
     return [message for poll in operation.polls for message in poll.get(key, [])]
 
 

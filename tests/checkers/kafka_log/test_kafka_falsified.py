@@ -27,36 +27,36 @@ def falsified(rng: Random, events: list[Event]) -> list[Event]:
         if rng.random() < 0.2:
             changed[at] = replace(event, type=rng.choice([Type.OK, Type.FAIL]))
             continue
-        told = json.loads(event.payload or "[]")
-        sent = [part for part in told if part[0] == "send" and isinstance(part[2], list)]
+        steps = json.loads(event.payload or "[]")
+        sent = [part for part in steps if part[0] == "send" and isinstance(part[2], list)]
         if sent and rng.random() < 0.3:
             changed = [_without(e, sent[0][2][1]) for e in changed]
             if len(sent) > 1:
                 changed = [_without(e, sent[1][2][1]) for e in changed]
                 sent[0][2][0], sent[1][2][0] = sent[1][2][0], sent[0][2][0]
             elif rng.random() < 0.5 and event.f == "txn":
-                told.append(["poll", {sent[0][1]: [sent[0][2]]}])
+                steps.append(["poll", {sent[0][1]: [sent[0][2]]}])
             elif sent[0][2][0]:
                 sent[0][2][0] = rng.randrange(sent[0][2][0])
-        for part in told:
+        for part in steps:
             if part[0] == "poll" and len(part) == 2:
                 for messages in filter(None, part[1].values()):
                     _spoil(rng, messages)
             elif part[0] == "send" and isinstance(part[2], list) and rng.random() < 0.5:
                 part[2][0] = rng.choice([None, rng.randrange(20), (part[2][0] or 0) + 1])
-        changed[at] = replace(event, payload=json.dumps(told))
+        changed[at] = replace(event, payload=json.dumps(steps))
     return changed
 
 
 def _without(event: Event, value: int) -> Event:
-    """Nobody polls the value."""
+    """The event without the value in its polls."""
     if event.type is not Type.OK or event.f not in ("poll", "txn"):
         return event
-    told = json.loads(event.payload or "[]")
-    for part in told:
+    steps = json.loads(event.payload or "[]")
+    for part in steps:
         if part[0] == "poll" and len(part) == 2:
             part[1] = {key: [m for m in messages if m[1] != value] for key, messages in part[1].items()}
-    return replace(event, payload=json.dumps(told))
+    return replace(event, payload=json.dumps(steps))
 
 
 def _spoil(rng: Random, messages: list[Any]) -> None:

@@ -68,7 +68,7 @@ def test_each_anomaly_is_found_in_a_long_history_without_any(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_kafka_allows_is_told_and_does_not_count(name: str) -> None:
+def test_what_kafka_allows_is_reported_and_does_not_count(name: str) -> None:
     verdict = judge_kafka_log(Tape().script(*ALLOWED[name]).events, ww_dependencies=True)
     assert verdict.validity is Validity.VALID
     assert name in verdict.details["allowed"]
@@ -90,12 +90,12 @@ def test_a_correct_broker_is_valid(seed: int) -> None:
 @pytest.mark.parametrize("name", ["G1c", "G1c-process", "G1c-realtime"])
 def test_cycles_come_with_their_edges(name: str) -> None:
     (witness,) = judge_kafka_log(Tape().script(*ANOMALIES[name][0]).events).witnesses
-    edges, told = witness.facts["cycle"], witness.facts["transactions"]
+    edges, transactions = witness.facts["cycle"], witness.facts["transactions"]
     assert edges[-1]["to"] == edges[0]["from"]
-    assert {edge["from"] for edge in edges} == set(told)
+    assert {edge["from"] for edge in edges} == set(transactions)
     assert {edge["edge"] for edge in edges} == {"wr", name.removeprefix("G1c").lstrip("-") or "wr"}
     assert all((edge["key"] == "k") == (edge["edge"] == "wr") for edge in edges)
-    assert sorted(e["index"] for e in witness.events) == sorted(i for t in told.values() for i in t["events"])
+    assert sorted(e["index"] for e in witness.events) == sorted(i for t in transactions.values() for i in t["events"])
 
 
 def test_rebalances_under_subscription_are_allowed_and_seen() -> None:
@@ -131,9 +131,9 @@ def test_a_failed_poll_may_have_moved_the_consumer() -> None:
 
 def test_a_rebalance_inside_a_transaction_excuses_its_polls() -> None:
     tape = Tape().script("0 send 1=a 2=b 3=c", "2 poll 1=a 2=b 3=c")
-    told = [["poll", {"k": [[1, "a"]]}], ["rebalance", ["k"]], ["poll", {"k": [[3, "c"]]}]]
+    steps = [["poll", {"k": [[1, "a"]]}], ["rebalance", ["k"]], ["poll", {"k": [[3, "c"]]}]]
     tape.record(1, Type.INVOKE, "txn", [["poll"], ["poll"]])
-    tape.record(1, Type.OK, "txn", told)
+    tape.record(1, Type.OK, "txn", steps)
     assert judge_kafka_log(tape.events).validity is Validity.VALID
 
 
@@ -174,5 +174,5 @@ def numbered(events: list[Event]) -> list[Event]:
     return [replace(e, index=i, time_ns=i) for i, e in enumerate(events)]
 
 
-def test_of_every_anomaly_it_is_told_what_would_have_been_right() -> None:
+def test_every_anomaly_has_a_right_answer() -> None:
     assert {*RIGHT, *(c + v for c in ("G0", "G1c") for v in VARIANTS)} == set(EVERY_ANOMALY)

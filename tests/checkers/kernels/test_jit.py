@@ -46,6 +46,14 @@ def test_a_change_elsewhere_does_not(tree: Path) -> None:
     assert jit.machine_code_folder(tree / "user.py") == before
 
 
+def test_a_file_that_moves_gets_machine_code_of_its_own(tree: Path) -> None:
+    """Kept machine code imports the modules of the place where it was compiled."""
+    before = jit.machine_code_folder(tree / "user.py")
+    (tree / "deeper").mkdir()
+    moved = (tree / "user.py").rename(tree / "deeper" / "user.py")
+    assert jit.machine_code_folder(moved) != before
+
+
 COMPILE_ONE = """
 from numba.core import event
 from checkers.kernels.bits import ones

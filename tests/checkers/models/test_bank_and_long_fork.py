@@ -61,7 +61,7 @@ def test_one_wrong_read_does_not_accuse_the_others() -> None:
     assert verdict.looked_at["violations"] == 1
 
 
-def test_a_bank_that_nobody_read_is_unknown() -> None:
+def test_a_bank_without_a_read_is_unknown() -> None:
     verdict = judge_events(one_process(("transfer", ["a", "b", 1], ["a", "b", 1])), "bank")
     assert verdict.validity is Validity.UNKNOWN
 
@@ -86,11 +86,13 @@ def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_read
 
 def forked(rng: Random, names: str, shown: list[frozenset[str]]) -> list[Event]:
     """All writes and reads under way at once, so that real time orders none of them."""
-    asked = [([["w", k, 1]], [["w", k, 1]]) for k in names]
-    asked += [([["r", k, None] for k in names], [["r", k, 1 if k in some else None] for k in names]) for some in shown]
-    rng.shuffle(asked)
-    events = [event(0, p, Type.INVOKE, "txn", before) for p, (before, _) in enumerate(asked)]
-    events += [event(0, p, Type.OK, "txn", answer) for p, (_, answer) in enumerate(asked)]
+    transactions = [([["w", k, 1]], [["w", k, 1]]) for k in names]
+    transactions += [
+        ([["r", k, None] for k in names], [["r", k, 1 if k in some else None] for k in names]) for some in shown
+    ]
+    rng.shuffle(transactions)
+    events = [event(0, p, Type.INVOKE, "txn", before) for p, (before, _) in enumerate(transactions)]
+    events += [event(0, p, Type.OK, "txn", answer) for p, (_, answer) in enumerate(transactions)]
     return [
         Event(n, n * 1000, e.process, e.type, e.f, None, payload=e.payload, node="n1") for n, e in enumerate(events)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,8 @@ def test_a_run_is_judged_right_and_spoiled(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RIGHT_AND_SPOILED)
 def test_a_run_in_which_nothing_was_answered_is_unknown(name: str, tmp_path: Path) -> None:
-    asked = [e for e in one_process(*RIGHT_AND_SPOILED[name][0]) if e.type is Type.INVOKE][:1]
-    verdict = judged(tmp_path, asked, name)
+    invokes = [e for e in one_process(*RIGHT_AND_SPOILED[name][0]) if e.type is Type.INVOKE][:1]
+    verdict = judged(tmp_path, invokes, name)
     assert verdict.validity is Validity.UNKNOWN
     assert "answer" in verdict.reason
 
@@ -164,6 +165,22 @@ def test_parts_share_the_keys_between_them(tmp_path: Path, monkeypatch: pytest.M
     assert checker.combine(StoredRun(tmp_path), findings).to_json() == judge_events(events, "set").to_json()
 
 
+def test_an_operation_without_a_key_hides_in_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that gets the rows without a key need not have a key of its own."""
+    monkeypatch.setattr(model_checker, "EVENTS_PER_PART", 2)
+    right, _, _ = RIGHT_AND_SPOILED["kv"]
+    events = [Event(**{**as_dict(e), "key": "k0"}) for e in one_process(*right)]
+    events += [Event(**{**as_dict(e), "key": None, "process": 1}) for e in one_process(*right)]
+    seal(write_stream(tmp_path, renumbered(events)))
+    checker = BY_MODEL["kv"]
+    parts = checker.split(StoredRun(tmp_path))
+    number = next(p.params["number"] for p in parts if zlib.crc32(b"k0") % p.params["count"] == p.params["number"])
+    assert number > 0, "the key must not lie in the part of the rows without one"
+    verdict = judge_run(StoredRun(tmp_path), [checker])["kv"]
+    assert verdict.validity is Validity.UNKNOWN
+    assert f"index {len(events) // 2}: this " in verdict.reason and "has no key" in verdict.reason
+
+
 def test_a_part_beyond_its_bytes_is_unknown(tmp_path: Path) -> None:
     write_stream(tmp_path, one_process(*RIGHT_AND_SPOILED["set"][0]))
     seal(tmp_path)
@@ -171,12 +188,12 @@ def test_a_part_beyond_its_bytes_is_unknown(tmp_path: Path) -> None:
     [part] = checker.split(StoredRun(tmp_path))
     verdict = checker.combine(StoredRun(tmp_path), [checker.judge(part, Budget(size_bytes=100))])
     assert verdict.validity is Validity.UNKNOWN
-    assert "budget of 100 bytes" in verdict.reason
+    assert "the budget is 100 bytes" in verdict.reason
 
 
 def test_a_set_counts_what_the_last_read_lacks(tmp_path: Path) -> None:
     steps = [*(("add", n, n) for n in range(5)), ("read", None, [0, 3])]
     verdict = judged(tmp_path, one_process(*steps), "set")
-    assert "of 5 acknowledged elements, 3 are missing from the last read" in verdict.witnesses[0].summary
+    assert "3 of 5 acknowledged elements are missing from the last read, such as" in verdict.witnesses[0].summary
     assert verdict.looked_at["missing_from_last_read"] == 3
     json.dumps(verdict.to_json())

@@ -35,19 +35,19 @@ def random_history(rng: Random, functions: Sequence[str], count: int) -> list[Ev
     """Operations of three processes whose answers are guesses: most of these histories have no order."""
     events: list[Event] = []
     busy: dict[int, tuple[str, int]] = {}
-    asked = 0
-    while asked < count or busy:
+    invoked = 0
+    while invoked < count or busy:
         process = rng.randrange(3)
         index = len(events)
         if process in busy:
             f, given = busy.pop(process)
             answer = rng.randrange(4) if f in ("read", "swap") else given
             events.append(Event(index, 0, process, Type.OK, f, None, answer))
-        elif asked < count:
+        elif invoked < count:
             f, given = rng.choice(functions), rng.randrange(1, 4)
             busy[process] = f, given
             events.append(Event(index, 0, process, Type.INVOKE, f, None, None if f == "read" else given))
-            asked += 1
+            invoked += 1
     return events
 
 
@@ -78,7 +78,7 @@ CASES = [(KEEPER, ("read", "write", "swap")), (COUNTER, ("read", "add"))]
 def test_what_is_called_right_would_have_been_right_in_the_whole_history(
     model: Model, functions: Sequence[str]
 ) -> None:
-    told = 0
+    checked = 0
     for operations, facts, index in without_order(model, functions, 150):
         words = facts["expected"].removeprefix("an answer of ")
         for word in words.split(" or ") if words != facts["expected"] else ():
@@ -87,8 +87,8 @@ def test_what_is_called_right_would_have_been_right_in_the_whole_history(
             answer = ast.literal_eval(word)
             other = [replace(o, output=answer) if o.ret == index else o for o in operations]
             assert judge_object(model, cut_at(other, index), Budget()).linearizable, facts
-            told += 1
-    assert told > 100
+            checked += 1
+    assert checked > 100
 
 
 @pytest.mark.parametrize(("model", "functions"), CASES, ids=lambda case: getattr(case, "name", ""))
@@ -192,5 +192,5 @@ def test_a_mistake_of_the_harness_is_not_taken_for_one_of_the_model(monkeypatch:
         judge_events(events, KEEPER)
 
 
-def test_a_state_is_told_the_same_in_every_process() -> None:
+def test_a_state_is_written_the_same_in_every_process() -> None:
     assert plain((frozenset({"b", "a"}), (1,), (), None, ("x", 2))) == "({'a', 'b'}, (1,), (), None, ('x', 2))"

@@ -81,16 +81,16 @@ def test_no_violation_is_made_and_none_is_lost(name: str) -> None:
         operations = [o for o in operations_of(events) if o.returned or o.f not in model.observers]
         whole = Rest((model.init(),), tuple(operations))
         right = has_order(model, whole)
-        asked: list[Rest] = []
+        tried: list[Rest] = []
 
-        def impossible(rest: Rest, asked: list[Rest] = asked) -> bool:
-            asked.append(rest)
+        def impossible(rest: Rest, tried: list[Rest] = tried) -> bool:
+            tried.append(rest)
             return not has_order(model, rest)
 
         rest = shortest_rest(model, operations, 10**9, impossible)
         if right:
             assert rest == whole
-            assert all(has_order(model, each) for each in asked)
+            assert all(has_order(model, each) for each in tried)
         else:
             assert not has_order(model, rest)
             shorter += len(rest.operations) < len(operations)
@@ -179,10 +179,10 @@ def test_an_operation_never_answered_does_not_keep_the_whole_past_in_the_witness
     assert witness.facts["expected"] == "an answer of 555 or 90"
 
 
-def test_what_was_under_way_and_answered_later_is_told_as_such() -> None:
+def test_an_operation_under_way_and_answered_later_is_shown_as_such() -> None:
     events = behind(event(0, 7, Type.INVOKE, "write", 5), one_process(("write", 1, 1), ("read", None, 1)))
     more = [event(5, 0, Type.INVOKE, "read", None), event(6, 7, Type.OK, "write", 5), event(7, 0, Type.OK, "read", 9)]
     witness = witness_of(events + more, CAS_REGISTER)
     assert witness.facts["states_before"] == ["1", "5"] or witness.facts["states_before"] == ["1"]
-    assert "A: write of 5, under way before this window and perhaps done" in witness.facts["why"]
+    assert "A: write of 5, which was under way before this window and may have happened" in witness.facts["why"]
     assert witness.facts["expected"] == "an answer of 1 or 5"

@@ -149,7 +149,7 @@ def only(events: list[Event], model: str) -> Witness:
     return witness
 
 
-def test_a_lost_element_is_told_with_its_add_and_nothing_else() -> None:
+def test_a_lost_element_comes_with_its_add_and_nothing_else() -> None:
     added = [("add", n, n) for n in range(50)]
     witness = only(one_process(*added, ("read", None, [n for n in range(50) if n != 7])), "set")
     assert [row["index"] for row in witness.events] == [14, 15, 100, 101]
@@ -164,7 +164,7 @@ def test_a_lost_element_is_told_with_its_add_and_nothing_else() -> None:
     ]
 
 
-def test_two_values_at_one_offset_are_told_with_both_readers() -> None:
+def test_two_values_at_one_offset_come_with_both_readers() -> None:
     events = one_process(("append", "a", ["a", 0]), ("read", None, ["a", "b"]), ("append", "b", "b"))
     events += one_process(("append", "c", "c"), ("read", None, ["a", "c"]))
     witness = only(renumbered(events), "append-log")
@@ -191,11 +191,11 @@ def test_the_past_of_a_value_taken_very_often_is_replaced_by_how_often_it_is_the
 
 
 def test_a_counter_of_many_open_adds_tells_the_least_and_the_greatest_sum() -> None:
-    def asked(count: int) -> list[Event]:
+    def adds_then_read(count: int) -> list[Event]:
         events = [Event(n, n, n + 1, Type.INVOKE, "add", None, 1) for n in range(count)]
         return [*events, *one_process(("read", None, -1))]
 
-    few, many = (only(renumbered(asked(count)), "counter") for count in (3, 80))
+    few, many = (only(renumbered(adds_then_read(count)), "counter") for count in (3, 80))
     assert few.facts["states_before"] == ["0", "1", "2", "3"]
     assert many.facts["states_before"] == ["0 to 80"]
     assert few.facts["rejudged"] and many.facts["rejudged"]

@@ -12,15 +12,15 @@ from toy_quorum import Evidence, Row, random_run
 
 from checkers.base.verdict import Validity
 from checkers.online.finding import OnlineFinding
-from checkers.online.logs import LIVE, Entries, OnlineLogs
+from checkers.online.logs import LIVE, NewEntries, OnlineLogs
 
 
-def entries(node: str, copy: int, rows: list[Row]) -> Entries:
+def entries(node: str, copy: int, rows: list[Row]) -> NewEntries:
     columns = [np.array([r[name] for r in rows]) for name in ("offset", "epoch", "checksum")]
-    return Entries(node, copy, columns[0].astype(np.int64), columns[1].astype(np.int32), columns[2].astype(np.int64))
+    return NewEntries(node, copy, columns[0].astype(np.int64), columns[1].astype(np.int32), columns[2].astype(np.int64))
 
 
-def told(rng: Random, logs: dict[str, list[Row]]) -> list[OnlineFinding]:
+def findings_of(rng: Random, logs: dict[str, list[Row]]) -> list[OnlineFinding]:
     """Every copy of every log, each in order and in pieces, all mixed up."""
     left = {
         (node, copy): [r for r in rows if r["copy"] == copy]
@@ -47,8 +47,8 @@ def sealed(evidence: Evidence, folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_logs_of_a_correct_run_match_in_whatever_order_they_come(seed: int) -> None:
-    assert told(Random(seed), random_run(seed).evidence().logs) == []
+def test_logs_of_a_correct_run_match_in_every_order_of_arrival(seed: int) -> None:
+    assert findings_of(Random(seed), random_run(seed).evidence().logs) == []
 
 
 def falsified(rng: Random, logs: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -74,7 +74,7 @@ def test_a_falsified_entry_is_found_iff_the_sealed_judgement_finds_it(tmp_path: 
         rng = Random(seed)
         evidence = random_run(seed % 7).evidence()
         evidence.logs = falsified(rng, evidence.logs)
-        found = {finding.witness.kind for finding in told(rng, evidence.logs)}
+        found = {finding.witness.kind for finding in findings_of(rng, evidence.logs)}
         assert found == sealed(evidence, tmp_path / str(seed)), seed
         kinds += found
     assert set(kinds) == {"logs differ below an equal epoch", "log has a hole", "epoch went back"}

@@ -1,7 +1,7 @@
 """Mutation check: one verdict-relevant row of a clean run is flipped, and the verdict must turn invalid.
 
-Which rows are relevant is said here by reasoning that uses no kernel: a written value that stands in a log, an entry
-below a mark that somebody had committed, a vote or a leader's row, a mark's hash.
+This test decides without any kernel which rows are relevant: a written value that stands in a log, an entry
+below a mark that a node had committed, a vote or a leader's row, a mark's hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ok_write_to_fail(evidence: Evidence, random: Random) -> None:
 
 
 def value_of_an_acknowledged_write(evidence: Evidence, random: Random) -> None:
-    """The entry in one log, set to a value that nobody ever wrote."""
+    """The entry in one log, set to a value that no client ever wrote."""
     ok = {(r["key"], r["value"]) for r in evidence.history if r["type"] == 1 and r["f"] == "write"}
     random.choice([r for r in _final(evidence) if (r["key"], r["value"]) in ok])["value"] = 10**9
 

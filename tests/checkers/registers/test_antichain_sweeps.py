@@ -24,7 +24,7 @@ WINDOWS = 3
 def sweep(count: int, seed: int) -> None:
     wrong, lied, seen = _sweep(count, seed)
     assert wrong < 0, f"seed {seed}, case {wrong}: the search and all orders disagree"
-    assert lied < 0, f"seed {seed}, case {lied}: a window of a key that has an order is said to have none"
+    assert lied < 0, f"seed {seed}, case {lied}: a window of a key that has an order is reported to have none"
     assert min(seen) > count // 20, f"[without an order, with one]: {seen}"
 
 
@@ -79,18 +79,18 @@ def _random_key(n: int, processes: int, domain: int) -> tuple[Int8, Int64, Int64
     kinds = 4 if np.random.random() < 0.4 else 3
     crash = 0.3 * np.random.randint(2)
     busy = np.empty(processes, np.int64)
-    asked, now_busy, position = 0, 0, 0
-    while asked < n or now_busy > 0:
-        if asked < n and now_busy < processes and (now_busy == 0 or np.random.random() < 0.6):
+    invoked, now_busy, position = 0, 0, 0
+    while invoked < n or now_busy > 0:
+        if invoked < n and now_busy < processes and (now_busy == 0 or np.random.random() < 0.6):
             draw = np.random.randint(kinds)
-            kind[asked] = READ if draw == 0 else (WRITE if draw == 1 else (CAS if draw == 2 else MISMATCH))
+            kind[invoked] = READ if draw == 0 else (WRITE if draw == 1 else (CAS if draw == 2 else MISMATCH))
             value = np.random.randint(domain + 1)
-            a[asked] = _coded(value)
-            if kind[asked] == CAS:
-                b[asked] = _coded((value + 1 + np.random.randint(domain)) % (domain + 1))
-            call[asked] = position
-            busy[now_busy] = asked
-            asked, now_busy, position = asked + 1, now_busy + 1, position + 1
+            a[invoked] = _coded(value)
+            if kind[invoked] == CAS:
+                b[invoked] = _coded((value + 1 + np.random.randint(domain)) % (domain + 1))
+            call[invoked] = position
+            busy[now_busy] = invoked
+            invoked, now_busy, position = invoked + 1, now_busy + 1, position + 1
             continue
         at = np.random.randint(now_busy)
         op = busy[at]

@@ -30,7 +30,7 @@ def test_it_agrees_with_the_search_on_thousands_of_tiny_histories() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 6), st.booleans())
-def test_it_agrees_with_the_search_whatever_the_shape(seed: int, operations: int, processes: int, cas: bool) -> None:
+def test_it_agrees_with_the_search_on_every_shape(seed: int, operations: int, processes: int, cas: bool) -> None:
     events = tiny(Random(seed), operations, processes, cas)
     assert (judged_alone(events)[0] == register.LINEARIZABLE) == linearizable(operations_of(events))
 
@@ -123,12 +123,12 @@ def make_stale(events: list[Event], rng: Random) -> Event:
     reads = [e for e in events if e.f == "read" and e.type is Type.OK and e.index > len(events) * 0.6]
     while True:
         read = rng.choice(reads)
-        asked = max(e.index for e in events[: read.index] if e.process == read.process and e.type is Type.INVOKE)
-        writes = [e for e in events[:asked] if e.key == read.key and e.f == "write" and e.type is Type.OK]
+        invoked_at = max(e.index for e in events[: read.index] if e.process == read.process and e.type is Type.INVOKE)
+        writes = [e for e in events[:invoked_at] if e.key == read.key and e.f == "write" and e.type is Type.OK]
         if len(writes) < 40:
             continue
         old = writes[-30]
-        later = [e for e in events[old.index : asked] if e.key == read.key and e.f == "write"]
+        later = [e for e in events[old.index : invoked_at] if e.key == read.key and e.f == "write"]
         begun = {e.process for e in later if e.type is Type.INVOKE}
         if any(e.type is Type.OK and e.process in begun for e in later[20:]):
             return replace(read, value=old.value)

@@ -18,7 +18,7 @@ def holds(script: Script) -> bool:
     return code == register.LINEARIZABLE
 
 
-def test_a_register_that_nobody_wrote_holds_nil() -> None:
+def test_a_register_without_a_write_holds_nil() -> None:
     assert holds(Script().invoke(0, "read").ok(0, None))
     assert not holds(Script().invoke(0, "read").ok(0, 1))
 
@@ -104,7 +104,7 @@ def test_a_circle_of_cas_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "cas", 1, 2).invoke(1, "cas", 2, 1).ok(0).ok(1))
 
 
-def test_a_value_read_before_anyone_asked_to_write_it_comes_from_nowhere() -> None:
+def test_a_value_read_before_any_write_of_it_was_invoked_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
 
 

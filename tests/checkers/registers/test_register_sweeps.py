@@ -102,26 +102,26 @@ def _random_key(n: int, processes: int) -> tuple[Int8, Int64, Int64, Int32, Int3
     kind, a, b = np.empty(n, np.int8), np.full(n, NIL, np.int64), np.full(n, NIL, np.int64)
     call, ret = np.empty(n, np.int32), np.full(n, OPEN, np.int32)
     busy = np.empty(processes, np.int64)
-    asked, now_busy, position = 0, 0, 0
-    while asked < n or now_busy > 0:
-        if asked < n and now_busy < processes and (now_busy == 0 or np.random.random() < 0.55):
+    invoked, now_busy, position = 0, 0, 0
+    while invoked < n or now_busy > 0:
+        if invoked < n and now_busy < processes and (now_busy == 0 or np.random.random() < 0.55):
             draw = np.random.randint(4)
-            kind[asked] = READ if draw < 2 else (WRITE if draw == 2 else CAS)
-            if kind[asked] == WRITE:
-                a[asked] = asked
-            elif kind[asked] == CAS:
-                a[asked] = _some_value(kind, asked)
-                b[asked] = asked
-            call[asked] = position
-            busy[now_busy] = asked
-            asked, now_busy, position = asked + 1, now_busy + 1, position + 1
+            kind[invoked] = READ if draw < 2 else (WRITE if draw == 2 else CAS)
+            if kind[invoked] == WRITE:
+                a[invoked] = invoked
+            elif kind[invoked] == CAS:
+                a[invoked] = _some_value(kind, invoked)
+                b[invoked] = invoked
+            call[invoked] = position
+            busy[now_busy] = invoked
+            invoked, now_busy, position = invoked + 1, now_busy + 1, position + 1
             continue
         at = np.random.randint(now_busy)
         op = busy[at]
         now_busy -= 1
         busy[at] = busy[now_busy]
         if kind[op] == READ:
-            a[op] = _some_value(kind, asked)
+            a[op] = _some_value(kind, invoked)
         elif np.random.random() < 0.12:
             continue
         ret[op] = position
@@ -130,14 +130,14 @@ def _random_key(n: int, processes: int) -> tuple[Int8, Int64, Int64, Int32, Int3
 
 
 @kernel
-def _some_value(kind: Int8, asked: int) -> int:
-    """nil, a value that was asked for, most likely one of the last three, or one nobody asked for."""
+def _some_value(kind: Int8, invoked: int) -> int:
+    """nil, an invoked value (most likely one of the last three), or a value that was never invoked."""
     if np.random.random() < 0.03:
         return NOWHERE_VALUE
-    start = max(0, asked - 3) if np.random.random() < 0.7 else 0
+    start = max(0, invoked - 3) if np.random.random() < 0.7 else 0
     for _ in range(4):
-        op = np.random.randint(start, asked + 1)
-        if op < asked and kind[op] != READ:
+        op = np.random.randint(start, invoked + 1)
+        if op < invoked and kind[op] != READ:
             return op
     return NIL
 

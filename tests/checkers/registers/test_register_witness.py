@@ -28,7 +28,7 @@ def indices(witness: Witness) -> list[int]:
     return [event["index"] for event in witness.events]
 
 
-def test_a_stale_read_is_told_with_what_overwrote_it_and_when(tmp_path: Path) -> None:
+def test_a_stale_read_comes_with_what_overwrote_it_and_when(tmp_path: Path) -> None:
     script = Script("k7").invoke(0, "write", 41).ok(0).invoke(1, "write", 48).ok(1, node="n2")
     script.invoke(3, "read").ok(3, 48, node="n2").invoke(2, "read").ok(2, 41, node="n1")
     witness = witness_of(tmp_path, script)
@@ -43,7 +43,7 @@ def test_a_stale_read_is_told_with_what_overwrote_it_and_when(tmp_path: Path) ->
     assert "After A nothing wrote 41 again, so B cannot find it" in witness.facts["why"]
 
 
-def test_a_write_nobody_ever_saw_and_its_own_node_forgot_is_lost(tmp_path: Path) -> None:
+def test_a_write_that_no_read_saw_and_its_own_node_forgot_is_lost(tmp_path: Path) -> None:
     script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2).ok(0)
     script.invoke(1, "read").ok(1, 1).invoke(1, "read").ok(1, 1)
     witness = witness_of(tmp_path, script)
@@ -80,7 +80,7 @@ def test_old_answers_of_another_node_are_stale_not_lost(tmp_path: Path) -> None:
     assert witness_of(tmp_path, script).kind == "stale read"
 
 
-def test_a_value_nobody_wrote(tmp_path: Path) -> None:
+def test_a_value_that_was_never_written(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 7))
     assert witness.kind == "value from nowhere"
     assert witness.summary == "At 0.030 s n1 answered a read of k with 7, a value never written to it"
@@ -91,6 +91,19 @@ def test_a_value_whose_write_was_refused(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, Script().invoke(0, "write", 1).fail(0, "not queued").invoke(1, "read").ok(1, 1))
     assert witness.kind == "value from nowhere"
     assert "whose only write was refused (index 1: not queued)" in witness.summary
+
+
+def test_a_value_that_a_cas_made_of_one_that_was_never_written(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 3, 5).info(0).invoke(1, "read").ok(1, 5)
+    witness = witness_of(tmp_path, script)
+    assert witness.kind == "value from nowhere"
+    assert witness.summary == "At 0.050 s n1 answered a read of k with 5, which depends on 3, a value never written"
+
+
+def test_a_value_that_a_cas_made_of_one_whose_write_was_refused(tmp_path: Path) -> None:
+    script = Script().invoke(2, "write", 3).fail(2, "not queued").invoke(0, "cas", 3, 5).info(0)
+    witness = witness_of(tmp_path, script.invoke(1, "read").ok(1, 5))
+    assert witness.summary.endswith("with 5, which depends on 3, whose only write was refused (index 1: not queued)")
 
 
 def test_a_value_read_before_it_was_written(tmp_path: Path) -> None:
@@ -133,8 +146,8 @@ def test_the_witness_of_a_large_history_contains_the_injected_answer(tmp_path: P
     events = list(by_construction(rng, 4000, processes=6, cas=rng.choice([0, 0.3]), crash=0.01))
     reads = [e for e in events if e.f == "read" and e.type is Type.OK and e.index > 5000]
     victim = rng.choice(reads)
-    asked = max(e.index for e in events[: victim.index] if e.process == victim.process and e.type is Type.INVOKE)
-    settled = [e for e in events[: asked - 200] if e.f == "write" and e.type is Type.OK]
+    invoked_at = max(e.index for e in events[: victim.index] if e.process == victim.process and e.type is Type.INVOKE)
+    settled = [e for e in events[: invoked_at - 200] if e.f == "write" and e.type is Type.OK]
     injected = replace(victim, value=rng.choice([settled[-1].value, settled[-20].value, 10**9, None]))
     events[victim.index] = injected
     verdict = verdict_of(tmp_path, events)
@@ -147,7 +160,7 @@ def test_the_witness_of_a_large_history_contains_the_injected_answer(tmp_path: P
 
 def test_every_window_is_impossible_and_smallest() -> None:
     """Of 400 random wrong histories: the window fails from its states, and without any one of its reads, or of the
-    writes nobody saw, it no longer does."""
+    writes no read saw, it no longer does."""
     rng = Random(77)
     checked = 0
     while checked < 400:

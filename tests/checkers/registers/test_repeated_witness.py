@@ -1,4 +1,4 @@
-"""Witnesses where values repeat: small, impossible on their own, and told without claiming too much."""
+"""Witnesses where values repeat: small, impossible on their own, and explained without claiming too much."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_stale_read_among_many_equal_writes_is_shown_by_what_surrounds_it(tmp_
     assert "Before this window k7 can only have held 2" in witness.facts["why"]
 
 
-def test_a_value_nobody_wrote_needs_nothing_around_it(tmp_path: Path) -> None:
+def test_a_value_that_was_never_written_needs_nothing_around_it(tmp_path: Path) -> None:
     witness = witness_of(tmp_path, toggled(3).invoke(1, "read").ok(1, 7))
     assert witness.kind == "value from nowhere"
     assert len(witness.events) == 2
@@ -137,7 +137,7 @@ def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
     assert verdict_of(tmp_path / "default", script.events).validity is Validity.VALID
     observed = verdict_of(tmp_path / "observed", script.events, failed_cas="observed")
     assert observed.validity is Validity.INVALID
-    assert "refused a cas of k as not holding 1" in observed.witnesses[0].summary
+    assert "refused a cas of k because it did not hold 1" in observed.witnesses[0].summary
     assert observed.witnesses[0].facts["expected"] == "that the cas did match"
     other = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "timed out before sending")
     assert verdict_of(tmp_path / "other", other.events, failed_cas="observed").validity is Validity.VALID
@@ -163,3 +163,45 @@ def test_a_key_that_needs_too_much_is_unknown_and_the_others_are_judged(tmp_path
     assert verdict.validity is Validity.UNKNOWN
     assert verdict.reason.startswith("key hard: the budget of")
     assert verdict.looked_at["unknown_keys"] == 1
+
+
+def deposed_leader_acknowledged_what_it_did_not_write() -> Script:
+    """n1 led and held 1, n2 was elected and holds 2; then n1 acknowledged a write of 1 that changed nothing for it."""
+    script = Script("k7").invoke(0, "write", 1).ok(0, node="n1").invoke(0, "read").ok(0, 1, node="n1")
+    script.invoke(1, "write", 2).ok(1, node="n2").invoke(0, "write", 1).ok(0, node="n1")
+    return script.invoke(1, "read").ok(1, 2, node="n2")
+
+
+def test_a_read_against_an_acknowledgement_of_another_node_blames_neither(tmp_path: Path) -> None:
+    witness = witness_of(tmp_path, deposed_leader_acknowledged_what_it_did_not_write())
+    assert witness.kind == "read against acknowledgement"
+    assert witness.summary == (
+        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 0.01 s later got 2 from n2: "
+        "one of the two answers was wrong"
+    )
+    assert [suspect["node"] for suspect in witness.facts["suspects"]] == ["n1", "n2"]
+    assert any(why.startswith("Either n1 acknowledged") for why in witness.facts["why"])
+
+
+def test_a_write_is_lost_where_the_node_that_did_not_show_it_goes_on(tmp_path: Path) -> None:
+    script = deposed_leader_acknowledged_what_it_did_not_write().invoke(1, "write", 3).ok(1, node="n2")
+    witness = witness_of(tmp_path, script)
+    assert witness.kind == "lost write"
+    assert witness.facts["guilty"] == {"node": "n1", "time_ns": 70_000_000}
+    assert witness.summary == (
+        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 0.01 s later got 2 from n2, "
+        "which acknowledged the next write too"
+    )
+    assert witness.facts["so_far"]["kind"] == "read against acknowledgement"
+
+
+@pytest.mark.parametrize("other", ["n2", "n3"])
+def test_a_read_is_stale_where_another_node_showed_the_newer_value(tmp_path: Path, other: str) -> None:
+    script = Script("k7").invoke(0, "write", 2).ok(0, node="n2").invoke(0, "write", 1).ok(0, node="n1")
+    script.invoke(2, "read").ok(2, 1, node=other).invoke(1, "read").ok(1, 2, node="n2")
+    assert witness_of(tmp_path, script).kind == "stale read"
+
+
+def test_a_node_that_contradicts_itself_answered_a_stale_read(tmp_path: Path) -> None:
+    script = Script("k7").invoke(0, "write", 2).ok(0).invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 2)
+    assert witness_of(tmp_path, script.invoke(0, "write", 2).ok(0)).kind == "stale read"

@@ -39,9 +39,9 @@ def test_a_death_that_was_ordered_is_none(evidence: Evidence, tmp_path: Path) ->
 
 def test_the_name_of_older_runs_for_an_ordered_death_is_still_read(evidence: Evidence, tmp_path: Path) -> None:
     old = {"node": "n2", "time_ns": 5000, "status": -9, "reason": "killed by signal 9"}
-    for bidden, validity in ((True, Validity.VALID), (False, Validity.INVALID)):
-        evidence.outcome["deaths"] = [old | {"bidden": bidden}]
-        assert up(evidence, tmp_path / str(bidden)).validity is validity
+    for ordered, validity in ((True, Validity.VALID), (False, Validity.INVALID)):
+        evidence.outcome["deaths"] = [old | {"bidden": ordered}]
+        assert up(evidence, tmp_path / str(ordered)).validity is validity
 
 
 def test_an_unexpected_death(evidence: Evidence, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evid
         "its disk failed then": ([failing_disk("n2")], Validity.VALID),
         "no fault": ([], Validity.INVALID),
         "another disk failed": ([failing_disk("n1")], Validity.INVALID),
-        "that fault kills nobody": ([failing_disk("n2", settings={})], Validity.INVALID),
+        "that fault kills no process": ([failing_disk("n2", settings={})], Validity.INVALID),
         "the fault was never measured": ([failing_disk("n2", measured=[])], Validity.INVALID),
         "the fault was over by then": ([failing_disk("n2", healed_ns=4000)], Validity.INVALID),
     }
@@ -104,7 +104,7 @@ def test_an_excuse_is_wider_by_the_error_of_the_nodes_clock(evidence: Evidence, 
         "one clock": ("docker", {}, Validity.INVALID),
         "measured well": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 399}}, Validity.INVALID),
         "measured roughly": ("ssh", {"n2": {"ahead_ns": 10**12, "error_ns": 400}}, Validity.VALID),
-        "one machine, whatever was measured": ("docker", {"n2": {"ahead_ns": 0, "error_ns": 400}}, Validity.INVALID),
+        "one machine, and no offset counts": ("docker", {"n2": {"ahead_ns": 0, "error_ns": 400}}, Validity.INVALID),
         "never measured": ("ssh", {"n1": {"ahead_ns": 0, "error_ns": 0}}, Validity.VALID),
         "nonsense": ("ssh", {"n2": "late"}, Validity.VALID),
     }

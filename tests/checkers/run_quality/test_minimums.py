@@ -1,4 +1,4 @@
-"""Least numbers: they grow with what was asked for, and no write is demanded where none could be acknowledged."""
+"""Minimums grow with the spec of the run, and demand no write where none could be acknowledged."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def fault(cut: list[list[str]] | None = None, nodes: tuple[str, ...] = ()) -> di
     ("struck", "works"),
     [
         (fault(apart("n1 c1", "n2 n3 n4 n5 c2")), True),
-        (fault(apart("n1", "n2 n3 c1", "n4 n5 c2")), False),  # nobody has a majority
+        (fault(apart("n1", "n2 n3 c1", "n4 n5 c2")), False),  # no group has a majority
         (fault(apart("n1 n2 c1 c2", "n3 n4 n5")), False),  # the majority has no client
         (fault(apart("n1 n2 n3", "n4 n5", "c1", "c2")), False),
-        (fault([["n1", "n2"], ["n1", "n3"], ["n1", "n4"], ["n1", "n5"]]), True),  # n1 is heard by nobody
-        (fault([[c, s] for c in CLIENTS for s in SERVERS]), False),  # clients are heard by nobody
+        (fault([["n1", "n2"], ["n1", "n3"], ["n1", "n4"], ["n1", "n5"]]), True),  # no server hears n1
+        (fault([[c, s] for c in CLIENTS for s in SERVERS]), False),  # no server hears a client
         (fault(nodes=("n1", "n2")), True),
         (fault(nodes=("n1", "n2", "n3")), False),
         (fault(nodes=("c1", "c2")), False),
@@ -60,7 +60,7 @@ def test_nothing_is_demanded_of_a_fault_shorter_than_an_election() -> None:
     assert not minimums.lets_write([fault()], ASKED, 5 * SECOND)
 
 
-def test_least_numbers_grow_with_what_was_asked() -> None:
+def test_least_numbers_grow_with_the_demands() -> None:
     assert minimums.ok_operations_least(ASKED) == 1200
     assert minimums.key_writes_least(ASKED) == 24
     assert minimums.keys_least(ASKED) == 5

@@ -37,13 +37,13 @@ def test_it_counts_every_way_to_end(tmp_path: Path) -> None:
     script.invoke(1, "write", 4).invoke(2, "read").ok(2, 1)
     verdict = statistics_of(tmp_path, script.events)
     assert verdict.validity is Validity.VALID
-    counts = {"asked": 4, "ok": 1, "fail": 1, "info": 1, "open": 1}
+    counts = {"invoked": 4, "ok": 1, "fail": 1, "info": 1, "open": 1}
     assert verdict.details["functions"]["write"].items() >= counts.items()
     assert verdict.looked_at["operations"] == 5
     assert verdict.looked_at["ok"] == 2
 
 
-def test_latency_is_told_apart_by_faults(tmp_path: Path) -> None:
+def test_latency_is_split_by_faults(tmp_path: Path) -> None:
     script = Script().invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None)
     events = at(script.events, 0, 2, 100, 150, 300, 304)
     faults = [{"injected_ns": 140 * MS, "healed_ns": 200 * MS}, {"injected_ns": -1, "healed_ns": -1}]

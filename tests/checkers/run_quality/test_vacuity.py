@@ -44,7 +44,8 @@ def figure(verdict: Verdict, name: str) -> dict[str, Any]:
 def test_a_real_test(tmp_path: Path) -> None:
     verdict = judged(run(), tmp_path)
     assert verdict.validity is Validity.VALID, verdict.reason
-    assert all(set(c) == {"name", "value", "least", "met", "demanded", "words"} for c in verdict.details["criteria"])
+    keys = {"name", "value", "least", "met", "demanded", "words", "advice"}
+    assert all(set(c) == keys for c in verdict.details["criteria"])
     assert figure(verdict, "elections won under a fault")["value"] == 1
     assert verdict.to_json()["details"]["criteria"]
 
@@ -215,7 +216,7 @@ def test_what_a_subject_has_not_got_is_not_demanded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nemesis", "validity"), [("partition", Validity.UNKNOWN), ("schedule", Validity.UNKNOWN), ("none", Validity.VALID)]
 )
-def test_a_run_that_was_asked_to_break_nothing_needs_no_fault(nemesis: str, validity: Validity, tmp_path: Path) -> None:
+def test_a_run_that_was_to_break_nothing_needs_no_fault(nemesis: str, validity: Validity, tmp_path: Path) -> None:
     evidence = run()
     evidence.faults = []
     evidence.demands = replace(evidence.demands, nemesis=nemesis)
@@ -252,7 +253,7 @@ def test_a_run_over_its_data_budget_says_so(tmp_path: Path) -> None:
     assert "excused" in figure(verdict, "data budget kept")["words"]
 
 
-def test_a_run_that_did_nearly_nothing_of_what_was_asked_is_unknown(tmp_path: Path) -> None:
+def test_a_run_that_did_nearly_nothing_of_its_demands_is_unknown(tmp_path: Path) -> None:
     """209 ok operations of 8,000 scheduled were once a green run."""
     evidence = run()
     main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
@@ -265,6 +266,7 @@ def test_a_run_that_did_nearly_nothing_of_what_was_asked_is_unknown(tmp_path: Pa
     assert short >= {"ok operations", "keys with enough ok writes", "share of the scheduled rate"}
     assert figure(verdict, "ok operations")["least"] == 800
     assert all(name in verdict.reason for name in short)
+    assert "give a lower --rate" in verdict.reason
 
 
 def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:
@@ -272,3 +274,26 @@ def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:
     evidence.traces["n4"].clear()
     verdict = judged(evidence, tmp_path)
     assert not figure(verdict, "nodes with a trace")["met"]
+
+
+STOPPED = {"time_ns": 7_000_000_000, "checker": "election-safety", "summary": "two leaders"}
+
+
+def test_of_a_run_that_ended_early_nothing_is_demanded(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.faults.clear()
+    evidence.demands = replace(evidence.demands, ends_early=True, rate_hz=200.0, time_limit_s=40.0)
+    evidence.outcome["stopped"] = STOPPED
+    verdict = judged(evidence, tmp_path / "stopped")
+    assert verdict.validity is Validity.NOT_APPLICABLE
+    assert verdict.reason == "the run ended 7.0 s after it began, when election-safety was violated"
+    assert not any(criterion["demanded"] for criterion in verdict.details["criteria"])
+    evidence.outcome["stopped"] = {}
+    assert judged(evidence, tmp_path / "whole").validity is Validity.UNKNOWN
+
+
+def test_a_run_that_was_not_to_end_early_is_held_to_its_whole_length(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.faults.clear()
+    evidence.outcome["stopped"] = STOPPED
+    assert judged(evidence, tmp_path).validity is Validity.UNKNOWN

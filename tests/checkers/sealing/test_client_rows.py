@@ -64,8 +64,8 @@ def test_an_answer_without_a_value_contradicts_nothing(tmp_path: Path, row: int)
         (3, {"value2": 3}, "row 3: process 0: cas of [1 2] was acknowledged as [1 3]"),
         (3, {"value2": None}, "row 3: process 0: cas of [1 2] was acknowledged as [1 nil]"),
         (2, {"value": None, "value2": None}, "row 2: a cas needs [expected new], not nil"),
-        (1, {"payload": "[7]"}, "row 1: a write of [7], and registers hold whole numbers"),
-        (5, {"payload": "true"}, "row 5: a read of true, and registers hold whole numbers"),
+        (1, {"payload": "[7]"}, "row 1: the value of this write is [7], and registers hold whole numbers"),
+        (5, {"payload": "true"}, "row 5: the value of this read is true, and registers hold whole numbers"),
     ],
 )
 def test_a_contradiction_makes_its_key_unknown_and_names_the_row(
@@ -86,7 +86,11 @@ def test_what_contradicts_itself_on_one_key_hides_no_violation_of_another(tmp_pa
     assert [witness.facts["key"] for witness in verdict.witnesses] == ["b"]
 
 
-KEYLESS_ROW = [*events_of_two_keys()[:6], *(replace(e, key=None) for e in events_of_two_keys()[6:])]
+KEYLESS_ROW, OWN_KEYLESS, OWN_KEYED = events_of_two_keys(), events_of_two_keys(), events_of_two_keys()
+KEYLESS_ROW[6:] = [replace(event, key=None) for event in KEYLESS_ROW[6:]]
+OWN_KEYLESS[6:] = [replace(event, key=None, f="look") for event in OWN_KEYLESS[6:]]
+OWN_KEYED[:6] = [replace(event, key=None) for event in OWN_KEYED[:6]]
+OWN_KEYED[6:] = [replace(event, f="look") for event in OWN_KEYED[6:]]
 CREATED_LATE = numbered([PHASE_MAIN, *(replace(e, f=CREATE) if e.index < 2 else e for e in events_of_two_keys())])
 OF_NEMESIS = [replace(e, process=NEMESIS) if e.index >= 6 else e for e in events_of_two_keys()]
 
@@ -94,12 +98,21 @@ OF_NEMESIS = [replace(e, process=NEMESIS) if e.index >= 6 else e for e in events
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        (KEYLESS_ROW, "row 6: an operation without a key, in a history whose operations have keys (row 0)"),
-        (CREATED_LATE, "row 1: create in or after the main phase"),
+        (KEYLESS_ROW, "row 6: this operation has no key, but the operation of row 0 has one"),
+        (OWN_KEYLESS, "row 6: this operation has no key, but the operation of row 0 has one"),
+        (OWN_KEYED, "row 0: this operation has no key, but the operation of row 6 has one"),
+        (CREATED_LATE, "row 1: this create is not in set-up but in or after the main phase"),
         (OF_NEMESIS, "row 6: the nemesis has no keys, but this row of process -1 has one"),
         (changed(6, process=-2), "row 6: process -2 is neither a client"),
     ],
-    ids=["keyless", "created late", "nemesis", "process -2"],
+    ids=[
+        "keyless",
+        "keyless, of another function",
+        "keyed, of another function",
+        "created late",
+        "nemesis",
+        "process -2",
+    ],
 )
 def test_rows_that_hide_from_the_judge_are_refused(tmp_path: Path, events: list[Event], words: str) -> None:
     with pytest.raises(MalformedHistory, match=words.replace("(", r"\(").replace(")", r"\)")):
@@ -116,6 +129,10 @@ def test_keys_are_made_before_the_main_phase_and_a_history_may_have_none(tmp_pat
     seal(write_stream(keyless, [replace(event, key=None) for event in events_of_two_keys()[:6]]))
 
 
+def test_keys_of_other_functions_are_a_matter_of_their_own_checkers(tmp_path: Path) -> None:
+    seal(write_stream(tmp_path, [replace(event, f="look", value2=None) for event in OWN_KEYLESS]))
+
+
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_pieces_are_held_together(cut: int) -> None:
     """An answer in one piece contradicts its invoke in another; a keyless row is one beside a key of another piece."""
@@ -124,7 +141,7 @@ def test_pieces_are_held_together(cut: int) -> None:
         kinds = [walk.events(events_to_table(piece))["kind"].tolist() for piece in (events[:cut], events[cut:])]
         assert [at for at, kind in enumerate(kinds[0] + kinds[1]) if kind == 3] == [row]
     walk = Walk("history")
-    with pytest.raises(MalformedHistory, match="row 6: an operation without a key"):
+    with pytest.raises(MalformedHistory, match="row 6: this operation has no key"):
         for piece in (KEYLESS_ROW[:cut], KEYLESS_ROW[cut:]):
             walk.verify(events_to_table(piece))
 

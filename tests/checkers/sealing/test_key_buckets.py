@@ -1,4 +1,4 @@
-"""Buckets: they say what the events say, and whatever happens to them on a disk, nothing wrong is said."""
+"""Buckets: they hold the operations of the events, and a bucket that was damaged on disk is never judged."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def buckets_of(folder: Path, events: list[Event], observed: bool = False) -> lis
 
 
 def anything(rng: Random, count: int) -> list[Event]:
-    """Grammatical events of several keys: anything may be asked, answered, refused or left open; values repeat."""
+    """Grammatical events of several keys: each invoke is answered, refused or left open; values repeat."""
     keys = ["k0", "schlüssel", "", "k1", "k2"]
     values = [None, 0, 1, 2, -1, 2**63 - 1, -(2**63) + 1, 10**12, 5, 5]
     busy: dict[int, Event] = {}
@@ -125,12 +125,12 @@ def anything(rng: Random, count: int) -> list[Event]:
             busy[event.process] = event
             events.append(event)
         else:
-            asked = busy.pop(rng.choice(sorted(busy)))
+            invoke = busy.pop(rng.choice(sorted(busy)))
             how = rng.choice([Type.OK, Type.OK, Type.FAIL, Type.INFO])
             error = rng.choice([None, "mismatch", "refused"]) if how is Type.FAIL else None
-            answer = rng.choice(values) if asked.f == "read" else asked.value
-            events.append(replace(asked, index=index, type=how, value=answer, error=error, node="n1"))
-            idle.append(asked.process if how is not Type.INFO else fresh)
+            answer = rng.choice(values) if invoke.f == "read" else invoke.value
+            events.append(replace(invoke, index=index, type=how, value=answer, error=error, node="n1"))
+            idle.append(invoke.process if how is not Type.INFO else fresh)
             fresh += how is Type.INFO
     return events
 
@@ -148,8 +148,8 @@ def test_a_bucket_holds_what_the_events_say(tmp_path: Path, observed: bool) -> N
                 assert whole(bucket, k) == (expected, positions_by_hand(expected)), (name, events)
                 operations += len(expected)
                 seen.add(name)
-        asked = {e.key for e in events if e.key is not None and e.process >= 0 and e.f != CREATE}
-        assert seen == asked
+        invoked = {e.key for e in events if e.key is not None and e.process >= 0 and e.f != CREATE}
+        assert seen == invoked
     assert operations > 600
 
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_is_refused_before_a_kernel_sees_it(tmp_path: Path) -> No
         with pq.ParquetWriter(path, sound.schema) as writer:
             writer.write_table(table)
             writer.add_key_value_metadata({b"krucible.keys": metadata[b"krucible.keys"]})
-        with pytest.raises(MalformedHistory, match=r"what it says of an operation cannot be \(row 1\)"):
+        with pytest.raises(MalformedHistory, match="row 1 describes an impossible operation"):
             judge(Part((str(path), str(files.history))), Budget())
 
 
@@ -307,7 +307,7 @@ def test_mismatches_left_out_leave_no_gap_and_counted_stay(tmp_path: Path) -> No
 
 
 def test_one_key_that_explodes_leaves_all_others_of_its_bucket_judged(tmp_path: Path) -> None:
-    """Thirty clients, few values, and an answer nobody gave: every order must be ruled out, which takes too long."""
+    """Thirty clients, few values, and an impossible answer.  Every order must be ruled out, which takes too long."""
     operations = correct(Random(1), 300, 30, 4, 0.1)
     last = [o for o in operations if o.f == "read" and o.ret is not None][-5]
     operations[operations.index(last)] = replace(last, value=999)

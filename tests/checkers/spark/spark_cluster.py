@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 class Cluster:
@@ -115,16 +115,16 @@ class Job:
 
     def wait_for(self, parts: int) -> None:
         """Until so many parts are judged."""
-        for said in self._driver.says():
-            if said.get("done", 0) >= parts:
+        for report in self._driver.says():
+            if report.get("done", 0) >= parts:
                 return
-            assert "results" not in said, "the judging was over before it could be disturbed"
+            assert "results" not in report, "the judging was over before it could be disturbed"
 
     def results(self) -> dict[str, Any]:
         """The content of results.json, without the seconds; `judged_by` apart, under "by"."""
-        for said in self._driver.says():
-            if "results" in said:
-                results: dict[str, Any] = said["results"]
+        for report in self._driver.says():
+            if "results" in report:
+                results: dict[str, Any] = report["results"]
                 return results
         raise AssertionError("the driver ended without results")
 
@@ -260,21 +260,21 @@ def drive(master: str) -> None:
     def say(**what: Any) -> None:
         print(json.dumps(what), flush=True)
 
-    def told(words: str) -> None:
+    def report_progress(words: str) -> None:
         if words.startswith("judged "):
             say(done=int(words.split()[1]))
 
     spark = SparkJudge(master)
     spark.start_in_background()
     for line in sys.stdin:
-        asked = json.loads(line)
+        order = json.loads(line)
         slow = [
-            replace(c, judge=functools.partial(delayed, c.judge, asked["delay_s"])) if asked["delay_s"] else c
+            replace(c, judge=functools.partial(delayed, c.judge, order["delay_s"])) if order["delay_s"] else c
             for c in CATALOG.values()
         ]
-        root = Path(asked["run"])
+        root = Path(order["run"])
         demands = pickle.loads((root.parent / DEMANDS).read_bytes())
-        say(results=results_json(judge_run(StoredRun(root, demands), slow, spark, told)))
+        say(results=results_json(judge_run(StoredRun(root, demands), slow, spark, report_progress)))
     spark.stop()
 
 

@@ -55,7 +55,7 @@ def test_many_may_unpack_it_at_once(bundle: Path, tmp_path: Path) -> None:
     assert (tmp_path / bundle.stem / "checkers" / "spark" / "daemon.py").exists()
 
 
-def test_what_nobody_used_for_a_week_is_removed(tmp_path: Path) -> None:
+def test_a_bundle_unused_for_a_week_is_removed(tmp_path: Path) -> None:
     for name in ("krucible-old", "krucible-used", "something else"):
         (tmp_path / name).mkdir()
     (tmp_path / "krucible-old.zip").touch()
@@ -72,7 +72,7 @@ def test_a_node_without_a_cache_to_write_to_uses_the_executors_folder(bundle: Pa
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "krucible").mkdir()
     (tmp_path / "cache" / "krucible" / "shipped").touch()  # a file where a folder should be
-    told = subprocess.run(
+    unpacked = subprocess.run(
         [sys.executable, "-c", UNPACKED_WHERE, str(ROOT / "checkers" / "spark" / "boot.py")],
         cwd=tmp_path,
         env={
@@ -85,7 +85,7 @@ def test_a_node_without_a_cache_to_write_to_uses_the_executors_folder(bundle: Pa
         text=True,
         check=True,
     ).stdout.strip()
-    assert told == str(tmp_path / bundle.stem / "checkers" / "spark" / "daemon.py")
+    assert unpacked == str(tmp_path / bundle.stem / "checkers" / "spark" / "daemon.py")
 
 
 UNPACKED_WHERE = """

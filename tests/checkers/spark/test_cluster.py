@@ -1,4 +1,4 @@
-"""A standalone cluster says what is said in process, bit for bit, whatever is killed or frozen in the middle."""
+"""A standalone cluster gives the verdicts of in process, bit for bit, even if its processes are killed or frozen."""
 
 from __future__ import annotations
 
@@ -188,11 +188,11 @@ def test_nodes_with_another_processor_compile_once_and_say_the_same(
 ) -> None:
     other = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with Cluster(tmp_path / "cluster", workers=1, **other) as cluster:
-        said = []
+        judged_by = []
         for _ in range(2):
             with Driver(cluster.master, tmp_path) as driver:
                 results = driver.judge(run.root).results()
             assert comparable(results) == in_process
-            said.append(results["judged_by"])
-    assert re.search(r"compiled \d+ kernels anew \(\d+ s\)", said[0])
-    assert "compiled" not in said[1]
+            judged_by.append(results["judged_by"])
+    assert re.search(r"compiled \d+ kernels anew \(\d+ s\)", judged_by[0])
+    assert "compiled" not in judged_by[1]

@@ -37,8 +37,8 @@ class BlindNodes:
 
     def judge(self, tasks: Sequence[Task], progress: Callable[[int, int], None] | None = None) -> list[Judged]:
         say = progress or (lambda done, total: None)
-        judged, told = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)))
-        assert told == self.sent_bytes
+        judged, sent_bytes = judge_on_nodes(tasks, self, lambda done: say(done, len(tasks)))
+        assert sent_bytes == self.sent_bytes
         return judged
 
     def share(self, content: bytes) -> Sent:
@@ -61,12 +61,12 @@ class BlindNodes:
 def test_every_checker_says_the_same_of_bytes_that_were_sent(tmp_path: Path) -> None:
     run = run_that_is_wrong_everywhere(tmp_path / "run")
     nodes = BlindNodes()
-    said: list[str] = []
+    reports: list[str] = []
     checkers = list(CATALOG.values())
-    assert judge_run(run, checkers, nodes, said.append) == judge_run(run, checkers)
+    assert judge_run(run, checkers, nodes, reports.append) == judge_run(run, checkers)
     files = [path for path in run.root.rglob("*.parquet") if path != run.copies_table]
     assert nodes.sent_bytes == sum(path.stat().st_size for path in files), "each file once"
-    assert int(said[-1].split()[1]) == nodes.jobs[0] == nodes.jobs[1]
+    assert int(reports[-1].split()[1]) == nodes.jobs[0] == nodes.jobs[1]
 
 
 class Slices(NamedTuple):
@@ -103,7 +103,7 @@ def test_a_file_of_the_same_name_and_size_on_a_node_is_not_taken_for_the_drivers
     assert judge_remote(task, {}) == Unreadable(str(tmp_path / "file-0.parquet"))
 
 
-def test_a_file_that_nobody_has_is_missing_as_it_is_in_process(tmp_path: Path) -> None:
+def test_a_file_that_no_node_has_is_missing_as_it_is_in_process(tmp_path: Path) -> None:
     part = part_of(tmp_path)
     (tmp_path / "file-1.parquet").unlink()
     [judged] = BlindNodes().judge([Task(reads_all, part, Budget())])

@@ -1,4 +1,4 @@
-"""What Spark is told: which masters there are, where executors call back, and what a user may say otherwise."""
+"""Settings of Spark: which masters there are, where executors call back, and what a user may override."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_masters_there_can_be(master: str) -> None:
     "master", ["", "node:7077", "spark://node", "spark://node:port", "spark://a:1,b", "local[]", "http://node:8080"]
 )
 def test_masters_there_cannot_be(master: str) -> None:
-    assert "is no address of a Spark master; they look like spark://host:7077" in problem_with(master)
+    assert "is no address of a Spark master; addresses look like spark://host:7077" in problem_with(master)
 
 
 def test_only_what_runs_in_this_process_is_local() -> None:
@@ -61,7 +61,7 @@ def test_a_limit_on_the_memory_of_workers_reaches_the_nodes(monkeypatch: pytest.
     assert settings.fixed["spark.executorEnv.KRUCIBLE_WORKER_MEMORY_BYTES"] == "1234"
 
 
-def test_inside_this_process_spark_listens_to_nobody_else() -> None:
+def test_inside_this_process_spark_listens_on_loopback_only() -> None:
     fixed = local_settings("local[*,4]", ["-Xlight"]).fixed
     assert {fixed["spark.driver.host"], fixed["spark.driver.bindAddress"]} == {"127.0.0.1"}
     assert fixed["spark.driver.extraJavaOptions"] == "-Xlight"

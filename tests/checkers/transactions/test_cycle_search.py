@@ -12,7 +12,7 @@ import pytest
 from checkers.kernels.transactions.columns import INFO, NEVER, OK, Edges, Transactions
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, WR, WW, build_graph
 from checkers.transactions.anomalies import CYCLES, VARIANTS, ruled_out
-from checkers.transactions.cycles import CycleSearch, find_cycles
+from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 
 Dependency = tuple[int, int, int]
 
@@ -83,23 +83,36 @@ def search(txns: Transactions, events: int, given: list[Dependency], groups: int
     return find_cycles(txns, graph, incoming, np.ones(count, np.bool_), events, 10**8)
 
 
-def all_cycles(txns: Transactions, meant: list[Dependency]) -> dict[str, int]:
-    """Name: length of the shortest cycle of that name, by going through every cycle there is."""
+def every_edge(txns: Transactions, meant: list[Dependency]) -> nx.MultiDiGraph:
+    """All edges between transactions; the key of an edge is its kind."""
     count = len(txns.status)
     graph = nx.MultiDiGraph()
     graph.add_nodes_from(range(count))
     for a, b, kind in set(meant):
-        graph.add_edge(a, b, kind=kind)
+        graph.add_edge(a, b, key=kind)
     for a in range(count):
         for b in range(count):
             if a != b and txns.completed[a] < txns.invoked[b]:
-                graph.add_edge(a, b, kind=REALTIME)
+                graph.add_edge(a, b, key=REALTIME)
                 if txns.process[a] == txns.process[b]:
-                    graph.add_edge(a, b, kind=PROCESS)
+                    graph.add_edge(a, b, key=PROCESS)
+    return graph
+
+
+def is_simple_cycle_of(cycle: NamedCycle, graph: nx.MultiDiGraph) -> bool:
+    """Whether the steps are edges of the graph and form one cycle that visits each transaction once."""
+    steps = nx.DiGraph([(step.source, step.target) for step in cycle.steps])
+    each_once = steps.number_of_nodes() == steps.number_of_edges() == len(cycle.steps)
+    there = all(graph.has_edge(step.source, step.target, key=step.kind) for step in cycle.steps)
+    return there and each_once and bool(nx.is_strongly_connected(steps))
+
+
+def all_cycles(txns: Transactions, graph: nx.MultiDiGraph) -> dict[str, int]:
+    """Name: length of the shortest cycle of that name, by going through every cycle there is."""
     best: dict[str, int] = {}
-    for cycle in nx.simple_cycles(nx.DiGraph(graph), length_bound=count):
+    for cycle in nx.simple_cycles(nx.DiGraph(graph), length_bound=len(txns.status)):
         ends = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
-        for kinds in _choices([[data["kind"] for data in graph[a][b].values()] for a, b in ends]):
+        for kinds in _choices([list(graph[a][b]) for a, b in ends]):
             name = _name(kinds, all(txns.status[t] == OK for t in cycle))
             best[name] = min(best.get(name, len(cycle)), len(cycle))
     return best
@@ -133,17 +146,19 @@ def compare(rng: Random, cases: int, size: int) -> Counter[str]:
         given, meant = dependencies(rng, count, rng.randint(1, 2 * count), groups)
         if not given:
             continue
-        told, known = search(txns, events, given, groups), all_cycles(txns, meant)
-        assert not told.unfinished
-        assert ruled_out(c.name for c in told.cycles) == ruled_out(known), (told, known, given)
-        for cycle in told.cycles:
+        graph = every_edge(txns, meant)
+        reported, known = search(txns, events, given, groups), all_cycles(txns, graph)
+        assert not reported.unfinished
+        assert ruled_out(c.name for c in reported.cycles) == ruled_out(known), (reported, known, given)
+        for cycle in reported.cycles:
+            assert is_simple_cycle_of(cycle, graph), (cycle, given)
             assert cycle.name in known, (cycle, known)
             assert len(cycle.steps) >= known[cycle.name]
         first = next(name + v for v in VARIANTS for name in CYCLES if name + v in known) if known else None
         if first is not None:
-            shortest = next(len(c.steps) for c in told.cycles if c.name == first)
-            assert shortest == known[first], (first, told, known, txns, given)
-        seen.update(c.name for c in told.cycles)
+            shortest = next(len(c.steps) for c in reported.cycles if c.name == first)
+            assert shortest == known[first], (first, reported, known, txns, given)
+        seen.update(c.name for c in reported.cycles)
     return seen
 
 

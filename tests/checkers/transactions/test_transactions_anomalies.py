@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from toy_transactions import simulate
 
-from bench.transaction_anomalies import (
+from bench.simulated.transaction_anomalies import (
     LISTS,
     REGISTERS,
     Tape,
@@ -99,7 +99,7 @@ def test_each_class_by_the_order_of_a_process(name: str) -> None:
     assert list(judge(apart, "list-append").details["anomalies"]) == [name.replace("process", "realtime")]
 
 
-def test_each_edge_of_a_cycle_is_told_in_words() -> None:
+def test_each_edge_of_a_cycle_is_explained_in_words() -> None:
     (witness,) = judge(at_once("ax1 ay1", "rx1 ry", "ry1"), "list-append").witnesses
     assert "T1 appended 1 to x, which T2 read" in witness.summary
     assert "T2 read y as [], before T1 appended 1 to y" in witness.summary
@@ -111,8 +111,8 @@ def test_each_edge_of_a_cycle_is_told_in_words() -> None:
 def test_facts_of_a_witness_are_what_pictures_are_drawn_from(model: Model, name: str) -> None:
     texts, together, _ = smallest(model, name)
     witness = next(w for w in judge(history(texts, together), model).witnesses if w.kind == name)
-    told = witness.facts["transactions"]
-    assert sorted(e["index"] for e in witness.events) == sorted(i for t in told.values() for i in t["events"])
+    transactions = witness.facts["transactions"]
+    assert sorted(e["index"] for e in witness.events) == sorted(i for t in transactions.values() for i in t["events"])
     assert witness.facts["violates"][0] in witness.facts["rules_out"]
     assert witness.facts["expected"]
     assert all(sentence in witness.summary for sentence in witness.facts["why"])
@@ -120,13 +120,13 @@ def test_facts_of_a_witness_are_what_pictures_are_drawn_from(model: Model, name:
     for edge, following in zip(edges, edges[1:] + edges[:1], strict=True):
         assert set(edge) == {"from", "to", "edge", "key", "why"}
         assert edge["to"] == following["from"]
-        assert {edge["from"], edge["to"]} <= set(told)
+        assert {edge["from"], edge["to"]} <= set(transactions)
         assert edge["edge"] in ("ww", "wr", "rw", "process", "realtime")
         assert (edge["key"] in ("x", "y")) == (edge["edge"] in ("ww", "wr", "rw"))
         assert {edge["from"], edge["to"]} <= set(re.findall(r"T\d+", edge["why"]))
 
 
-def test_a_long_cycle_is_cut_short_and_told_again_through_real_time() -> None:
+def test_a_long_cycle_is_cut_short_and_explained_again_by_real_time() -> None:
     """A late reader misses the first write; data alone leads from that write to the reader in ten small steps."""
     chain = ["ax1 am1"] + [f"rm{''.join(map(str, range(1, i)))} am{i}" for i in range(2, 10)]
     verdict = judge(one_after_another(*chain, "rm123456789 rx"), "list-append")
@@ -181,7 +181,7 @@ def test_a_key_with_a_value_written_twice_is_not_judged() -> None:
     assert "1 to x" in verdict.reason
 
 
-def test_anomalies_that_the_asked_model_allows_do_not_make_it_invalid() -> None:
+def test_anomalies_that_the_demanded_model_allows_do_not_make_it_invalid() -> None:
     skew = at_once("rx ay1", "ry ax1")
     verdict = judge(skew, "list-append", consistency="snapshot-isolation")
     assert verdict.validity is Validity.VALID
@@ -191,7 +191,7 @@ def test_anomalies_that_the_asked_model_allows_do_not_make_it_invalid() -> None:
         judge(skew, "list-append", consistency="best-effort")
 
 
-def test_real_time_orders_blind_writes_of_registers_where_strict_serializability_is_asked_for() -> None:
+def test_real_time_orders_blind_writes_of_registers_where_strict_serializability_is_demanded() -> None:
     """A reader, open all the time, sees the older x and the newer y: only real time tells which x is the older one."""
     events = Tape().script("+0=x1 =y1", "+1wx1", "-1", "+2wx2 wy1", "-2", "-0").events
     assert judge(events, "rw-register", consistency="serializable").validity is Validity.VALID
@@ -265,7 +265,7 @@ needs_elle = pytest.mark.skipif(not ELLE.is_dir(), reason="the recorded transact
 def test_the_example_of_the_paper_is_not_serializable() -> None:
     """By hand.  T1 to T4 in the order of the file; the lists read give the orders of versions
 
-        253: 1 3 4 (T1)      255: 2 3 4 5 (T1), 8 (T2)      256: 1 2 (T1), 4 (T3), and 3 (T4), which nobody read
+        253: 1 3 4 (T1)      255: 2 3 4 5 (T1), 8 (T2)      256: 1 2 (T1), 4 (T3), and 3 (T4), which no transaction read
 
     and so 3 stands after 4: T3 read all of 256 that was there, [1 2 4].  250 is T4's alone.  Dependencies:
 

@@ -33,12 +33,14 @@ def tiny_history(rng: Random, model: Model) -> list[Event]:
 
 def _falsified(rng: Random, events: list[Event], model: Model) -> list[Event]:
     """One answer of one read replaced: by less, by more, or by another order."""
-    reads = [(i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(told(e)) if m[0] == "r"]
+    reads = [
+        (i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(steps_of(e)) if m[0] == "r"
+    ]
     if not reads:
         return events
     i, j = rng.choice(reads)
-    changed = told(events[i])
-    values = sorted({m[2] for e in events for m in told(e) if m[0] != "r" and m[1] == changed[j][1]})
+    changed = steps_of(events[i])
+    values = sorted({m[2] for e in events for m in steps_of(e) if m[0] != "r" and m[1] == changed[j][1]})
     if model == "list-append":
         changed[j][2] = rng.sample(values, rng.randint(0, len(values)))
     else:
@@ -46,7 +48,7 @@ def _falsified(rng: Random, events: list[Event], model: Model) -> list[Event]:
     return [*events[:i], replace(events[i], payload=json.dumps(changed)), *events[i + 1 :]]
 
 
-def told(event: Event) -> list[list[object]]:
+def steps_of(event: Event) -> list[list[object]]:
     return list(json.loads(event.payload or "[]"))
 
 

@@ -299,18 +299,20 @@ def tiny_history(rng: Random, model: Model) -> list[Event]:
 
 
 def with_another_answer(rng: Random, events: list[Event], model: Model) -> list[Event]:
-    told = [json.loads(e.payload or "[]") for e in events]
-    reads = [(i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(told[i]) if m[0] == "r"]
+    answered = [json.loads(e.payload or "[]") for e in events]
+    reads = [
+        (i, j) for i, e in enumerate(events) if e.type is Type.OK for j, m in enumerate(answered[i]) if m[0] == "r"
+    ]
     if not reads:
         return events
     i, j = rng.choice(reads)
-    values = sorted({m[2] for some in told for m in some if m[0] != "r" and m[1] == told[i][j][1]})
+    values = sorted({m[2] for some in answered for m in some if m[0] != "r" and m[1] == answered[i][j][1]})
     if model == "list-append":
-        told[i][j][2] = rng.sample(values, rng.randint(0, len(values)))
+        answered[i][j][2] = rng.sample(values, rng.randint(0, len(values)))
     else:
-        told[i][j][2] = rng.choice([None, *values])
+        answered[i][j][2] = rng.choice([None, *values])
     return [
-        Event(e.index, e.time_ns, e.process, e.type, e.f, payload=json.dumps(told[at])) if at == i else e
+        Event(e.index, e.time_ns, e.process, e.type, e.f, payload=json.dumps(answered[at])) if at == i else e
         for at, e in enumerate(events)
     ]
 
@@ -358,10 +360,10 @@ def test_all_levels_are_compared() -> None:
 
 def test_what_a_read_shows_of_an_order_is_not_certain_where_reads_may_show_anything() -> None:
     """Process 0 reads 2 and writes 1, then writes 2.  Read-uncommitted allows the order 1, 2, and that read of 2."""
-    told = [[["r", "k0", 2], ["w", "k0", 1]], [["w", "k0", 2]]]
+    invoked = [[["r", "k0", 2], ["w", "k0", 1]], [["w", "k0", 2]]]
     events = [
         Event(2 * at + done, at, 0, Type.OK if done else Type.INVOKE, "txn", payload=json.dumps(steps))
-        for at, steps in enumerate(told)
+        for at, steps in enumerate(invoked)
         for done in (0, 1)
     ]
     assert "strong-session-read-uncommitted" in satisfied(transactions(events), "rw-register")
@@ -372,10 +374,10 @@ def test_what_a_read_shows_of_an_order_is_not_certain_where_reads_may_show_anyth
 
 
 def test_a_second_read_of_a_key_may_not_show_intermediate_data() -> None:
-    told = [[["append", "k0", 1], ["append", "k0", 2]], [["r", "k0", []], ["r", "k0", [1]]]]
+    invoked = [[["append", "k0", 1], ["append", "k0", 2]], [["r", "k0", []], ["r", "k0", [1]]]]
     events = [
         Event(2 * at + done, at, at, Type.OK if done else Type.INVOKE, "txn", payload=json.dumps(steps))
-        for at, steps in enumerate(told)
+        for at, steps in enumerate(invoked)
         for done in (0, 1)
     ]
     verdict = judge_transactions(events, "list-append", consistency="read-committed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 from toy_transactions import simulate
 
-from bench.transaction_anomalies import Tape, at_once, one_after_another
+from bench.simulated.transaction_anomalies import Tape, at_once, one_after_another
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
+from checkers.base.run_evidence import BeyondBudget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.catalog import BY_MODEL
 from checkers.judging.pipeline import judge_run, results_json
+from checkers.kafka_log.checker import KAFKA
+from checkers.kafka_log.checker import judge as judge_kafka
 from checkers.kafka_log.judge import judge_kafka_log
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
-from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, judge
+from checkers.transactions.checker import LIST_APPEND, RW_REGISTER, SHARES, judge
 from checkers.transactions.judge import judge_transactions, judge_transcript
 from checkers.transactions.read import Model, Transcript, read_transactions
 from checkers.transactions.table import read_file
@@ -36,7 +40,7 @@ def a_file(folder: Path, events: Sequence[Event], rows_per_group: int = 100) -> 
     return str(path)
 
 
-def told(transcript: Transcript) -> list[object]:
+def content_of(transcript: Transcript) -> list[object]:
     """What a transcript says, in the names of the history."""
     txns = transcript.txns
     return [
@@ -59,7 +63,7 @@ def test_a_file_is_read_as_its_events_are(tmp_path: Path, model: Model, isolatio
     path = a_file(tmp_path, events)
     quick = read_file(path, model)
     assert not isinstance(quick.events, list)
-    assert told(quick) == told(read_transactions(events, model))
+    assert content_of(quick) == content_of(read_transactions(events, model))
     one, other = judge_transcript(quick), judge_transactions(events, model)
     assert one.validity is other.validity
     assert set(one.details["anomalies"]) == set(other.details["anomalies"])
@@ -68,7 +72,7 @@ def test_a_file_is_read_as_its_events_are(tmp_path: Path, model: Model, isolatio
 SMALL: dict[str, tuple[Model, list[list[object]]]] = {
     "keys of both kinds": ("list-append", [["append", "1", 1], ["append", 1, 2], ["append", -7, 3], ["r", "é", []]]),
     "values far apart": ("list-append", [["append", "x", 2_000_000_000], ["r", "x", [2_000_000_000]]]),
-    "a value nobody wrote": ("list-append", [["r", "x", [900_000_000]], ["append", "x", 1_900_000_000]]),
+    "a value that was never written": ("list-append", [["r", "x", [900_000_000]], ["append", "x", 1_900_000_000]]),
     "nothing": ("list-append", []),
     "nil and a value": ("rw-register", [["r", "x", None], ["w", "x", 1_500_000_000], ["r", "y", 3]]),
 }
@@ -76,19 +80,19 @@ SMALL: dict[str, tuple[Model, list[list[object]]]] = {
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("spaced", [True, False])
-def test_whatever_micro_operations_there_are(tmp_path: Path, name: str, spaced: bool) -> None:
+def test_all_shapes_of_micro_operations(tmp_path: Path, name: str, spaced: bool) -> None:
     model, done = SMALL[name]
-    asked = [[f, k, None if f == "r" else v] for f, k, v in done]
+    invoked = [[f, k, None if f == "r" else v] for f, k, v in done]
     events = [
-        Event(0, 0, 3, Type.INVOKE, "txn", payload=json.dumps(asked, ensure_ascii=False)),
+        Event(0, 0, 3, Type.INVOKE, "txn", payload=json.dumps(invoked, ensure_ascii=False)),
         Event(1, 1, 3, Type.OK, "txn", payload=json.dumps(done, ensure_ascii=False, indent=1 if spaced else None)),
     ]
     quick = read_file(a_file(tmp_path, events), model)
     assert not isinstance(quick.events, list)
-    assert told(quick) == told(read_transactions(events, model))
+    assert content_of(quick) == content_of(read_transactions(events, model))
 
 
-def test_the_same_value_nobody_wrote_is_one_value(tmp_path: Path) -> None:
+def test_the_same_value_that_was_never_written_is_one_value(tmp_path: Path) -> None:
     events = one_after_another("ax1", "rx19", "rx19")
     far = [replace(e, payload=(e.payload or "").replace("9", "1999999999")) for e in events]
     verdict = judge_transcript(read_file(a_file(tmp_path, far), "list-append"))
@@ -104,7 +108,7 @@ def test_what_kernels_do_not_read_is_read_all_the_same(tmp_path: Path, payload: 
     events = [Event(0, 0, 0, Type.INVOKE, "txn", payload=payload), Event(1, 1, 0, Type.OK, "txn", payload=payload)]
     slow = read_file(a_file(tmp_path, events), "list-append")
     assert isinstance(slow.events, list)
-    assert told(slow) == told(read_transactions(events, "list-append"))
+    assert content_of(slow) == content_of(read_transactions(events, "list-append"))
 
 
 DAMAGED = ("[", "[]]", '[["r","x"]]', '[["r","x",[1,]]]', '[["r","x",[1]]', '[["q","x",1]]', '[["r","x",1]]', "7", None)
@@ -146,7 +150,7 @@ def test_an_invoke_without_a_payload_fixes_no_answer(tmp_path: Path) -> None:
     mute = [replace(e, payload=None) if e.index == 2 else e for e in events]
     quick = read_file(a_file(tmp_path, mute), "list-append")
     assert not isinstance(quick.events, list), "the kernels read it"
-    assert told(quick) == told(read_transactions(mute, "list-append"))
+    assert content_of(quick) == content_of(read_transactions(mute, "list-append"))
 
 
 def test_many_keys_in_many_row_groups(tmp_path: Path) -> None:
@@ -154,7 +158,7 @@ def test_many_keys_in_many_row_groups(tmp_path: Path) -> None:
     for i in range(3000):
         tape.record(0, Type.INVOKE, [["append", f"key-{i}", 0], ["r", i, None]])
         tape.record(0, Type.OK, [["append", f"key-{i}", 0], ["r", i, []]])
-    assert told(read_file(a_file(tmp_path, tape.events), "list-append")) == told(
+    assert content_of(read_file(a_file(tmp_path, tape.events), "list-append")) == content_of(
         read_transactions(tape.events, "list-append")
     )
 
@@ -239,3 +243,28 @@ def test_a_run_without_transactions_and_one_too_large(tmp_path: Path) -> None:
     assert judge(Part(part.paths, {**part.params, "consistency": "serializable"}), Budget()).validity is Validity.VALID
     others = a_run(tmp_path / "others", [Event(0, 0, NEMESIS, Type.INFO, "cut", payload="{}")])
     assert judge_run(others, [RW_REGISTER])["rw-register"].validity is Validity.UNKNOWN
+
+
+def test_texts_that_repeat_are_counted_before_they_are_all_in_memory(tmp_path: Path) -> None:
+    """A text that repeats is stored once, so the footer of the file says little about memory."""
+    long_text = json.dumps([["append", "x", 1]] + [["r", "x", None]] * 400)
+    events = [Event(i, i, i, Type.INVOKE, "txn", None, None, None, long_text) for i in range(2_000)]
+    path = a_file(tmp_path, events)
+    size_bytes = 2_000_000
+    assert Path(path).stat().st_size < size_bytes < 2_000 * len(long_text)
+    share = Budget(size_bytes=size_bytes // SHARES)
+    for judged in (
+        judge(LIST_APPEND.split(StoredRun(tmp_path))[0], share),
+        judge_kafka(KAFKA.split(StoredRun(tmp_path))[0], share),
+    ):
+        assert judged.validity is Validity.UNKNOWN
+        assert re.search(r"the first \d+00 of 2000 rows take \d+ bytes, and the budget is 2000000", judged.reason)
+
+
+def test_the_slow_reader_is_not_begun_beyond_its_budget(tmp_path: Path) -> None:
+    """What the kernels cannot read becomes an object a row."""
+    strange = json.dumps([["append", "x", "no number"]])
+    events = [Event(i, i, i, Type.INVOKE, "txn", None, None, None, strange) for i in range(2_000)]
+    path = a_file(tmp_path, events)
+    with pytest.raises(BeyondBudget, match="2000 rows that only the slow reader understands take 2400000 bytes"):
+        read_file(path, "list-append", 2_399_999)

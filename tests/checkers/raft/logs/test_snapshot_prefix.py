@@ -55,11 +55,11 @@ def test_other_checkers_go_on_with_a_log_that_begins_above_0(quorum: Quorum, tmp
 
 
 def test_a_snapshot_of_another_state(quorum: Quorum, tmp_path: Path) -> None:
-    said = quorum.snapshot("n2")
-    said["hash"] ^= 1
+    snapshot = quorum.snapshot("n2")
+    snapshot["hash"] ^= 1
     witness = judged(quorum, tmp_path).witnesses[0]
-    assert witness.kind == "snapshot differs from its prefix" and witness.facts["offset"] == said["offset"]
-    assert witness.rows[0]["node"] == "n2" and witness.rows[1]["hash"] != said["hash"]
+    assert witness.kind == "snapshot differs from its prefix" and witness.facts["offset"] == snapshot["offset"]
+    assert witness.rows[0]["node"] == "n2" and witness.rows[1]["hash"] != snapshot["hash"]
 
 
 def test_two_snapshots_of_one_end_that_differ(quorum: Quorum, tmp_path: Path) -> None:
@@ -81,25 +81,25 @@ def test_a_snapshot_beyond_the_nodes_own_mark(quorum: Quorum, tmp_path: Path) ->
     assert [r["event"] for r in witness.rows] == ["high-watermark", "snapshot"]
 
 
-def test_a_fetched_snapshot_may_be_ahead_of_the_nodes_own_mark_but_not_of_everybodys(
+def test_a_fetched_snapshot_may_be_ahead_of_the_nodes_own_mark_but_not_of_all_marks(
     quorum: Quorum, tmp_path: Path
 ) -> None:
     quorum.write(followers={"n2", "n3"})
     end = quorum.nodes["n1"].mark
-    said = quorum.snapshot("n4", peer="n1", end=end)
-    said["hash"] = None
+    snapshot = quorum.snapshot("n4", peer="n1", end=end)
+    snapshot["hash"] = None
     assert judged(quorum, tmp_path / "sound").validity is Validity.VALID
-    said["offset"] += 1
+    snapshot["offset"] += 1
     witness = judged(quorum, tmp_path / "beyond").witnesses[0]
     assert witness.kind == "snapshot beyond the high watermark" and witness.facts["nodes"] == ["n4"]
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_log_that_begins_behind_its_snapshot(quorum: Quorum, tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_log_that_begins_behind_its_snapshot(quorum: Quorum, tmp_path: Path, traced: bool) -> None:
     """Bug of the kind that deletes segments past the snapshot: entries are nowhere."""
-    if told:
+    if traced:
         quorum.snapshot("n2", end=3)
     quorum.nodes["n2"].snapshot_end = 5
     witness = judged(quorum, tmp_path).witnesses[0]
     assert witness.kind == "log begins behind its snapshot" and witness.facts["offset"] == 5
-    assert f"Entries {3 if told else 0} to 4 are in no snapshot" in witness.facts["why"][0]
+    assert f"Entries {3 if traced else 0} to 4 are in no snapshot" in witness.facts["why"][0]

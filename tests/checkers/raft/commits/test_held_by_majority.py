@@ -7,12 +7,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row, minority_commit
 
 from checkers.base.verdict import Validity, Verdict
-from checkers.kernels.raft.rows import APPEND, FLUSH, OTHER, START, TRUNCATE
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, OTHER, START, TRUNCATE
 from checkers.raft.commits.held_by_majority import Reach, reach_of
 
 NAME = "high-watermark-majority"
@@ -24,26 +24,37 @@ steps = st.lists(
 )
 
 
-def lived(drawn: list[tuple[str, int, bool]], told: bool) -> tuple[Reach, set[tuple[int, int]], set[tuple[int, int]]]:
-    """One node's life, entry by entry.  Returns (what its trace says, every (epoch, durable end) it was at, those of
-    them at which the last entry was of the node's epoch).  Where not `told`, an append that a crash follows is not
-    traced: the kill came between the disk and the row."""
+Ends = set[tuple[int, int]]
+"""(epoch, durable end) of a node at some moments."""
+
+
+def lived(drawn: list[tuple[str, int, bool]], traces_all: bool) -> tuple[Reach, Ends, Ends, Ends]:
+    """One node's life, entry by entry.
+
+    Returns what its trace says; every (epoch, durable end) it was at; those at which the last entry was of the node's
+    epoch; those at which the last durable entry was.  Without `traces_all`, an append before a crash is not traced:
+    the kill came between the disk and the row.
+    """
     log: list[int] = []
     own, durable = 0, 0
     rows: list[tuple[int, int, int]] = [(START, 0, 0)]
-    at, at_own = {(0, 0)}, set()
+    at: Ends = {(0, 0)}
+    at_own: Ends = set()
+    at_durable: Ends = set()
 
     def look() -> None:
         at.add((own, durable))
         if log and log[-1] == own:
             at_own.add((own, durable))
+        if durable and log[durable - 1] == own:
+            at_durable.add((own, durable))
 
     for number, (what, size, flag) in enumerate(drawn):
         if what == "append" and size:
             epoch = own if flag or not log else log[-1]
             log += [epoch] * size
             follows = drawn[number + 1][0] if number + 1 < len(drawn) else ""
-            if told or follows != "crash":
+            if traces_all or follows != "crash":
                 rows.append((APPEND, len(log), epoch))
         elif what == "flush":
             durable = len(log)
@@ -62,13 +73,13 @@ def lived(drawn: list[tuple[str, int, bool]], told: bool) -> tuple[Reach, set[tu
             rows.append((OTHER, -1, own))
         look()
     events, offsets, epochs = (np.array([r[i] for r in rows], np.int64) for i in range(3))
-    return reach_of(events, offsets, epochs), at, at_own
+    return reach_of(events, offsets, epochs), at, at_own, at_durable
 
 
 @settings(deadline=None, max_examples=300)
 @given(steps)
 def test_what_a_trace_says_is_what_the_node_held(drawn: list[tuple[str, int, bool]]) -> None:
-    reach, at, at_own = lived(drawn, told=True)
+    reach, at, at_own, _ = lived(drawn, traces_all=True)
     for epoch in range(EPOCHS):
         for end in range(1, 30):
             held = any(e <= epoch and durable >= end for e, durable in at)
@@ -79,11 +90,15 @@ def test_what_a_trace_says_is_what_the_node_held(drawn: list[tuple[str, int, boo
 
 @settings(deadline=None, max_examples=300)
 @given(steps)
-def test_what_no_row_told_of_counts_as_held(drawn: list[tuple[str, int, bool]]) -> None:
-    reach, at, at_own = lived(drawn, told=False)
+@example(
+    drawn=[("append", 1, False), ("flush", 0, False), ("epoch", 0, False), ("append", 1, True), ("crash", 0, True)]
+)
+def test_an_append_without_a_row_counts_as_held(drawn: list[tuple[str, int, bool]]) -> None:
+    """A mark beyond the start of its epoch covers an entry of that epoch, so only durable entries of it matter."""
+    reach, at, _, at_durable = lived(drawn, traces_all=False)
     for epoch, end in at:
         assert end == 0 or reach.may_have_held(end, epoch, beyond_start=False)
-    for epoch, end in at_own:
+    for epoch, end in at_durable:
         assert end == 0 or reach.may_have_held(end, epoch, beyond_start=True)
 
 
@@ -123,7 +138,7 @@ def test_three_of_five_are_a_majority_and_two_are_not(evidence: Evidence, tmp_pa
     assert witness.rows[0]["event"] == "high-watermark" and witness.rows[0]["offset"] == 3
 
 
-def test_an_entry_that_was_never_flushed_counts_for_nobody(evidence: Evidence, tmp_path: Path) -> None:
+def test_an_entry_that_was_never_flushed_counts_for_no_node(evidence: Evidence, tmp_path: Path) -> None:
     """What a follower does that acknowledges before it has flushed: no power need fail for this to be seen."""
     for node in ("n2", "n3"):
         evidence.traces[node].remove(flushes(evidence, node)[-1])
@@ -178,7 +193,7 @@ def test_every_commit_by_a_minority_is_found(part: int, night: Random, tmp_path:
 
 
 def found_by_both(seed: int, folder: Path) -> None:
-    """By what nodes flushed, and by the log of whoever is elected next."""
+    """Both checkers find it: by what the nodes flushed, and by the log of the next leader."""
     quorum, epoch, mark = minority_commit(seed)
     verdicts = quorum.evidence().judge(folder, NAME, "leader-completeness", "committed-never-lost")
     assert {v.validity for v in verdicts.values()} == {Validity.INVALID}

@@ -1,4 +1,4 @@
-"""Computes whether a fault was in force from its measurements, never from the recorded word.
+"""Computes from its measurements whether a fault was in force.  The recorded word does not decide that.
 
 Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.  Every
 *requirement* of that promise must be proven again and again while it lasts.  Its opposite must be proven after the
@@ -39,7 +39,7 @@ SENT_MIN = 50
 GAP_S_MAX = 3.0
 """The longest stretch of a hold without a proof.  Measurements are taken each second; a loaded machine is late."""
 WRONG_MAX = 12
-"""A total failure would otherwise list every pair of nodes."""
+"""The largest number of requirements that a reason lists: a total failure concerns every pair of nodes."""
 
 _NS = 1e9
 _BEFORE_HEAL = ("inject", "hold", "before heal")
@@ -103,9 +103,9 @@ def achieved(record: Mapping[str, Any], *, demanded: bool = False) -> Achievemen
 
 
 def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requirement, Reading]:
-    """The measurements of these phases for every requirement, taken together.
+    """What the measurements of these phases, taken together, show about each requirement.
 
-    Requirements of the phase "heal" are those after the heal.  Used for the words of a proof; `achieved` is stricter.
+    Requirements of the phase "heal" are those after the heal.  The words of a proof use this; `achieved` is stricter.
     """
     wanted = tuple(phases)
     taken = [m for m in _measurements(record) if m.get("phase") in wanted]
@@ -121,8 +121,10 @@ def readings(record: Mapping[str, Any], phases: Iterable[str]) -> dict[Requireme
 
 
 def requirements(record: Mapping[str, Any], measurement: Mapping[str, Any]) -> Iterator[Requirement]:
-    """What this measurement must show: the fault's own order (or, after the heal, its opposite), and that every link
-    is open which no fault cuts.  Links that other faults cut are judged with those faults."""
+    """Yields what this measurement must show: the fault's own order, or its opposite after the heal.
+
+    It must also show that every link is open that no fault cuts.  Links that other faults cut are judged with those
+    faults."""
     ordered = mapping(record.get("ordered"))
     healed = measurement.get("phase") == "heal"
     now = mapping(ordered.get("healed" if healed else "held"))
@@ -143,7 +145,7 @@ def requirements(record: Mapping[str, Any], measurement: Mapping[str, Any]) -> I
 
 
 def shortened(words: Sequence[str]) -> tuple[str, ...]:
-    """At most WRONG_MAX of them, and how many more there are."""
+    """At most WRONG_MAX of these words; a last entry counts the others."""
     if len(words) <= WRONG_MAX:
         return tuple(words)
     return (*words[:WRONG_MAX], f"and {len(words) - WRONG_MAX} more")
@@ -222,7 +224,7 @@ def _healed(record: Mapping[str, Any]) -> Achievement:
 
 
 def _finding(requirement: Requirement, measurement: Mapping[str, Any], sent: dict[Requirement, int]) -> Reading:
-    """sent: beacons sent without an arrival in the measurements before this one; kept up to date here."""
+    """Judges one requirement.  sent: beacons sent without an arrival up to the measurement before; updated here."""
     if requirement.what == "link":
         return _link(requirement, sequence(mapping(measurement.get("links")).get(requirement.subject)), sent)
     if requirement.what == "state":
@@ -262,7 +264,7 @@ def _too_long(from_ns: int, to_ns: int) -> bool:
 
 
 def _measurements(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """In the order in which they ended."""
+    """The measurements of a record, in the order in which they ended."""
     taken = [m for m in sequence(record.get("measured")) if isinstance(m, Mapping)]
     return sorted(taken, key=lambda m: number(m.get("to_ns"), -1))
 
@@ -281,7 +283,7 @@ def _nodes(record: Mapping[str, Any]) -> list[str]:
 
 
 def _of_two_proofs(record: Mapping[str, Any]) -> Achievement:
-    """An older record: measured once after inject and once after heal."""
+    """The outcome of an older record, which was measured once after inject and once after heal."""
     kind = str(mapping(record.get("card")).get("kind"))
     held = dict.fromkeys(map(str, sequence(record.get("nodes"))), _STATES_OF_OLD_KINDS.get(kind, ""))
     upgraded = {

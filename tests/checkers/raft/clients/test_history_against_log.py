@@ -20,7 +20,7 @@ FAIL, INFO = 2, 3
 
 @pytest.fixture(params=[1 << 22, 2, 1], ids=["one range", "of two offsets", "of one offset"], autouse=True)
 def range_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are judged a range of offsets at a time.  Whatever crosses a border must be seen all the same."""
+    """Logs are judged a range of offsets at a time.  A violation that crosses a border is still found."""
     monkeypatch.setattr(client_writes, "OFFSETS_PER_RANGE", request.param)
 
 

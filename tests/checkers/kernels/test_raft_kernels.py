@@ -1,4 +1,4 @@
-"""Kernels against what their definitions say, word by word, on tiny random inputs."""
+"""Kernels of raft agree with their definitions, computed in the simplest way, on tiny random inputs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,10 @@ from toy_quorum import Evidence, Quorum
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
-from checkers.kernels.raft.rows import (
-    ABSENT,
-    APPEND,
-    FLUSH,
-    MARK,
-    NOWHERE,
-    START,
-    TRUNCATE,
-    Log,
-    Marks,
-    align,
-    beyond,
-    compare,
-    compare_all,
-    disagreements,
-    falls,
-    holds,
-    irregular,
-    keeps,
-    must_hold,
-    out_of_order,
-    slice_of,
-)
+from checkers.kernels.raft.aligned_logs import ABSENT, align, compare, compare_all, irregular, slice_of
+from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
+from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
+from checkers.kernels.raft.rows import NOWHERE, beyond, disagreements, falls, out_of_order
 from checkers.raft.logs import log_matching as raft_logs
 
 Entries = dict[int, tuple[int, int]]
@@ -55,7 +36,7 @@ def aligned(log: Entries) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mismatch(a: Entries, b: Entries) -> bool:
-    """Log matching, as stated: equal epochs at one offset, and a difference at or below it."""
+    """CopiedLog matching, as stated: equal epochs at one offset, and a difference at or below it."""
     common = a.keys() & b.keys()
     return any(a[o][0] == b[o][0] and any(a[p] != b[p] for p in common if p <= o) for o in common)
 
@@ -86,7 +67,7 @@ def test_a_difference_beyond_one_block_is_found() -> None:
 @settings(deadline=None)
 @given(st.lists(entries.filter(bool), max_size=5))
 def test_slices_compared_by_class_are_compared_as_if_one_by_one(logs: list[Entries]) -> None:
-    """Whatever their extents and their holes: classes are the distinct logs, and pairs say what each pair would."""
+    """Logs of any extents, with and without holes: classes are the distinct logs, and pairs match each comparison."""
     slices = []
     for log in logs:
         offsets = np.array(sorted(log), np.int64)
@@ -190,8 +171,8 @@ def test_log_order_against_real_time(ends: list[int], unknown: set[int]) -> None
     assert (found in wrong) if wrong else found is None
 
 
-def log(ends: list[int], hashes: list[int], last_epoch: int) -> Log:
-    return Log(np.array(ends, np.int64), np.array(hashes, np.int64), ends[-1] if ends else 0, last_epoch)
+def log(ends: list[int], hashes: list[int], last_epoch: int) -> CopiedLog:
+    return CopiedLog(np.array(ends, np.int64), np.array(hashes, np.int64), ends[-1] if ends else 0, last_epoch)
 
 
 def mark(offset: int, value: int | None, epoch: int) -> Marks:
@@ -210,7 +191,7 @@ def mark(offset: int, value: int | None, epoch: int) -> Marks:
         (False, True, log([], [], -1), mark(1, 3, 1)),
     ],
 )
-def test_what_a_log_holds(held: bool, lacks: bool, the_log: Log, the_mark: Marks) -> None:
+def test_what_a_log_holds(held: bool, lacks: bool, the_log: CopiedLog, the_mark: Marks) -> None:
     assert [bool(x[0]) for x in holds(the_log, the_mark)] == [held, lacks]
 
 

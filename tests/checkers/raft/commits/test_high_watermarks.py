@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from checkers.base.checker import Budget
 from checkers.base.columns import LOG, TRACE
 from checkers.base.run_evidence import BeyondBudget, coded, codes, log_rows, read_entries, read_trace, trace_row
-from checkers.raft.commits.high_watermarks import read_log, said_marks
+from checkers.raft.commits.high_watermarks import read_log, reported_marks
 
 marks = st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 3))
 EVENTS = ["high-watermark", "flush", "role"]
 
 
-def trace(path: Path, said: list[tuple[int, int | None, int]], events: list[str] | None = None, group: int = 3) -> str:
+def trace(path: Path, marks: list[tuple[int, int | None, int]], events: list[str] | None = None, group: int = 3) -> str:
     """(offset, hash, epoch) of each row."""
     rows = [
         {"node": path.stem, "incarnation": 0, "seq": seq, "time_ns": 0, "epoch": epoch, "offset": offset}
         | {"event": (events or ["high-watermark"])[seq % len(events or [0])], "hash": hashed}
-        for seq, (offset, hashed, epoch) in enumerate(said)
+        for seq, (offset, hashed, epoch) in enumerate(marks)
     ]
     pq.write_table(pa.Table.from_pylist(rows, TRACE), path, row_group_size=group)
     return str(path)
@@ -35,32 +35,36 @@ def trace(path: Path, said: list[tuple[int, int | None, int]], events: list[str]
 @given(st.lists(st.lists(marks, max_size=8), min_size=1, max_size=3))
 def test_one_mark_per_offset_and_hash_in_its_lowest_epoch(nodes: list[list[tuple[int, int | None, int]]]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        paths = [trace(Path(name) / f"n{i}.parquet", said) for i, said in enumerate(nodes)]
-        said = said_marks(paths, Budget())
+        paths = [trace(Path(name) / f"n{i}.parquet", marks) for i, marks in enumerate(nodes)]
+        reported = reported_marks(paths, Budget())
         expected: dict[tuple[int, int | None], int] = {}
         for offset, hashed, epoch in (mark for node in nodes for mark in node):
             if offset > 0:
                 expected[offset, hashed] = min(epoch, expected.get((offset, hashed), epoch))
         found = {}
-        for i in range(len(said)):
-            hashed = int(said.marks.hash[i]) if said.marks.known[i] else None
-            found[int(said.marks.offset[i]), hashed] = int(said.marks.epoch[i])
-            row = said.row(i)
-            assert (row["offset"], row["hash"], row["epoch"]) == (said.marks.offset[i], hashed, said.marks.epoch[i])
-        assert found == expected and len(found) == len(said)
-        assert said.marks.offset.tolist() == sorted(said.marks.offset.tolist())
+        for i in range(len(reported)):
+            hashed = int(reported.marks.hash[i]) if reported.marks.known[i] else None
+            found[int(reported.marks.offset[i]), hashed] = int(reported.marks.epoch[i])
+            row = reported.row(i)
+            assert (row["offset"], row["hash"], row["epoch"]) == (
+                reported.marks.offset[i],
+                hashed,
+                reported.marks.epoch[i],
+            )
+        assert found == expected and len(found) == len(reported)
+        assert reported.marks.offset.tolist() == sorted(reported.marks.offset.tolist())
 
 
 def test_a_trace_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "n1.parquet"
-    assert len(said_marks([trace(path, [(1, 1, 1)])], Budget())) == 1
-    assert len(said_marks([trace(path, [(1, 1, 1), (2, 2, 1)])], Budget())) == 2
+    assert len(reported_marks([trace(path, [(1, 1, 1)])], Budget())) == 1
+    assert len(reported_marks([trace(path, [(1, 1, 1), (2, 2, 1)])], Budget())) == 2
 
 
 def test_marks_beyond_the_budget(tmp_path: Path) -> None:
     paths = [trace(tmp_path / f"n{i}.parquet", [(o, o, 1) for o in range(1, 9)]) for i in (1, 2)]
     with pytest.raises(BeyondBudget, match="16 marks"):
-        said_marks(paths, Budget(size_bytes=1000))
+        reported_marks(paths, Budget(size_bytes=1000))
 
 
 @settings(deadline=None, max_examples=100)

@@ -17,7 +17,7 @@ from checkers.base.verdict import Validity
 from checkers.raft.model.rows import TraceRow
 from checkers.raft.model.trace_replay import Replayed, replay
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]
 
 
@@ -197,7 +197,7 @@ CLAIMS_NOTHING_ELSE = {
     ("doubled", "applied"),
     ("doubled", "flush"),
     ("doubled", "high-watermark"),
-    ("doubled", "vote"),  # said twice, it is the same claim
+    ("doubled", "vote"),  # reported twice, it is the same claim
     ("dropped", "vote"),  # one of more votes than a majority
     ("dropped", "role"),  # a resignation, and what a higher epoch begins with: the next role may follow at once
     ("dropped", "stop"),

@@ -1,12 +1,12 @@
-"""Events wait on disk until all keys are known; then keys are dealt to buckets, and the events follow them.
+"""Deals keys to buckets.  Events wait on disk until all keys are known.  Then each event goes to the bucket of its key.
 
-A bucket is one task of the judge: all operations of a key lie in one bucket, so nothing need be sorted or shuffled
-again.  Keys are dealt so that all buckets have as much to do, and a key that has more than a bucket's share has one to
-itself; bucket 000 holds most.
+Spark judges one bucket per task.  A bucket holds all operations of its keys, so judging needs no second sort or
+shuffle.  Keys are dealt so that all buckets hold about the same number of events.  A key with more than a bucket's
+share has a bucket to itself.  Bucket 000 holds the most events.  A bucket holds at most twice EVENTS_PER_BUCKET, unless
+a single key has more, or the number of buckets is BUCKETS_MAX.
 
 Cost: each event is written to disk and read twice, 31 bytes each time.  Memory: one chunk of events, and for each core
-the events of one bucket at about 150 bytes each.  A bucket holds at most twice EVENTS_PER_BUCKET, unless a single key
-has more, or there are more keys with most of the events than buckets can even out.
+the events of one bucket at about 150 bytes each.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ BUCKETS_MIN, BUCKETS_MAX = 8, 1024
 EVENTS_PER_BUCKET = 2_000_000
 
 _WAITING = "waiting"
-"""Folder of events on their way, within that of the buckets."""
+"""Folder of the waiting events, inside the folder of the buckets."""
 
 
 def bucket_count(events: int) -> int:
-    """How many buckets a history of so many client events is split into: a power of two from 8 to 1024.
+    """The number of buckets for a history with this number of client events: a power of two from 8 to 1024.
 
-    The machine's cores have no say in it: a run has one verdict everywhere, and the budget of the search is shared by
-    the keys of a bucket.
+    The keys of a bucket share the budget of a search.  A run must get the same verdict on every machine, so the number
+    does not depend on the machine's cores.
     """
     wanted = max(1, -(-events // EVENTS_PER_BUCKET))
     return min(BUCKETS_MAX, max(BUCKETS_MIN, 1 << (wanted - 1).bit_length()))
@@ -46,10 +46,10 @@ def bucket_count(events: int) -> int:
 
 @kernel
 def deal(sizes: Int64, order: Int64, count: int) -> tuple[Int32, Int64]:
-    """Put keys, the largest first, each into the bucket with least in it (longest processing time first, Graham 1969).
+    """Put each key, the largest first, into the bucket that holds least (longest processing time first, Graham 1969).
 
-    sizes: of each key.  order: keys, the largest first.  Returns (bucket of each key, what lies in each bucket); no
-    bucket holds more than 4/3 of what the best division would.  O(keys * count).
+    sizes: events of each key.  order: keys, the largest first.  Returns (bucket of each key, events in each bucket).
+    The fullest bucket holds at most 4/3 of the fullest bucket in the best division.  O(keys * count).
     """
     bucket = np.zeros(sizes.shape[0], np.int32)
     filled = np.zeros(count, np.int64)
@@ -64,9 +64,9 @@ def deal(sizes: Int64, order: Int64, count: int) -> tuple[Int32, Int64]:
 
 
 class BucketWriter:
-    """Takes the events of a history in order, and writes its buckets into a folder of its own when all are there.
+    """Takes the events of a history in order, and writes the buckets when it has all events.
 
-    folder: emptied first.
+    folder: where the buckets go.  Its old content is removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,20 +76,22 @@ class BucketWriter:
         self._all = (self._waiting / "all").open("wb")
 
     def take(self, events: npt.NDArray[Any]) -> None:
-        """events: the next ones (EVENT)."""
+        """Take the next events (dtype EVENT)."""
         events.tofile(self._all)
 
     def write(self, walk: Walk, count: int | None = None) -> None:
-        """Write the buckets.  walk: it has seen all rows.  count: how many at most; None: as many as their size asks
-        for."""
+        """Write the buckets.
+
+        walk: it has read all rows.  count: the largest number of buckets; None: the size of the history decides.
+        """
         self._all.close()
         sizes = walk.sizes
-        asked = np.flatnonzero(sizes)
+        used = np.flatnonzero(sizes)
         count = count or bucket_count(int(sizes.sum()))
-        bucket, filled = deal(sizes, asked[np.argsort(-sizes[asked], kind="stable")], count)
-        rank = np.empty(count, np.int32)
+        bucket, filled = deal(sizes, used[np.argsort(-sizes[used], kind="stable")], count)
+        rank = np.empty(count, np.int32)  # the number of each bucket: the fullest is number 0
         rank[np.argsort(-filled, kind="stable")] = np.arange(count, dtype=np.int32)
-        in_order = asked[np.argsort(rank[bucket[asked]], kind="stable")]
+        in_order = used[np.argsort(rank[bucket[used]], kind="stable")]
         place = np.zeros(len(sizes), np.int32)
         place[in_order] = np.arange(len(in_order), dtype=np.int32)
         self._distribute(place, rank[bucket].astype(np.uint16), count)
@@ -107,7 +109,10 @@ class BucketWriter:
         shutil.rmtree(self._waiting)
 
     def _distribute(self, place: Int32, bucket_of: npt.NDArray[np.uint16], count: int) -> None:
-        """Split what waits by bucket, each in the order it came; keys become places among all buckets' keys."""
+        """Split the waiting events by bucket, and keep their order.  Replace each key by its place among all keys.
+
+        place: of each key, in order of buckets.  bucket_of: the bucket of each key.
+        """
         for events in self._waiting_chunks():
             bucket = bucket_of[events["key"]]
             events["key"] = place[events["key"]]
@@ -128,7 +133,7 @@ class BucketWriter:
         return self._waiting / f"{number}"
 
     def _operations(self, number: int, first_key: int, keys: int, process_count: int) -> Operations:
-        """The operations of one bucket, whose keys have the places from `first_key` on."""
+        """The operations of bucket `number`.  Its keys have the places from `first_key` on."""
         waiting = np.fromfile(self._of(number), EVENT)
         self._of(number).unlink()
         process, type_, kind = (np.ascontiguousarray(waiting[name]) for name in ("process", "type", "kind"))

@@ -58,6 +58,24 @@ def test_a_create_of_unknown_outcome_is_a_cause(quorum: Quorum, tmp_path: Path, 
     assert judged(quorum.evidence(), tmp_path).validity is Validity.VALID
 
 
+def test_a_create_that_is_tried_again_explains_one_batch(quorum: Quorum, tmp_path: Path) -> None:
+    """Clients try again after an unknown outcome: the leader creates no object that its log holds already."""
+    create(quorum, "k2", outcome=3)
+    try_again(quorum, "k2")
+    assert judged(quorum.evidence(), tmp_path / "once").validity is Validity.VALID
+    add_entry(quorum)
+    verdict = judged(quorum.evidence(), tmp_path / "twice")
+    assert verdict.validity is Validity.INVALID
+    assert "only 3 objects may have been created" in verdict.witnesses[0].summary
+
+
+def try_again(quorum: Quorum, key: str) -> None:
+    """A create that is answered, and leaves no entry."""
+    process, quorum._process = quorum._process, quorum._process + 1
+    for type_ in (0, 1):
+        quorum._event(process, type_, key, None, "n1", "create")
+
+
 def test_a_create_that_failed_is_no_cause(quorum: Quorum, tmp_path: Path) -> None:
     create(quorum, "k2", outcome=2)
     assert judged(quorum.evidence(), tmp_path).validity is Validity.INVALID
@@ -103,7 +121,7 @@ def test_a_random_correct_run_is_valid(seed: int, tmp_path: Path) -> None:
     assert judged(random_run(seed).evidence(), tmp_path).validity is Validity.VALID
 
 
-def test_only_the_bundled_kraft_is_asked_for_the_steps_of_kraft() -> None:
+def test_only_the_bundled_kraft_must_take_the_steps_of_kraft() -> None:
     of_kraft = {"trace-validation", NAME}
     offered = {"history", "logs", "traces", "nodes", "unique-values"}
     assert not of_kraft & {checker.name for checker in select(offered)}  # type: ignore[arg-type]

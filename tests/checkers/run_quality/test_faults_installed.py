@@ -1,4 +1,4 @@
-"""What became of a fault is computed from its measurements, whatever its record claims."""
+"""Whether a fault was achieved follows from its measurements, not from what its record claims."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.run_quality.achieved import (
+from checkers.run_quality.faults_installed import (
     GAP_S_MAX,
     INDETERMINATE,
     INSTALLED,
@@ -48,7 +48,7 @@ def partition() -> dict[str, Any]:
 
 
 def skewed() -> dict[str, Any]:
-    """A kind of fault nobody has written: a number that must lie within limits."""
+    """A kind of fault that exists only here: a number that must lie within limits."""
     ahead = {"clock of n1, s ahead": 2.0}
     return partition() | {
         "card": {"kind": "clock"},

@@ -18,7 +18,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.kernels.raft.written import OPEN
 from checkers.raft.clients.log_order import LOG_ORDER, _places, out_of_place
-from checkers.raft.clients.settled import Entries, Operations, settle
+from checkers.raft.clients.settled import ObjectEntries, RegisterOperations, settle
 from checkers.sealing.seal import write_buckets
 
 NAME = "log-order"
@@ -86,7 +86,7 @@ def _answers_right(order: Sequence[Op]) -> bool:
 def judged_fit(ops: Sequence[Op], log: Sequence[int]) -> bool:
     """The rule's own answer."""
     count = len(ops)
-    known = Operations(
+    known = RegisterOperations(
         key=np.zeros(count, np.int32),
         reads=np.array([op.f == "read" for op in ops], np.bool_),
         value=np.array([op.value or 0 for op in ops], np.int64),
@@ -94,7 +94,7 @@ def judged_fit(ops: Sequence[Op], log: Sequence[int]) -> bool:
         invoked=np.array([op.invoked for op in ops], np.int64),
         completed=np.array([OPEN if op.completed is None else op.completed for op in ops], np.int64),
     )
-    entries = Entries(
+    entries = ObjectEntries(
         key=np.zeros(len(log), np.int32),
         value=np.array(log, np.int64),
         has_value=np.ones(len(log), np.bool_),
@@ -244,7 +244,7 @@ def with_an_unreadable_copy(evidence: Evidence) -> None:
         (without_a_final_copy, "n3: there is no final copy"),
         (without_a_log_that_caught_up, "no node's final log had caught up"),
         (with_logs_that_begin_above_zero, "no node's final log had caught up"),
-        (without_an_acknowledged_write, "lacks 1 acknowledged writes"),
+        (without_an_acknowledged_write, "lacks an acknowledged write"),
         (with_repeated_values, "share their key and value"),
         (with_an_unreadable_copy, "copy 1 of n3 is unreadable"),
     ],

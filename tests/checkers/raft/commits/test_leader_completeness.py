@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, unfair_leader
 
 from checkers.base.verdict import Validity, Verdict
-from checkers.kernels.raft.rows import shared_prefix
+from checkers.kernels.raft.node_logs import shared_prefix
 
 NAME = "leader-completeness"
 KIND = "leader without a committed entry"
@@ -57,7 +57,7 @@ def test_a_leader_whose_log_ends_below_a_mark_of_an_earlier_epoch(tmp_path: Path
 
 
 def led_by_a_tail_of_an_older_epoch(copied: str) -> Quorum:
-    """n2 takes a tail of n1's that nobody commits; n3 is elected and commits less; then n2 is elected all the same,
+    """n2 takes a tail of n1's that no leader commits; n3 is elected and commits less; then n2 is elected all the same,
     and overwrites that.  Its log is copied before it takes office, after, or never until it was truncated."""
     quorum = Quorum()
     quorum.elect("n1")

@@ -1,0 +1,168 @@
+"""A leader raises its high watermark only after a majority durably holds what it covers.
+
+`held_by_majority.py` compares no clocks, so a mark that a majority came to hold later in the same epoch looks right.
+Servers of one machine share one monotonic clock.  There, a voter stamps its `flush` row before it writes the row, and
+writes it before its next Fetch leaves; the leader stamps its mark after that Fetch arrived.  So each voter that the
+leader may count has a `flush` row, of the mark's epoch and up to the mark, with a time at or before that of the mark.
+
+Only marks of a leader beyond the start of its epoch are judged: the entries below end with one of this epoch, so a log
+counts only if its last appended batch is of this epoch.  What is not known counts as held: by a node without a trace,
+or in a log that a restart recovered.  Only marks reported before their node's last copy was taken are judged, because
+all traces were collected after that.
+
+Not applicable where the servers do not share a clock.  One part.  Cost: linear; memory: 60 bytes a row of all traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from checkers.base.arrays import Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.clocks import one_clock
+from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
+from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.raft.trace_checks import WITNESSES_PER_PART, nothing_of
+
+KIND = "high watermark before its majority"
+ROW_SIZE_BYTES = 60
+
+_NEVER = np.iinfo(np.int64).max
+_START, _APPEND, _FLUSH, _MARK, _ROLE = 1, 2, 3, 4, 5
+_EVENTS = {"start": _START, "append": _APPEND, "flush": _FLUSH, "high-watermark": _MARK, "role": _ROLE}
+_COLUMNS = ("epoch", "offset", "time_ns", "role")
+
+
+@dataclass(frozen=True, slots=True)
+class MarksFinding:
+    """marks: how many were judged."""
+
+    witnesses: tuple[Witness, ...] = ()
+    marks: int = 0
+    violations: int = 0
+    unknown: str = ""
+
+
+@dataclass(slots=True)
+class _Voter:
+    """Columns of one trace.  held: epoch -> (times, largest durable end up to each), of batches of that epoch."""
+
+    path: str
+    event: Int64
+    epoch: Int64
+    offset: Int64
+    time_ns: Int64
+    seq: Int64
+    leads: Int64
+    held: dict[int, tuple[Int64, Int64]] = field(default_factory=dict)
+
+    def since(self, epoch: int, marks: Int64) -> Int64:
+        """When this voter first durably held everything below each of these marks, as entries of this epoch."""
+        if epoch not in self.held:
+            appended = np.maximum.accumulate(np.where(self.event == _APPEND, np.arange(len(self.event)), -1))
+            of_epoch = (appended >= 0) & (self.epoch[appended] == epoch)
+            rows = np.flatnonzero(((self.event == _FLUSH) & of_epoch) | (self.event == _START))
+            self.held[epoch] = self.time_ns[rows], np.maximum.accumulate(self.offset[rows])
+        times, ends = self.held[epoch]
+        return np.append(times, _NEVER)[np.searchsorted(ends, marks)]
+
+
+def _split(run: StoredRun) -> list[Part]:
+    if not one_clock(run.test):
+        return []
+    until: dict[str, int] = {}
+    for copy in run.copies:
+        until[copy["node"]] = max(copy["trace_seq"], until.get(copy["node"], -1))
+    files = node_files(run.trace)
+    return [Part(tuple(files.values()), {"nodes": list(files), "voters": len(run.servers), "until": until})] * bool(
+        files
+    )
+
+
+def _judge(part: Part, budget: Budget) -> MarksFinding:
+    voters: dict[str, _Voter] = {}
+    rows = 0
+    for node, path in zip(part.params["nodes"], part.paths, strict=True):
+        voters[node] = _read(path)
+        rows += len(voters[node].seq)
+        if rows * ROW_SIZE_BYTES > budget.size_bytes:
+            return MarksFinding(unknown=f"{rows} rows of traces are beyond the budget of {budget.size_bytes} bytes")
+    silent = part.params["voters"] - len(voters)
+    witnesses: list[Witness] = []
+    judged = violations = 0
+    for node, leader in voters.items():
+        until = part.params["until"].get(node, -1)
+        for office in leader.leads.tolist():
+            epoch, start = int(leader.epoch[office]), int(leader.offset[office])
+            mine = (leader.event == _MARK) & (leader.epoch == epoch) & (leader.seq <= until)
+            at = np.flatnonzero(mine & (leader.offset > start) & (np.arange(len(mine)) > office))
+            since = {name: voter.since(epoch, leader.offset[at]) for name, voter in voters.items()}
+            holders = silent + sum((times <= leader.time_ns[at]).astype(np.int64) for times in since.values())
+            early = np.flatnonzero(2 * np.asarray(holders) <= part.params["voters"])
+            judged, violations = judged + len(at), violations + len(early)
+            for i in early[: WITNESSES_PER_PART - len(witnesses)].tolist():
+                held = {name: int(times[i]) for name, times in since.items()}
+                witnesses.append(_witness(node, leader, int(at[i]), held, part.params["voters"]))
+    return MarksFinding(tuple(witnesses), judged, violations)
+
+
+def _read(path: str) -> _Voter:
+    rows = read_trace(path, _EVENTS, _COLUMNS)
+    epoch, offset, time_ns, seq = (numbers(rows, name) for name in ("epoch", "offset", "time_ns", "seq"))
+    leads = np.flatnonzero(coded(rows, "role", {"leader": 1}) == 1)
+    return _Voter(path, coded(rows, "event", _EVENTS), epoch, offset, time_ns, seq, leads)
+
+
+def _witness(node: str, leader: _Voter, at: int, since: Mapping[str, int], voters: int) -> Witness:
+    mark = trace_row(leader.path, int(leader.seq[at]))
+    time_ns = int(leader.time_ns[at])
+    holders = [name for name, held_ns in since.items() if held_ns <= time_ns]
+    why = [f"{node} led epoch {mark['epoch']} and reported at {time_ns / 1e9:.6f} s that {mark['offset']} is its mark."]
+    for name, held_ns in since.items():
+        if held_ns > time_ns:
+            when = f"only at {held_ns / 1e9:.6f} s" if held_ns != _NEVER else "never in that epoch"
+            why.append(f"{name} durably held everything below {mark['offset']} {when}.")
+    held = f"only {', '.join(holders)} of {voters} voters" if holders else f"none of {voters} voters"
+    return Witness(
+        kind=KIND,
+        summary=f"{node} called everything below offset {mark['offset']} committed in epoch {mark['epoch']}, but "
+        f"{held} durably held it at that time.",
+        rows=(mark,),
+        facts={
+            "nodes": [node, *(name for name in since if name not in holders and name != node)],
+            "epoch": mark["epoch"],
+            "offset": mark["offset"] - 1,
+            "committed_below": mark["offset"],
+            "may_have_held": holders,
+            "why": why,
+            "expected": "a leader counts what voters reported, and they report what their disks hold",
+        },
+    )
+
+
+def _combine(run: StoredRun, findings: Sequence[MarksFinding]) -> Verdict:
+    if (verdict := not_judged(run, "logs", "traces")) is not None:
+        return verdict
+    if not one_clock(run.test):
+        return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock")
+    marks, violations = sum(f.marks for f in findings), sum(f.violations for f in findings)
+    looked_at = {"high watermarks": marks, **({"violations": violations} if violations else {})}
+    unknown = (
+        [f.unknown for f in findings if f.unknown] + gaps(run, "traces") + nothing_of(looked_at, "high watermarks")
+    )
+    return conclude([w for f in findings for w in f.witnesses], looked_at, unknown)
+
+
+HELD_BEFORE_MARK = Checker(
+    name="majority-before-mark",
+    title="A majority holds it before it is called committed",
+    question="Did a majority of voters durably hold everything at the time when its leader called it committed?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+    needs=frozenset({"logs", "traces"}),
+)
