@@ -55,7 +55,7 @@ class Placement:
     reads_only: bool
 
 
-class Client(Protocol):
+class ProcessClient(Protocol):
     """One process' connection to the system.  At most one request at a time; one attempt per request."""
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
@@ -75,4 +75,4 @@ class ClientFactory(Protocol):
     request.  Called on the client node, once per process; must not block or connect yet.
     """
 
-    def __call__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Client: ...
+    def __call__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient: ...

@@ -81,7 +81,8 @@ class Node(Protocol):
 class NodeStatus:
     """What a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
 
-    high_watermark and log_end are None where the subject has no such thing."""
+    high_watermark and log_end are None where the subject has no such thing.  campaigned: it has sought votes since the
+    status before this one.  voted_epoch: the epoch of its last vote, None where the subject does not report votes."""
 
     node: str
     epoch: int
@@ -89,6 +90,8 @@ class NodeStatus:
     leader: str | None
     high_watermark: int | None = None
     log_end: int | None = None
+    campaigned: bool = False
+    voted_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from checkers.base.history import Type
-from system_under_test.client import Client, Outcome, Placement, Request
+from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.etcd.gateway import BadAnswer, Gateway, NoAnswer, NotSent, Rejected
 from system_under_test.etcd.leadership import Leadership
 from system_under_test.etcd.operations import OPERATIONS, Beaten, Conversation
@@ -24,7 +24,7 @@ from system_under_test.functions import arguments, outcome
 _views: WeakValueDictionary[tuple[tuple[str, str], ...], Leadership] = WeakValueDictionary()
 
 
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Client:
+def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient:
     """A client for one process; see `system_under_test.client.ClientFactory`.  config: "functions"."""
     key = tuple(sorted(peers.items()))
     view = _views.get(key)

@@ -1,8 +1,8 @@
 """What a node needs of the world: clock, disk, transport.
 
 The node carries the core's effects out through these three and nothing else.  So the same code runs on asyncio with a
-real disk (`node/disk.py`), and under virtual time with a simulated network and disks that lose what was not fsynced
-(`node/volatile_disk.py`).
+real disk (`node/disks/disk.py`), and under virtual time with a simulated network and disks that lose what was not
+fsynced (`node/disks/volatile_disk.py`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _BUGS = (
     _bug(
         decisions.NO_OP_UNCONFIRMED,
         "linearizability",
-        ("stale read", "lost write", "order cycle"),
+        ("stale read", "lost write", "read against acknowledgement", "order cycle"),
         "must_confirm_no_op",
         workloads=("repeated-register",),
     ),
@@ -87,6 +87,7 @@ _BUGS = (
         "committed-never-lost",
         ("committed entry lost", "truncation below the high watermark"),
         "end_kept_by_new_follower",
+        shown_by=("disk,partition",),
     ),
     _bug(
         decisions.LEASE_BY_WALL_CLOCK,
@@ -152,7 +153,16 @@ class Kraft:
             return None  # the agent is gone, and the node with it
         if not heard.rows:
             return None
-        return NodeStatus(node.name, heard.epoch, heard.role, heard.leader, heard.high_watermark, heard.log_end)
+        return NodeStatus(
+            node.name,
+            heard.epoch,
+            heard.role,
+            heard.leader,
+            heard.high_watermark,
+            heard.log_end,
+            heard.take_campaigned(),
+            heard.voted_epoch,
+        )
 
     async def ready(self, nodes: Sequence[Node]) -> str | None:
         return None

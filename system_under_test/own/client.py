@@ -40,6 +40,9 @@ class Client:
     refused: tuple[type[BaseException], ...] = ()
     """Exceptions that prove that nothing happened."""
 
+    connection: Any = None
+    """What `open` returned."""
+
     def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
         self.who = who
         self.servers = servers
@@ -53,13 +56,13 @@ class Client:
         raise NotImplementedError
 
     def open(self, server: Address) -> Any:
-        """Connect to this server.  Called before the first operation, after any exception and after a change of
-        leader."""
+        """Connect to this server, and return the connection.  Called before the first operation, after any exception
+        and after a change of leader."""
         return None
 
     def close(self) -> Any:
-        """Drop the connection at once."""
-        return None
+        """Drop the connection at once.  By default its own `close` is called, blocking or async."""
+        return self.connection.close() if hasattr(self.connection, "close") else None
 
     def create(self, key: str | None = None) -> Any:
         """Make what the key stands for (a table, a queue).  Called before the test, until it succeeds."""

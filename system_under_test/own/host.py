@@ -20,7 +20,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,9 @@ class Runner:
             return
         self._leave()
         self._node = wanted
-        self._call(self._client.open, until, self._client.servers[wanted])
+        connection = self._call(self._client.open, until, self._client.servers[wanted])
+        if connection is not None:  # else `open` may have kept it itself
+            self._client.connection = connection
         self._open = True
 
     def _choose(self, until: float) -> str:
@@ -132,15 +134,21 @@ class Runner:
         if left_s <= 0:
             raise CallTimedOut("out of time")
         if inspect.iscoroutinefunction(method):
-            try:
-                return self._loop.run_until_complete(asyncio.wait_for(method(*given), left_s))
-            except TimeoutError:
-                raise CallTimedOut("out of time") from None
+            return self._await(method(*given), left_s)
         signal.setitimer(signal.ITIMER_REAL, left_s)
         try:
-            return method(*given)
+            answer = method(*given)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if inspect.iscoroutine(answer):  # a blocking method handed on what an async library returned
+            return self._await(answer, max(until - time.monotonic(), 0.0))
+        return answer
+
+    def _await(self, answer: Coroutine[Any, Any, Any], left_s: float) -> Any:
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(answer, left_s))
+        except TimeoutError:
+            raise CallTimedOut("out of time") from None
 
 
 def main() -> None:
@@ -174,7 +182,7 @@ def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runne
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        module = read_files(Path(folder) / config["main"])
+        module = read_files(Path(folder) / config["main"], on_client=True)
         servers = {}
         for node, address in given["peers"].items():
             host, _, port = address.rpartition(":")

@@ -11,11 +11,13 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from contextlib import nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from system_under_test.own.client import Client
+from system_under_test.own.libraries import stand_ins
 from system_under_test.own.system import System
 
 GROUP = "krucible.systems"
@@ -67,22 +69,28 @@ def files_of(main: Path) -> dict[str, str]:
     return {str(p.relative_to(main.parent)): p.read_text(encoding="utf-8") for p in sorted(main.parent.rglob("*.py"))}
 
 
-def read_files(main: Path) -> ModuleType:
-    """Run the main file; what stands beside it can be imported.  Raises NoSystem with the file and line."""
+def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
+    """Run the main file.  Of a folder, what stands beside it can be imported.  Raises NoSystem with the file and line.
+
+    on_client: every library must be there.  Elsewhere stand-ins take the place of those that are missing.
+    """
     spec = importlib.util.spec_from_file_location(MODULE, main)
     if spec is None or spec.loader is None:
         raise NoSystem(f"{main} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module  # dataclasses look their module up
-    sys.path.insert(0, str(main.parent))
+    beside = [str(main.parent)] if main.name == MAIN else []
+    sys.path[:0] = beside
     try:
-        spec.loader.exec_module(module)
+        with nullcontext() if on_client else stand_ins(files_of(main).values(), main):
+            spec.loader.exec_module(module)
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
     except Exception as problem:
         raise NoSystem(f"{main} cannot be run: {type(problem).__name__}: {problem}") from problem
     finally:
-        sys.path.remove(str(main.parent))
+        for folder in beside:
+            sys.path.remove(folder)
     return module
 
 

@@ -48,7 +48,7 @@ class OwnSubject:
         self.system: System = system_in(module, main.name, which)
         self.which = which
         self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
-        self.summary = (inspect.getdoc(type(self.system)) or self.name).splitlines()[0]
+        self.summary = inspect.cleandoc(type(self.system).__doc__ or module.__doc__ or self.name).splitlines()[0]
         self.files = files_of(main)
         self.port = self.system.port
         self.needs: Needs = self.system.needs

@@ -16,11 +16,17 @@ from system_under_test.subject import Complaint, Completed, Needs, Node, NodeSta
 Command = str | Sequence[str]
 """A line for the shell, or the words of a command.  It runs in the node's data directory."""
 
+_FIND_IN_WHEELS = """
+import os, sys
+print(next(path for path in (os.path.join(folder, sys.argv[1]) for folder in sys.path) if os.path.isfile(path)))
+"""
+
 
 class OwnNode:
     """One node as the author of a system sees it.  All paths are relative to `data_dir`, the disk under test.
 
     index: 0 for the first node.  starts: how often its server was started before, 0 at the first start.
+    python: the words that start the Python which has the wheels of `needs`.
     """
 
     def __init__(self, node: Node, index: int) -> None:
@@ -30,6 +36,7 @@ class OwnNode:
         self.data_dir = node.data_dir
         self.log_dir = node.log_dir
         self.index = index
+        self.python = node.python
         self.starts = 0
 
     async def run(self, command: Command, *, timeout_s: float = 30.0) -> Completed:
@@ -41,14 +48,45 @@ class OwnNode:
         done = await self.run(command, timeout_s=timeout_s)
         return done.stdout.decode(errors="replace") if done.status == 0 else ""
 
-    async def write(self, path: str, text: str) -> None:
-        await self.node.write(self.path(path), text.encode())
+    async def write(self, path: str, text: str, **values: object) -> None:
+        """Write a file.  With values, what stands in braces is filled in: {name} by `name=…`, {node.address} always."""
+        await self.node.write(self.path(path), (text.format(node=self, **values) if values else text).encode())
+
+    async def program(self, wheel_path: str, sha256: str) -> str:
+        """The path of a program out of a wheel, named like "package/bin/server".  Raises OSError if it is another one.
+
+        Wheels that others than its authors publish may change: the hash says that this is the program that was tried.
+        """
+        name = wheel_path.rpartition("/")[2]
+        search = shlex.join([*self.node.python, "-c", _FIND_IN_WHEELS, wheel_path])
+        done = await self.run(f'p="$({search})"; cmp -s "$p" {name} || install -m 755 "$p" {name}; sha256sum {name}')
+        found = done.stdout.decode().partition(" ")[0]
+        if found != sha256:
+            words = f"has the hash {found}, not {sha256}" if found else "is in no wheel of the node"
+            raise OSError(f"{self.name}: {wheel_path} {words}")
+        return self.path(name)
 
     async def read(self, path: str) -> str:
         return (await self.node.read(self.path(path))).decode(errors="replace")
 
     async def state(self) -> ProcessState:
         return await self.node.state()
+
+    async def accepts(self, port: int) -> bool:
+        """Whether something on the node accepts connections to this port."""
+        return (await self.run(f"exec 3<> /dev/tcp/{self.address}/{port}")).status == 0
+
+    async def ask(self, port: int, line: str, *, timeout_s: float = 5.0) -> str:
+        """Send one line to a port of the node; what it answers until it closes the connection, "" if it does not."""
+        sent = f"printf '%s\\n' {shlex.quote(line)} >&3"
+        return await self.output(f"exec 3<> /dev/tcp/{self.address}/{port}; {sent}; cat <&3", timeout_s=timeout_s)
+
+    def reports(self, epoch: int, leader: str | None) -> NodeStatus:
+        """A `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
+
+        leader: None where the node does not know it; then it is a follower itself.
+        """
+        return NodeStatus(self.name, epoch, "leader" if leader == self.name else "follower", leader)
 
     def path(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.data_dir}/{path}"
@@ -60,7 +98,7 @@ class OwnNode:
 
 
 class System:
-    """The docstring of your class is the summary that `list` shows.
+    """The docstring of your class, or else of its file, is the summary that a run shows.
 
     port: what clients connect to.  needs: packages, wheels, files and the user of a node.
     notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
@@ -88,13 +126,29 @@ class System:
         return None
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """None once clients may come; else what is missing, in words."""
-        return None
+        """None once clients may come; else what is missing, in words.
+
+        By default every node must accept connections to `port`, and give a `status` where the system has one.
+        """
+        for node in nodes:
+            if self.port and not await node.accepts(self.port):
+                return f"{node.name} accepts no connection to port {self.port}"
+        return await self._without_status(nodes)
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """None once every live node has all that was committed when this was called; else why not, in words."""
-        return None
+        """None once every live node has all that was committed when this was called; else why not, in words.
+
+        By default every live node must give a `status` where the system has one.
+        """
+        return await self._without_status(nodes)
 
     def complaints_in(self, folder: Path) -> Sequence[Complaint]:
         """More of what the nodes' own logs say went wrong; `folder` has one folder per node."""
         return ()
+
+    async def _without_status(self, nodes: Sequence[OwnNode]) -> str | None:
+        if type(self).status is not System.status:
+            for node in nodes:
+                if await self.status(node) is None:
+                    return f"{node.name} gives no status"
+        return None

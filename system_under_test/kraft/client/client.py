@@ -4,14 +4,7 @@
     write   IncrementalAlterConfigs SET retention.ms = value
     read    DescribeConfigs; no override (source DEFAULT) reads as nil
 
-Outcomes.  One attempt per request, over one connection per process.
-
-    answered without error                                    OK
-    nothing was sent (refused, not connected in time)         FAIL
-    41 with the mark NOT_QUEUED, or an error that proves
-      that no record was written (validation)                 FAIL
-    41 without the mark, 7, any other error                   INFO, reads FAIL
-    no answer: timed out, reset, closed, malformed            INFO, reads FAIL; the connection is closed
+One attempt per request, over one connection per process.  `outcomes.py` says what an answer proves.
 
 The target.  A process that follows goes to the controller of the highest epoch its client node has seen.  If a later
 one turns up while the process still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and
@@ -36,35 +29,17 @@ from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 
 from checkers.base.history import Type
-from system_under_test.client import Client, Outcome, Placement, Request
+from system_under_test.client import Outcome, Placement, ProcessClient, Request
+from system_under_test.kraft.client import outcomes
 from system_under_test.kraft.client.decisions import may_resend
 from system_under_test.kraft.client.finder import Controller, Finder
-from system_under_test.kraft.controller.configs import ConfigOperation, ConfigSource
+from system_under_test.kraft.controller.configs import ConfigOperation
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE
 from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-from system_under_test.kraft.wire.marks import NOT_QUEUED, OUR_PREFIX
 
-CONFIG = "retention.ms"
 REPLICATION_FACTOR = 3
-
-PROVE_NO_RECORD = frozenset(
-    {
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.invalid_topic_exception,
-        ErrorCode.unsupported_version,
-        ErrorCode.topic_already_exists,
-        ErrorCode.invalid_partitions,
-        ErrorCode.invalid_replication_factor,
-        ErrorCode.invalid_replica_assignment,
-        ErrorCode.invalid_config,
-        ErrorCode.invalid_request,
-        ErrorCode.policy_violation,
-    }
-)
-"""Errors found while a request is judged: it then makes no records at all."""
-
-REASON_MAX_CHARACTERS = 60
 
 FIRST_SHARE = 0.4
 """Of an operation's time, where a planted bug needs time for a second attempt."""
@@ -72,7 +47,7 @@ FIRST_SHARE = 0.4
 _finders: WeakValueDictionary[tuple[object, ...], Finder] = WeakValueDictionary()
 
 
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Client:
+def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient:
     """A client for one process; see `system_under_test.client.ClientFactory`.
 
     config: what the subject's `client_config` returns; "bug" names a planted bug of the client.
@@ -103,7 +78,7 @@ class KraftClient:
         finder.retain(self._later_epoch if self._follows else None)
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """See `system_under_test.client.Client.invoke`."""
+        """See `system_under_test.client.ProcessClient.invoke`."""
         try:
             question = _question(request, len(self._peers))
         except ValueError as problem:
@@ -127,10 +102,9 @@ class KraftClient:
         finally:
             self._limit = None
         node = self._node
-        error, message = _error_of(answer)
-        if error == ErrorCode.not_controller:
+        if outcomes.error_of(answer) == ErrorCode.not_controller:
             self._refused()
-        return _judge(request, answer, error, message, node)
+        return outcomes.of_answer(request, answer, node)
 
     async def close(self) -> None:
         self._leave()
@@ -170,7 +144,7 @@ class KraftClient:
             error = self._why_late("timed out")
         else:
             error = "malformed answer" if isinstance(problem, MalformedFrame) else "connection reset"
-        return Outcome(_unknown(request), request.value, error=error, node=node)
+        return Outcome(outcomes.unknown(request), request.value, error=error, node=node)
 
     def _why_late(self, otherwise: str) -> str:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise
@@ -194,12 +168,12 @@ def _question(request: Request, node_count: int) -> Entity:
         raise ValueError(f"{request.f} needs a key")
     if request.f == "read":
         resource = describe_configs.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=request.key, configuration_keys=(CONFIG,)
+            resource_type=TOPIC_RESOURCE, resource_name=request.key, configuration_keys=(outcomes.CONFIG,)
         )
         return describe_configs.DescribeConfigsRequest(resources=(resource,))
     if request.f == "write" and request.value is not None:
         config = alter_configs.AlterableConfig(
-            name=CONFIG, config_operation=ConfigOperation.SET, value=str(request.value)
+            name=outcomes.CONFIG, config_operation=ConfigOperation.SET, value=str(request.value)
         )
         altered = alter_configs.AlterConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=request.key, configs=(config,)
@@ -215,49 +189,3 @@ def _question(request: Request, node_count: int) -> Entity:
         )
         return create_topics.CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=30))
     raise ValueError(f"the KRaft client cannot {request.f} {request.value}")
-
-
-def _only_result(answer: Entity) -> Any:
-    """The one result of any of the three responses."""
-    for name in ("topics", "responses", "results"):
-        results = getattr(answer, name, None)
-        if results:
-            return results[0]
-    return None
-
-
-def _error_of(answer: Entity) -> tuple[int, str]:
-    result = _only_result(answer)
-    if result is None:
-        return ErrorCode.unknown_server_error, "an answer without a result"
-    return result.error_code, result.error_message or ""
-
-
-def _judge(request: Request, answer: Entity, error: int, message: str, node: str) -> Outcome:
-    if error == ErrorCode.none or (request.f == "create" and error == ErrorCode.topic_already_exists):
-        return _answered(request, answer, node)
-    if error == ErrorCode.not_controller and message.startswith(NOT_QUEUED):
-        reason = message.removeprefix(NOT_QUEUED).lstrip(": ")[:REASON_MAX_CHARACTERS]
-        return Outcome(Type.FAIL, request.value, error=f"not queued: {reason}", node=node)
-    name = "not controller" if error == ErrorCode.not_controller else ErrorCode(error).name.replace("_", " ")
-    kind = Type.FAIL if error in PROVE_NO_RECORD else _unknown(request)
-    return Outcome(kind, request.value, error=name, node=node)
-
-
-def _answered(request: Request, answer: Entity, node: str) -> Outcome:
-    if request.f != "read":
-        return Outcome(Type.OK, request.value, node=node)
-    config = next((c for c in _only_result(answer).configs if c.name == CONFIG), None)
-    if config is None:
-        return Outcome(Type.FAIL, error=f"no {CONFIG} in the answer", node=node)
-    if config.config_source != ConfigSource.TOPIC:
-        return Outcome(Type.OK, None, node=node)
-    try:
-        return Outcome(Type.OK, int(config.value), node=node)
-    except (TypeError, ValueError):
-        return Outcome(Type.FAIL, error=f"{CONFIG} is no whole number", node=node)
-
-
-def _unknown(request: Request) -> Type:
-    """The type of an operation whose effect is unknown: a read has no effect."""
-    return Type.FAIL if request.f == "read" else Type.INFO

@@ -4,6 +4,7 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
 `system_under_test/kraft/log`.
 
     <copy>/__cluster_metadata-0/NNN.log      segments of record batches (`log_files.py`)
+    <copy>/meta.properties                   key=value lines; node.id names the node whose directory it is
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
 """
@@ -11,6 +12,7 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +115,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         state = read_quorum_state(copy.folder / LOG_FOLDER / QUORUM_STATE)
     except UnreadableFile as problem:
         state, error = RecordedState(), error or str(problem)
+    error = error or _of_another_node(copy)
     rows = 0 if trace is None else int(np.searchsorted(trace[0], copy.trace_size_bytes, side="right"))
     return {
         "copy": copy.copy,
@@ -126,6 +129,18 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
         "trace_seq": int(trace[1][rows - 1]) if trace is not None and rows else -1,
         "error": error,
     }
+
+
+def _of_another_node(copy: Collected) -> str | None:
+    """What is wrong where the data directory names another node as its own; None where it names none."""
+    try:
+        text = (copy.folder / "meta.properties").read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^node\.id=(\d+)$", text, re.MULTILINE)
+    if found is None or f"n{found[1]}" == copy.node:
+        return None
+    return f"meta.properties: this is a data directory of n{found[1]}, not of {copy.node}"
 
 
 def read_quorum_state(path: Path) -> RecordedState:

@@ -11,7 +11,8 @@ from typing import Any
 @dataclass(slots=True)
 class Hearsay:
     """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
-    of this node has not taken yet; None while it has no follower."""
+    of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
+    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -21,6 +22,8 @@ class Hearsay:
     high_watermark: int | None = None
     log_end: int = 0
     largest_mark: int = -1
+    campaigned: bool = False
+    voted_epoch: int = -1
     unread: bytearray | None = None
 
     def take(self, data: bytes) -> None:
@@ -32,6 +35,10 @@ class Hearsay:
         for line in data[:whole].splitlines():
             self._row(json.loads(line))
 
+    def take_campaigned(self) -> bool:
+        campaigned, self.campaigned = self.campaigned, False
+        return campaigned
+
     def _row(self, row: Mapping[str, Any]) -> None:
         self.rows += 1
         event = row["event"]
@@ -40,6 +47,9 @@ class Hearsay:
             self.role, self.leader, self.high_watermark = "unattached", None, None
         if event == "role":
             self.role, self.leader = row["role"], row.get("peer")
+            self.campaigned |= self.role in ("prospective", "candidate")
+        if event == "vote":
+            self.voted_epoch = row["epoch"]
         if event == "high-watermark":
             self.high_watermark = row["offset"]
             self.largest_mark = max(self.largest_mark, row["offset"])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.kernels.kafka_files.record_batch import Batches, scan
-from checkers.online.logs import LIVE, Entries
+from checkers.online.logs import LIVE, NewEntries
 from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.trace_files import table_of
 from system_under_test.subject import Collected, Node
@@ -40,7 +40,7 @@ class LiveNode:
         self._hear = hear
         self._started_monotonic_ns = started_monotonic_ns
         self._rows = b""
-        self._missed_bytes = 0  # of the trace, read before anybody followed
+        self._missed_bytes = 0  # of the trace: the node wrote them before the first call
         self._mark = -1
         self._batches = b""
         self._segment = 0
@@ -66,7 +66,7 @@ class LiveNode:
         rows, self._rows = self._rows, b""
         return table_of(self._node.name, rows, self._started_monotonic_ns)
 
-    def entries(self) -> Entries:
+    def entries(self) -> NewEntries:
         batches, _, _, _ = scan(np.frombuffer(self._batches, np.uint8), 0, self._log_end)
         self._batches = b""
         batches = batches.first(int(np.searchsorted(batches.base + batches.records, self._mark, side="right")))
@@ -75,7 +75,7 @@ class LiveNode:
             self._log_end = int(batches.base[-1] + batches.records[-1])
         return _entries(self._node.name, LIVE, batches)
 
-    def tail(self, copy: Collected) -> Entries:
+    def tail(self, copy: Collected) -> NewEntries:
         path = copy.folder / LOG_FOLDER / _segment_name(self._segment)
         data = np.fromfile(path, np.uint8) if path.exists() else np.empty(0, np.uint8)
         batches, _, _, _ = scan(data, min(self._position, len(data)), self._log_end)
@@ -90,11 +90,11 @@ def _segment_name(first_offset: int) -> str:
     return f"{first_offset:020d}.log"
 
 
-def _entries(node: str, copy: int, batches: Batches) -> Entries:
+def _entries(node: str, copy: int, batches: Batches) -> NewEntries:
     """As `checkers.base.columns.LOG` defines offset, epoch and checksum."""
     count = batches.records.astype(np.int64)
     delta = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return Entries(
+    return NewEntries(
         node,
         copy,
         np.repeat(batches.base, count) + delta,

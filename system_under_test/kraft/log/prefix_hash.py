@@ -1,7 +1,7 @@
 """One number for everything a log holds up to an offset.
 
-Definition, so that anybody can compute it from the files alone.  Take the record batches of the log in order, from
-the log's start.  Begin with h = 0.  For every batch replace h by
+This definition suffices to compute it from the files.  Take the record batches of the log in order, from the log's
+start.  Begin with h = 0.  For every batch replace h by
 
     the first 8 bytes, read as a big-endian signed 64-bit integer, of
     BLAKE2b(digest size 8 bytes, no key, no salt) over the 24 bytes

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.log.meta_properties import MetaProperties
 from system_under_test.kraft.node.config import Config
-from system_under_test.kraft.node.disk import RealDisk
+from system_under_test.kraft.node.disks.disk import RealDisk
 from system_under_test.kraft.node.trace import FILE_NAME
 
 

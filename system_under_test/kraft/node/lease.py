@@ -1,8 +1,8 @@
 """A leader's lease by the wall clock: what a clean node never uses, and the planted bug lease-by-wall-clock does.
 
 A follower seeks no office until a fetch timeout after the last answer of its leader.  So a leader whose answers a
-majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads without
-asking anybody, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts
+majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on
+its own, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts
 for as long as the clock needs to come to the old time again.
 """
 

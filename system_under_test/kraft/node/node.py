@@ -21,26 +21,25 @@ After the end nothing is answered and nothing is sent any more.
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from random import Random
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.records import CorruptRecord
-from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch
-from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
-from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.log.log import DamagedLog, LogRefused
+from system_under_test.kraft.node.awaited import Awaited
+from system_under_test.kraft.node.deadline_timer import DeadlineTimer
+from system_under_test.kraft.node.fetch_progress import FetchProgress
 from system_under_test.kraft.node.lease import Lease
-from system_under_test.kraft.node.proposals import batches_of
+from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.node.proposals import Proposals
+from system_under_test.kraft.node.received_batches import ReceivedBatches
 from system_under_test.kraft.node.replay import Replay
-from system_under_test.kraft.node.state_machine import StateMachine, Write
-from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.ports import Clock, Timer, Transport
+from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
@@ -54,7 +53,6 @@ from system_under_test.kraft.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
-    Identity,
     RaftRequest,
     RaftResponse,
 )
@@ -62,62 +60,44 @@ from system_under_test.kraft.wire.quorum import NotQueued, QuorumInfo, VoterStat
 
 T = TypeVar("T")
 
-LINGER_S = 0.002
-"""How long a write waits for others to share its append and fsync with (Kafka: 25 ms)."""
-
 _TICKS_MAX = 16
 """Ticks in a row before the loop gets its turn again."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """What a node is given.  names: voter id -> node name; brokers: id -> (host, port)."""
-
-    identity: Identity
-    log: Log
-    state_file: QuorumStateFile
-    clock: Clock
-    transport: Transport
-    trace: Trace
-    random: Random
-    names: Mapping[int, str]
-    brokers: Mapping[int, tuple[str, int]]
-
-
 class QuorumNode:
-    """One voter, controller and metadata-serving broker.  Implements `wire.quorum.Quorum`.
+    """One voter, controller and metadata-serving broker.  Implements `wire.quorum.QuorumService`.
 
     Made on a running loop.  Call `start` once, then hand it what arrives.
     """
 
-    def __init__(self, world: World) -> None:
-        self.node_id = world.identity.me.id
-        self.cluster_id = world.identity.cluster_id
-        self.brokers = world.brokers
+    def __init__(self, parts: NodeParts) -> None:
+        self.node_id = parts.identity.me.id
+        self.cluster_id = parts.identity.cluster_id
+        self.brokers = parts.brokers
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._world = world
-        self._log = world.log
-        self._clock = world.clock
-        self._trace = world.trace
-        state = world.state_file.load()
-        self._core = Core(world.identity, world.log, state, world.random, world.clock.now())
-        self._machine = StateMachine(world.log.start_offset)
-        self._replay = Replay(world.log, self._machine, self._report_applied)
+        self._parts = parts
+        self._log = parts.log
+        self._clock = parts.clock
+        self._trace = parts.trace
+        state = parts.state_file.load()
+        self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now())
+        self._machine = StateMachine(parts.log.start_offset)
+        self._replay = Replay(parts.log, self._machine, self._report_applied)
         # As carried out so far: in the middle of a list of effects the core is already at its end.
-        self._epoch = max(state.epoch, world.log.last_epoch)
+        self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
-        self._single_record_batches = DIVERGENCE_BY_OFFSET in world.identity.bugs
-        self._tokens = 0
-        self._replies: dict[int, asyncio.Future[RaftResponse]] = {}
-        self._reads: dict[int, asyncio.Future[None]] = {}
-        self._proposals: dict[int, list[Write]] = {}
+        tokens = count(1)
+        single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
+        self._proposals = Proposals(
+            self._machine, parts.log, parts.clock, tokens, self._propose, single_record_batches=single
+        )
+        self._replies: Awaited[RaftResponse] = Awaited(tokens)
+        self._reads: Awaited[None] = Awaited(tokens)
         self._sending: set[asyncio.Task[None]] = set()
-        self._fetched: dict[int, VoterState] = {}
-        self._timer: Timer | None = None
-        self._timer_at = math.inf
-        self._linger: Timer | None = None
-        self._lease = Lease(world.identity)
-        self._damage_reported: tuple[int, int] | None = None  # (peer, offset)
+        self._progress = FetchProgress()
+        self._received = ReceivedBatches(self._report_damage)
+        self._timer = DeadlineTimer(parts.clock, lambda: self._drive(lambda now: []))
+        self._lease = Lease(parts.identity)
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
@@ -148,25 +128,21 @@ class QuorumNode:
         if isinstance(request, FetchRequest):
             self._note_fetch(request)
             self._lease.fetched(request.replica.id, connection)
-        token = self._new_token()
-        reply: asyncio.Future[RaftResponse] = asyncio.get_running_loop().create_future()
-        self._replies[token] = reply
-        self._drive(lambda now: self._core.on_request(now, token, connection, request))
-        try:
-            response = await reply
-            self._lease.answered(connection, self._clock.wall_ms())
-            return response
-        except asyncio.CancelledError:
-            if self.ended.done():
-                return None
-            raise
-        finally:
-            self._replies.pop(token, None)
+        with self._replies.expect() as (token, reply):
+            self._drive(lambda now: self._core.on_request(now, token, connection, request))
+            try:
+                response = await reply
+            except asyncio.CancelledError:
+                if self.ended.done():
+                    return None
+                raise
+        self._lease.answered(connection, self._clock.wall_ms())
+        return response
 
     def on_disconnect(self, connection: int) -> None:
         self._drive(lambda now: self._core.on_disconnect(now, connection))
 
-    # wire.quorum.Quorum
+    # wire.quorum.QuorumService
 
     @property
     def epoch(self) -> int:
@@ -196,7 +172,7 @@ class QuorumNode:
         return self._machine.committed
 
     async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
-        """See `wire.quorum.Quorum`."""
+        """See `wire.quorum.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
         try:
@@ -204,30 +180,25 @@ class QuorumNode:
         except CorruptRecord as problem:
             self.collapse(problem)
             raise
-        if self._linger is None:
-            self._linger = self._clock.call_at(self._clock.now() + LINGER_S, self._propose_pending)
+        self._proposals.soon()
         await write.done
-        if not write.records and must_confirm_no_op(self._world.identity.bugs):
+        if not write.records and must_confirm_no_op(self._parts.identity.bugs):
             await self.read()  # nothing of its own was committed, which would prove that this node still leads
         return result
 
     async def read(self) -> Image:
-        """See `wire.quorum.Quorum`."""
+        """See `wire.quorum.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
         if self._machine.active and self._lease.answers(self._clock.wall_ms()):
             return self._machine.committed
-        token = self._new_token()
-        ready = self._reads[token] = asyncio.get_running_loop().create_future()
-        self._drive(lambda now: self._core.read(now, token))
-        try:
+        with self._reads.expect() as (token, ready):
+            self._drive(lambda now: self._core.read(now, token))
             await ready
-        finally:
-            self._reads.pop(token, None)
         return self._machine.committed
 
     def describe(self) -> QuorumInfo:
-        voters = [self._fetched.get(voter, VoterState(voter)) for voter in self._core.voters if voter != self.node_id]
+        voters = [self._progress.of(voter) for voter in self._core.voters if voter != self.node_id]
         if self._epoch_start_offset is not None:
             now_ms = self._clock.wall_ms()
             voters.append(VoterState(self.node_id, self._log.end_offset, now_ms, now_ms))
@@ -248,7 +219,8 @@ class QuorumNode:
                 break
             self._carry_out(self._core.tick(now))
             deadline = self._core.deadline()
-        self._set_timer(deadline)
+        if not self.ended.done():
+            self._timer.set(deadline)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Do it, unless this node has ended.  What goes wrong is this node's end, with its reason."""
@@ -272,7 +244,7 @@ class QuorumNode:
                 return
 
     def _persist(self, effect: fx.Persist) -> None:
-        self._world.state_file.store(durable_state(effect.state, self._world.identity.bugs))
+        self._parts.state_file.store(durable_state(effect.state, self._parts.identity.bugs))
         self._epoch = effect.state.epoch
         if effect.voted_now and effect.state.voted is not None:
             self._trace.row("vote", self._epoch, peer=self._name(effect.state.voted.id))
@@ -296,49 +268,28 @@ class QuorumNode:
 
     async def _ask(self, effect: fx.Send) -> None:
         try:
-            response = await self._world.transport.request(effect.peer, effect.request)
+            response = await self._parts.transport.request(effect.peer, effect.request)
         except Exception as problem:  # noqa: BLE001 - a transport must not raise; the core would wait for ever
             self.collapse(problem)
             return
-        if isinstance(response, FetchResponse):
-            response = self._undamaged(effect.peer, response)
+        checked = must_check_batches(self._parts.identity.bugs) and not self.ended.done()
+        if checked and isinstance(response, FetchResponse):
+            response = self._received.undamaged(effect.peer, self._log.end_offset, response)
         self._drive(lambda now: self._core.on_response(now, effect.peer, effect.request, response))
 
-    def _undamaged(self, peer: int, response: FetchResponse) -> FetchResponse | None:
-        """The response up to its first damaged batch; None, as if there were no answer, if that is the very first.
-
-        A leader whose disk rots must not stop its followers.  They refuse the batch, report it once, and ask again.
-        """
-        if self.ended.done() or not must_check_batches(self._world.identity.bugs):
-            return response
-        for number, batch in enumerate(response.batches):
-            try:
-                codec.check(batch)
-            except CorruptBatch as problem:
-                self._report_damage(
-                    peer, self._log.end_offset + sum(b.count for b in response.batches[:number]), problem
-                )
-                return replace(response, batches=response.batches[:number]) if number else None
-        return response
-
     def _report_damage(self, peer: int, offset: int, problem: CorruptBatch) -> None:
-        if (peer, offset) == self._damage_reported:
-            return
-        self._damage_reported = (peer, offset)
         self._say(f"refused a damaged batch that {self._name(peer)} sent for offset {offset}: {problem}")
         self._trace.row("refused", self._epoch, offset=offset, peer=self._name(peer), detail=str(problem))
 
     def _reply(self, effect: fx.Reply) -> None:
-        reply = self._replies.pop(effect.token, None)
-        if reply is not None and not reply.done():
-            reply.set_result(effect.response)
+        self._replies.answer(effect.token, effect.response)
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self._epoch = effect.epoch
         self._epoch_start_offset = effect.epoch_start_offset
         peer = None if effect.leader_id is None else self._name(effect.leader_id)
         self._trace.row("role", effect.epoch, role=str(effect.role), peer=peer, offset=effect.epoch_start_offset)
-        self._fetched.clear()
+        self._progress.forget()
         self._lease.forget()
         self._machine.renounce()
 
@@ -369,14 +320,11 @@ class QuorumNode:
         self._trace.row("applied", self._epoch, offset=offset, hash=state_hash)
 
     def _accepted(self, effect: fx.Accepted) -> None:
-        self._machine.queued(self._proposals.pop(effect.token), effect.first_offset, effect.end_offset)
+        self._proposals.accepted(effect.token, effect.first_offset, effect.end_offset)
 
     def _refused(self, effect: fx.Refused) -> None:
-        for write in self._proposals.pop(effect.token, ()):
-            write.fail(NotQueued(effect.reason))
-        read = self._reads.pop(effect.token, None)
-        if read is not None and not read.done():
-            read.set_exception(NotQueued(effect.reason))
+        self._proposals.refused(effect.token, effect.reason)
+        self._reads.refuse(effect.token, NotQueued(effect.reason))
 
     def _read_ready(self, effect: fx.ReadReady) -> None:
         self._replay.wait_for(effect.high_watermark, effect.token)
@@ -384,51 +332,18 @@ class QuorumNode:
 
     def _answer_ready_reads(self) -> None:
         for token in self._replay.take_ready():
-            read = self._reads.pop(token, None)
-            if read is not None and not read.done():
-                read.set_result(None)
+            self._reads.answer(token, None)
 
     def _fatal(self, effect: fx.Fatal) -> None:
         self._refuse(effect.reason)
 
-    # Writing
-
-    def _propose_pending(self) -> None:
-        """Hand everything decided since the last time to the core: one append, one fsync."""
-        self._linger = None
-        writes = self._machine.take_pending()
-        if not writes or self.ended.done():
-            return
-        bodies = batches_of(writes, single=self._single_record_batches)
-        if not bodies:
-            self._machine.queued(writes, self._log.end_offset, self._log.end_offset)
-            self._machine.settle()
-            return
-        token = self._new_token()
-        self._proposals[token] = writes
+    def _propose(self, token: int, bodies: Sequence[tuple[Any, int]]) -> None:
         self._drive(lambda now: self._core.propose(now, token, bodies, expected_epoch=self._epoch))
 
-    # Time, names and ends
-
-    def _set_timer(self, deadline: float) -> None:
-        """Wake at the core's deadline; an earlier timer is left to ring in vain, which is cheaper than to move it."""
-        if deadline >= self._timer_at or self.ended.done():
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._clock.call_at(deadline, self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self._timer_at = None, math.inf
-        self._drive(lambda now: [])
-
-    def _new_token(self) -> int:
-        self._tokens += 1
-        return self._tokens
+    # Names and ends
 
     def _name(self, voter: int) -> str:
-        return self._world.names.get(voter, str(voter))
+        return self._parts.names.get(voter, str(voter))
 
     def _note_fetch(self, request: FetchRequest) -> None:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
@@ -436,12 +351,7 @@ class QuorumNode:
             return
         if request.replica.id not in self._core.voters or not 0 <= request.fetch_offset <= self._log.end_offset:
             return
-        voter, now_ms = request.replica.id, self._clock.wall_ms()
-        known = self._fetched.get(voter)
-        caught_up_ms = now_ms if request.fetch_offset >= self._log.end_offset else -1
-        if caught_up_ms < 0 and known is not None:
-            caught_up_ms = known.last_caught_up_ms
-        self._fetched[voter] = VoterState(voter, request.fetch_offset, now_ms, caught_up_ms)
+        self._progress.fetched(request.replica.id, request.fetch_offset, self._log.end_offset, self._clock.wall_ms())
 
     def _say(self, line: str) -> None:
         print(f"{self._name(self.node_id)}: {line}", file=sys.stderr, flush=True)
@@ -465,15 +375,12 @@ class QuorumNode:
         if self.ended.done():
             return
         self.ended.set_result(status)
-        for timer in (self._timer, self._linger):
-            if timer is not None:
-                timer.cancel()
+        self._timer.cancel()
+        self._proposals.cancel()
         for task in self._sending:
             task.cancel()
-        for reply in self._replies.values():
-            reply.cancel()
-        for read in self._reads.values():
-            read.cancel()
+        self._replies.cancel_all()
+        self._reads.cancel_all()
         self._machine.renounce()
 
 

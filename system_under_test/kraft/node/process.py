@@ -21,9 +21,10 @@ from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uu
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.config import Config
-from system_under_test.kraft.node.disk import RealDisk
-from system_under_test.kraft.node.node import QuorumNode, World
-from system_under_test.kraft.node.planted_disk import with_bugs
+from system_under_test.kraft.node.disks.disk import RealDisk
+from system_under_test.kraft.node.disks.planted_disk import with_bugs
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import FILE_NAME, UnreadableTrace, open_trace
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.decisions import must_check_batches
@@ -56,7 +57,7 @@ async def run(config: Config) -> int:
 
 async def _run(config: Config) -> int:
     transport = ChannelTransport(config)
-    node = QuorumNode(_world(config, transport))
+    node = QuorumNode(_parts(config, transport))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: _unhandled(node, context))
     api = Api(node, new_uuid=_uuids(config, node.incarnation))
@@ -77,7 +78,7 @@ async def _run(config: Config) -> int:
     return status
 
 
-def _world(config: Config, transport: ChannelTransport) -> World:
+def _parts(config: Config, transport: ChannelTransport) -> NodeParts:
     disk: Disk = RealDisk(config.data_dir)
     clock = LoopClock()
     try:
@@ -99,7 +100,7 @@ def _world(config: Config, transport: ChannelTransport) -> World:
             f"{config.data_dir} was formatted anew: its directory id is {kafka_uuid(properties.directory_id)}, "
             f"but {config.name} votes with {kafka_uuid(known)}; its votes and its log are lost"
         )
-    return World(
+    return NodeParts(
         identity=Identity(
             config.cluster_id,
             ReplicaKey(config.node_id, properties.directory_id),

@@ -1,14 +1,76 @@
-"""How decided writes become the batches of one proposal."""
+"""Decided writes on their way to the core: they wait for each other, share one proposal, and are queued or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from system_under_test.kraft.node.state_machine import Write
+from system_under_test.kraft.log.log import Log
+from system_under_test.kraft.node.state_machine import StateMachine, Write
+from system_under_test.kraft.ports import Clock, Timer
+from system_under_test.kraft.wire.quorum import NotQueued
+
+LINGER_S = 0.002
+"""How long a write waits for others to share its append and fsync with (Kafka: 25 ms)."""
 
 BATCH_MAX_BYTES = 8 << 20
 BATCH_MAX_RECORDS = 10_000
+
+
+class Proposals:
+    """propose: hands the core a token and the bodies of batches; the core answers with `accepted` or `refused`."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        log: Log,
+        clock: Clock,
+        tokens: Iterator[int],
+        propose: Callable[[int, Sequence[tuple[Any, int]]], None],
+        *,
+        single_record_batches: bool,
+    ) -> None:
+        self._machine = machine
+        self._log = log
+        self._clock = clock
+        self._tokens = tokens
+        self._propose = propose
+        self._single = single_record_batches
+        self._linger: Timer | None = None
+        self._proposed: dict[int, list[Write]] = {}
+
+    def soon(self) -> None:
+        """Propose what is decided, LINGER_S after the first decision that still waits."""
+        if self._linger is None:
+            self._linger = self._clock.call_at(self._clock.now() + LINGER_S, self._propose_pending)
+
+    def _propose_pending(self) -> None:
+        """Hand everything decided since the last time to the core: one append, one fsync."""
+        self._linger = None
+        writes = self._machine.take_pending()
+        if not writes:
+            return
+        bodies = batches_of(writes, single=self._single)
+        if not bodies:
+            self._machine.queued(writes, self._log.end_offset, self._log.end_offset)
+            self._machine.settle()
+            return
+        token = next(self._tokens)
+        self._proposed[token] = writes
+        self._propose(token, bodies)
+
+    def accepted(self, token: int, first_offset: int, end_offset: int) -> None:
+        self._machine.queued(self._proposed.pop(token), first_offset, end_offset)
+
+    def refused(self, token: int, reason: str) -> None:
+        """Nothing of it was queued.  A token of something else is ignored."""
+        for write in self._proposed.pop(token, ()):
+            write.fail(NotQueued(reason))
+
+    def cancel(self) -> None:
+        """Propose nothing any more: the node has ended."""
+        if self._linger is not None:
+            self._linger.cancel()
 
 
 def batches_of(writes: Sequence[Write], *, single: bool) -> list[tuple[Any, int]]:

@@ -39,7 +39,7 @@ BUGS: dict[str, str] = {
     FORGETS_ON_FULL_DISK: "an append that fails because the disk is full is treated as written",
     VOTE_NOT_PERSISTED: "a vote is granted and remembered, but not written to quorum-state",
     TRUNCATES_TO_HIGH_WATERMARK: "a new follower cuts its log to its own high watermark before it asks the leader",
-    LEASE_BY_WALL_CLOCK: "a leader answers reads as long as its lease lasts by the wall clock",
+    LEASE_BY_WALL_CLOCK: "a leader without a majority stays, and answers reads while its lease lasts by the wall clock",
 }
 """Every planted bug of the core, with what it does."""
 
@@ -151,6 +151,11 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
     Never, for that rests on clocks; least of all by a wall clock, which may be set.
     """
     return LEASE_BY_WALL_CLOCK in bugs and wall_ms < lease_end_ms
+
+
+def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
+    """Whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
+    return LEASE_BY_WALL_CLOCK not in bugs
 
 
 def same_key(wanted: ReplicaKey, actual: ReplicaKey) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from system_under_test.kraft.raft.commitment import commit
-from system_under_test.kraft.raft.decisions import end_kept_by_new_follower, grants_vote, wins
+from system_under_test.kraft.raft.decisions import end_kept_by_new_follower, grants_vote, resigns_without_majority, wins
 from system_under_test.kraft.raft.messages import (
     Batch,
     Error,
@@ -115,7 +115,7 @@ def resign(voter: Voter, now: float) -> None:
 
 
 def quorum_deadline(voter: Voter, now: float) -> float:
-    if not voter.others:
+    if not voter.others or not resigns_without_majority(voter.identity.bugs):
         return float("inf")
     return now + voter.timing.check_quorum_factor * voter.timing.fetch_timeout_s
 

@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Protocol
 from uuid import UUID
 
+from system_under_test.kraft.raft.timing import Timing
+
 
 class Error(IntEnum):
     """Kafka's error codes, as far as the quorum uses them."""
@@ -168,18 +170,6 @@ class LogView(Protocol):
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
         """Whole batches from the one that holds `offset`, at least one if there is any, uncommitted ones too."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds; Kafka's defaults."""
-
-    election_timeout_s: float = 1.0  # drawn from [t, 2t)
-    fetch_timeout_s: float = 2.0
-    request_timeout_s: float = 2.0
-    retry_backoff_s: float = 0.02
-    fetch_max_wait_s: float = 0.5
-    check_quorum_factor: float = 1.5  # of the fetch timeout
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from system_under_test.kraft.controller.image import Image, Topic
 from system_under_test.kraft.controller.records import PartitionRecord
 from system_under_test.kraft.controller.topics import TopicResult
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.quorum import Quorum, QuorumInfo
+from system_under_test.kraft.wire.quorum import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import NO_TIME, make
 
@@ -72,7 +72,7 @@ def describe_configs(
     return types.DescribeConfigsResponse(throttle_time=NO_TIME, results=described)
 
 
-def metadata(types: ModuleType, quorum: Quorum, image: Image, wanted: Sequence[Any] | None) -> Entity:
+def metadata(types: ModuleType, quorum: QuorumService, image: Image, wanted: Sequence[Any] | None) -> Entity:
     """wanted: None = every topic."""
     if wanted is None:
         topics = tuple(_topic(types, topic) for topic in image.topics.values())
@@ -92,7 +92,7 @@ def metadata(types: ModuleType, quorum: Quorum, image: Image, wanted: Sequence[A
     )
 
 
-def describe_quorum(types: ModuleType, quorum: Quorum, wanted: Sequence[Any]) -> Entity:
+def describe_quorum(types: ModuleType, quorum: QuorumService, wanted: Sequence[Any]) -> Entity:
     """Voters and their progress from the leader; from any other node error 6, and the leader and epoch it knows."""
     info = quorum.describe()
     topics = tuple(

@@ -8,8 +8,8 @@ controller.  Here, and only for `NotQueued`, its error_message begins with NOT_Q
 conclude that the request did not happen.  A write that was queued gets 41 without the mark, or 7 REQUEST_TIMED_OUT.
 
 Answers without records.  An error like TOPIC_ALREADY_EXISTS, and a SET to the value that is already there, make no
-record.  Kafka may answer them from a deposed controller's memory.  Here `Quorum.write` holds them back until all that
-was pending is committed and a majority has confirmed the leader, as for a read.
+record.  Kafka may answer them from a deposed controller's memory.  Here `QuorumService.write` holds them back until
+all that was pending is committed and a majority has confirmed the leader, as for a read.
 
 Reads.  Stock Kafka answers DescribeConfigs from the broker's own image, which may be stale.  Here it is a linearizable
 read at the active controller.
@@ -42,10 +42,17 @@ from system_under_test.kraft.controller.configs import (
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
 from system_under_test.kraft.wire import answers
+from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
-from system_under_test.kraft.wire.marks import NOT_QUEUED
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, Quorum, QuorumInfo, TooLarge, VoterState
+from system_under_test.kraft.wire.quorum import (
+    LostLeadership,
+    NotQueued,
+    QuorumInfo,
+    QuorumService,
+    TooLarge,
+    VoterState,
+)
 from system_under_test.kraft.wire.server import WireCall
 from system_under_test.kraft.wire.versions import (
     CREATE_TOPICS,
@@ -55,7 +62,7 @@ from system_under_test.kraft.wire.versions import (
     METADATA,
 )
 
-__all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "Quorum", "QuorumInfo", "VoterState"]
+__all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
 CONTROLLER_APIS = frozenset({CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS})
 """What only the active controller can answer."""
@@ -78,7 +85,7 @@ class Api:
     quorum; CreateTopics names its own, smaller one.
     """
 
-    def __init__(self, quorum: Quorum, *, new_uuid: Callable[[], UUID] = uuid4, timeout_s: float = 30.0) -> None:
+    def __init__(self, quorum: QuorumService, *, new_uuid: Callable[[], UUID] = uuid4, timeout_s: float = 30.0) -> None:
         self._quorum = quorum
         self._new_uuid = new_uuid
         self._timeout_s = timeout_s

@@ -58,7 +58,7 @@ class QuorumInfo:
     voters: tuple[VoterState, ...]
 
 
-class Quorum(Protocol):
+class QuorumService(Protocol):
     """One node of the quorum as its own request handlers see it."""
 
     @property

@@ -41,8 +41,8 @@ class Moved(Exception):
 
 class Cluster:
     def __init__(self, root: Path) -> None:
-        tail = os.getpid() % 250 + 2
-        self.nodes = [LocalNode(f"n{i}", f"127.{80 + i}.0.{tail}", root) for i in (1, 2, 3)]
+        ours = f"{os.getpid() // 250 % 250}.{os.getpid() % 250 + 2}"
+        self.nodes = [LocalNode(f"n{i}", f"127.{80 + i}.{ours}", root) for i in (1, 2, 3)]
         self.subject = Etcd()
         self.clients = []
 
@@ -240,10 +240,10 @@ async def test_one_that_stays_keeps_asking_a_deposed_leader_until_it_follows_ano
             return (await cluster.leader(besides=before))[0]
 
         await until_ok(follows, "read", "k", by=by_the_next)
-        asked = await stays.invoke(Request("read", "k"), BRIEF_S)
-        if asked.node != before:
+        outcome = await stays.invoke(Request("read", "k"), BRIEF_S)
+        if outcome.node != before:
             raise Moved
-        assert asked.type is Type.FAIL
+        assert outcome.type is Type.FAIL
         return before, stays
 
     before, stays = await cluster.steadily(stopped_under_its_clients)

@@ -30,7 +30,7 @@ class Member:
 
     def __init__(self, answer) -> None:
         self.answer = answer
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.connections = 0
 
     async def serve(self, reader, writer) -> None:
@@ -45,7 +45,7 @@ class Member:
                 if b"/maintenance/status" in line:
                     answer = http(STATUS)
                 else:
-                    self.asked.append(line.split()[1].decode())
+                    self.requests.append(line.split()[1].decode())
                     answer = await self.answer() if asyncio.iscoroutinefunction(self.answer) else self.answer
                 if answer is None:
                     continue
@@ -92,14 +92,14 @@ async def test_without_an_answer_a_change_is_unknown_and_a_read_did_nothing(answ
     (read, write, cas), member = await outcomes(answer, READ, WRITE, CAS, timeout_s=patience_s)
     assert (read.type, write.type, cas.type) == (Type.FAIL, Type.INFO, Type.INFO)
     assert read.node == write.node == "n1"
-    assert len(member.asked) == 3, "one attempt each"
+    assert len(member.requests) == 3, "one attempt each"
     assert {read.error, write.error, cas.error} == {error}
 
 
 async def test_what_was_never_sent_certainly_did_not_happen():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
-        client = connect(PLACEMENT, {"n1": f"127.0.0.1:{nobody.getsockname()[1]}"}, {})
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
+        client = connect(PLACEMENT, {"n1": f"127.0.0.1:{deaf.getsockname()[1]}"}, {})
         outcome = await client.invoke(WRITE, 2.0)
         await client.close()
     assert outcome.type is Type.FAIL and outcome.error.startswith("not sent: ")
@@ -137,7 +137,7 @@ async def test_a_value_that_is_no_number_is_no_answer():
 @pytest.mark.parametrize("request_", [Request("read"), Request("drain", "k"), Request("write", "k")])
 async def test_what_means_nothing_to_a_register_is_refused_before_sending(request_):
     (outcome,), member = await outcomes(http({"header": {}}), request_)
-    assert outcome.type is Type.FAIL and member.asked == []
+    assert outcome.type is Type.FAIL and member.requests == []
 
 
 def test_a_status_names_member_term_and_leader():

@@ -1,4 +1,4 @@
-"""The subject over real processes on loopback: installed, asked, killed, restarted, collected, tabulated."""
+"""The subject over real processes on loopback: installed, queried, killed, restarted, collected, tabulated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from checkers.online.logs import Entries
+from checkers.online.logs import NewEntries
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.kraft.client import decisions as client_decisions
 from system_under_test.kraft.client.client import connect
@@ -138,7 +138,7 @@ async def test_a_running_node_is_followed_row_by_row_and_entry_by_entry(running:
     await running.until_ok(Request("write", "k", 1))
     lives = {node.name: running.kraft.live(node, 0) for node in running.nodes}
     rows: dict[str, list[pa.Table]] = {name: [] for name in lives}
-    stable: dict[str, list[Entries]] = {name: [] for name in lives}
+    stable: dict[str, list[NewEntries]] = {name: [] for name in lives}
 
     async def look() -> None:
         for name, live in lives.items():
@@ -160,10 +160,10 @@ async def test_a_running_node_is_followed_row_by_row_and_entry_by_entry(running:
     for node in running.nodes:
         await node.signal("STOP")
         await look()
-        told = pa.concat_tables(rows[node.name], promote_options="default")
+        followed = pa.concat_tables(rows[node.name], promote_options="default")
         whole = read_trace(Path(node.trace_dir) / "trace.jsonl", 0)
-        assert told["seq"].to_pylist() == whole["seq"].to_pylist()
-        assert told["hash"].to_pylist() == whole["hash"].to_pylist()
+        assert followed["seq"].to_pylist() == whole["seq"].to_pylist()
+        assert followed["hash"].to_pylist() == whole["hash"].to_pylist()
         mark = max(r["offset"] for r in whole.to_pylist() if r["event"] == "high-watermark" and r["offset"])
         log = read_log(Path(node.data_dir) / LOG_FOLDER)
         for column in ("offset", "epoch", "checksum"):
@@ -274,9 +274,9 @@ async def test_a_node_that_cannot_start_says_why_in_one_sentence(tmp_path: Path)
     done = await node.run(
         [*node.python, "-m", "system_under_test.kraft", "--config", f"{node.log_dir}/kraft.json"], timeout_s=PATIENCE_S
     )
-    said = done.stderr.decode()
-    assert (done.status, said.count("\n")) == (1, 1), said
-    assert said.startswith("cannot start: quorum-state holds ")
+    message = done.stderr.decode()
+    assert (done.status, message.count("\n")) == (1, 1), message
+    assert message.startswith("cannot start: quorum-state holds ")
 
 
 async def test_two_nodes_never_share_a_data_directory(tmp_path: Path) -> None:
@@ -299,17 +299,17 @@ def test_it_is_a_subject_and_its_bugs_point_to_real_decisions() -> None:
         assert bug.shown_by, "no bug of the quorum shows without a fault"
 
 
-def said(node: str, role: str, leader: str | None, end: int, epoch: int = 3, mark: int | None = 5) -> NodeStatus:
+def status(node: str, role: str, leader: str | None, end: int, epoch: int = 3, mark: int | None = 5) -> NodeStatus:
     return NodeStatus(node, epoch, role, leader, mark, end)
 
 
 def test_why_nodes_have_not_caught_up() -> None:
-    leads, follows = said("n1", "leader", "n1", 9), said("n2", "follower", "n1", 9)
+    leads, follows = status("n1", "leader", "n1", 9), status("n2", "follower", "n1", 9)
     assert _behind([leads, follows], 9) is None
-    assert _behind([follows, said("n3", "candidate", None, 9)], 9) == "no node leads epoch 3"
-    assert "ends at 8" in (_behind([leads, said("n2", "follower", "n1", 8)], 9) or "")
-    assert "in epoch 2" in (_behind([leads, said("n2", "leader", "n2", 9, epoch=2)], 9) or "")
-    assert "committed nothing" in (_behind([said("n1", "leader", "n1", 9, mark=None), follows], 9) or "")
+    assert _behind([follows, status("n3", "candidate", None, 9)], 9) == "no node leads epoch 3"
+    assert "ends at 8" in (_behind([leads, status("n2", "follower", "n1", 8)], 9) or "")
+    assert "in epoch 2" in (_behind([leads, status("n2", "leader", "n2", 9, epoch=2)], 9) or "")
+    assert "committed nothing" in (_behind([status("n1", "leader", "n1", 9, mark=None), follows], 9) or "")
 
 
 def test_a_trace_is_heard_in_pieces() -> None:

@@ -89,6 +89,32 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
     assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route")
 
 
+@pytest.mark.parametrize("word", ["", "async "])
+async def test_what_open_returns_is_the_connection_and_is_closed(make: Make, word: str) -> None:
+    client = make(f"""
+        closed = 0
+        {word}def open(self, server):
+            class Connection:
+                held = 7
+                {word}def close(it): type(self).closed += 1
+            return Connection()
+        {word}def read(self, key): return self.connection.held + self.closed
+        {word}def write(self, key, value): raise OSError("torn")
+    """)
+    assert (await ask(client, READ)).value == 7
+    assert (await ask(client, WRITE)).error == "OSError: torn"
+    assert (await ask(client, READ)).value == 8, "after an exception it is closed, and another one opened"
+
+
+async def test_a_connection_that_open_keeps_itself_stays(make: Make) -> None:
+    client = make("""
+        def open(self, server): self.connection = 9
+        def read(self, key): return self.connection
+        def write(self, key, value): ...
+    """)
+    assert (await ask(client, READ)).value == 9
+
+
 async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

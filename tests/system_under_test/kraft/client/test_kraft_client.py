@@ -1,6 +1,6 @@
 """What the client makes of everything that can become of a request.
 
-The rule it must never break: FAIL is said only of what certainly did not happen.
+The rule it must never break: FAIL is only for what certainly did not happen.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft.client.client import CONFIG, PROVE_NO_RECORD, KraftClient, _judge, _question, connect
+from system_under_test.kraft.client.client import KraftClient, _question, connect
+from system_under_test.kraft.client.outcomes import CONFIG, PROVE_NO_RECORD, of_error
+from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.frames import codec, encode_response, read_frame
-from system_under_test.kraft.wire.marks import NOT_QUEUED
 
 pytestmark = pytest.mark.virtual_time
 
@@ -37,8 +38,8 @@ def peers_of(nodes: dict[int, FakeNode]) -> dict[str, str]:
     return {f"n{i}": f"{host}:{port}" for i, (host, port) in nodes[1].quorum.brokers.items()}
 
 
-def lead(nodes: dict[int, FakeNode], leader: int, epoch: int, told: tuple[int, ...] = (1, 2, 3)) -> None:
-    for node in told:
+def lead(nodes: dict[int, FakeNode], leader: int, epoch: int, known_to: tuple[int, ...] = (1, 2, 3)) -> None:
+    for node in known_to:
         nodes[node].quorum.leader_id = leader
         nodes[node].quorum.epoch = epoch
 
@@ -101,7 +102,7 @@ async def test_a_queued_write_never_gets_the_mark(nodes: dict[int, FakeNode], cl
 @pytest.mark.parametrize("request_", [write(1), CREATE, READ], ids=lambda r: r.f)
 def test_every_error_code_fails_only_with_proof(request_: Request, code: ErrorCode) -> None:
     """All codes of Kafka, with a message that is not the mark: proof, or unknown."""
-    outcome = _judge(request_, None, code, "no mark", "n1")
+    outcome = of_error(request_, None, code, "no mark", "n1")
     if request_.f == "create" and code is ErrorCode.topic_already_exists:
         assert outcome.type is Type.OK
         return
@@ -111,9 +112,9 @@ def test_every_error_code_fails_only_with_proof(request_: Request, code: ErrorCo
 
 
 def test_the_mark_proves_something_only_with_error_41() -> None:
-    assert _judge(write(1), None, ErrorCode.not_controller, f"{NOT_QUEUED}: x", "n1").type is Type.FAIL
-    assert _judge(write(1), None, ErrorCode.not_controller, f"it was not {NOT_QUEUED}", "n1").type is Type.INFO
-    assert _judge(write(1), None, ErrorCode.request_timed_out, f"{NOT_QUEUED}: x", "n1").type is Type.INFO
+    assert of_error(write(1), None, ErrorCode.not_controller, f"{NOT_QUEUED}: x", "n1").type is Type.FAIL
+    assert of_error(write(1), None, ErrorCode.not_controller, f"it was not {NOT_QUEUED}", "n1").type is Type.INFO
+    assert of_error(write(1), None, ErrorCode.request_timed_out, f"{NOT_QUEUED}: x", "n1").type is Type.INFO
 
 
 async def test_validation_errors_prove_that_nothing_was_written(client_of: Connect) -> None:
@@ -127,7 +128,7 @@ async def test_validation_errors_prove_that_nothing_was_written(client_of: Conne
     assert illegal.type is Type.FAIL
 
 
-async def test_an_answer_that_comes_too_late_answers_nobody(nodes: dict[int, FakeNode], client_of: Connect) -> None:
+async def test_an_answer_that_comes_too_late_is_dropped(nodes: dict[int, FakeNode], client_of: Connect) -> None:
     client = client_of()
     await client.invoke(CREATE, 2)
     await client.invoke(write(1), 2)
@@ -170,7 +171,7 @@ async def test_a_write_the_dead_node_may_have_got_is_unknown(nodes: dict[int, Fa
     assert (outcome.type, outcome.error) == (Type.INFO, "connection reset")
 
 
-async def test_nobody_to_ask(nodes: dict[int, FakeNode], client_of: Connect) -> None:
+async def test_without_a_reachable_node(nodes: dict[int, FakeNode], client_of: Connect) -> None:
     for node in nodes.values():
         await node.stop()
     outcome = await client_of().invoke(write(1), 0.2)
@@ -226,10 +227,10 @@ async def test_who_follows_goes_where_the_highest_epoch_leads(nodes: dict[int, F
     follower, stayer = client_of(follows=True), client_of(follows=False, thread=1)
     await follower.invoke(CREATE, 2)
     assert (await stayer.invoke(READ, 2)).node == "n1"
-    lead(nodes, 2, epoch=5, told=(2, 3))  # node 1 has not heard of it
+    lead(nodes, 2, epoch=5, known_to=(2, 3))  # node 1 has not heard of it
     await asyncio.sleep(0.5)
     assert (await follower.invoke(READ, 2)).node == "n2"
-    assert (await stayer.invoke(READ, 2)).node == "n1", "somebody has to ask the deposed one"
+    assert (await stayer.invoke(READ, 2)).node == "n1", "one client has to go on asking the deposed one"
 
 
 async def test_who_follows_gives_up_on_a_leader_that_is_succeeded_and_who_stays_does_not(
@@ -243,7 +244,7 @@ async def test_who_follows_gives_up_on_a_leader_that_is_succeeded_and_who_stays_
     began = loop.time()
     waiting = [asyncio.ensure_future(c.invoke(write(v), 1.5)) for v, c in enumerate((follower, stayer), 1)]
     await asyncio.sleep(0.05)
-    lead(nodes, 2, epoch=5, told=(2, 3))
+    lead(nodes, 2, epoch=5, known_to=(2, 3))
     given_up = await waiting[0]
     assert loop.time() - began < 1.0
     assert (given_up.type, given_up.node) == (Type.INFO, "n1")
@@ -258,13 +259,13 @@ async def test_who_stays_moves_when_refused_but_not_when_unanswered(
 ) -> None:
     client = client_of(follows=False)
     await client.invoke(CREATE, 2)
-    lead(nodes, 3, epoch=5, told=(2, 3))
+    lead(nodes, 3, epoch=5, known_to=(2, 3))
     await asyncio.sleep(0.4)
     nodes[1].quorum.delay_s = 0.3
     assert (await client.invoke(READ, 0.1)).error == "timed out"
     nodes[1].quorum.delay_s = 0.0
     assert (await client.invoke(READ, 2)).node == "n1", "a timeout does not make it move"
-    lead(nodes, 3, epoch=5, told=(1,))
+    lead(nodes, 3, epoch=5, known_to=(1,))
     refused = await client.invoke(write(1), 2)
     assert (refused.type, refused.error, refused.node) == (Type.FAIL, "not queued: not the active controller", "n1")
     assert (await client.invoke(write(2), 2)).node == "n3"
@@ -273,7 +274,7 @@ async def test_who_stays_moves_when_refused_but_not_when_unanswered(
 async def test_who_stays_moves_when_the_door_is_shut(nodes: dict[int, FakeNode], client_of: Connect) -> None:
     client = client_of(follows=False)
     await client.invoke(CREATE, 2)
-    lead(nodes, 2, epoch=5, told=(2, 3))
+    lead(nodes, 2, epoch=5, known_to=(2, 3))
     await asyncio.sleep(0.4)
     await nodes[1].stop()
     first = await client.invoke(write(1), 2)
@@ -284,7 +285,7 @@ async def test_who_stays_moves_when_the_door_is_shut(nodes: dict[int, FakeNode],
 
 
 async def test_a_deposed_controller_answers_for_itself(nodes: dict[int, FakeNode], client_of: Connect) -> None:
-    """No node hands our client's requests on, or stale reads would be hidden by whoever serves them better."""
+    """No node hands our client's requests on, or a better node would hide a stale read."""
     client = client_of(follows=False)
     await client.invoke(CREATE, 2)
     queued = nodes[2].quorum.queued
@@ -331,9 +332,9 @@ async def test_only_with_the_bug_a_write_without_an_answer_is_sent_again(
     """The first one may still take effect, after the second was acknowledged and others have written."""
     client = connect(Placement(0, "c9", follows=False, reads_only=False), peers_of(nodes), {"bug": bug})
     assert (await client.invoke(CREATE, 20)).type is Type.OK
-    asked = len([call for call in nodes[1].calls if call.api_key == 44])
+    before = len([call for call in nodes[1].calls if call.api_key == 44])
     nodes[1].swallow = 1
     outcome = await client.invoke(write(7), 20)
-    sent = len([call for call in nodes[1].calls if call.api_key == 44]) - asked
+    sent = len([call for call in nodes[1].calls if call.api_key == 44]) - before
     assert (outcome.type, sent) == ((Type.OK, 2) if bug else (Type.INFO, 1))
     await client.close()

@@ -23,7 +23,7 @@ from fake_quorum import FakeNode, start_nodes
 from loopback_cluster import LoopbackCluster
 from waiting import PATIENCE_S
 
-from system_under_test.client import Client, Outcome, Placement, Request
+from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client.client import connect
 
 
@@ -50,7 +50,7 @@ async def settle(futures: dict) -> dict:
     return {key: await asyncio.to_thread(future.result, PATIENCE_S) for key, future in futures.items()}
 
 
-async def until_ok(client: Client, request: Request) -> Outcome:
+async def until_ok(client: ProcessClient, request: Request) -> Outcome:
     while True:
         outcome = await client.invoke(request, 2)
         if outcome.error is None:
@@ -78,7 +78,7 @@ async def test_creates_a_topic_alters_its_config_and_describes_it(nodes: dict[in
     assert ConfigSource(after["retention.ms"].source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
-async def test_whichever_node_it_asks_the_controller_answers(nodes: dict[int, FakeNode]) -> None:
+async def test_through_every_node_the_controller_answers(nodes: dict[int, FakeNode]) -> None:
     for bootstrap in (1, 2, 3):
         client = admin(nodes, bootstrap)
         name = f"topic-{bootstrap}"
@@ -110,7 +110,7 @@ async def test_lists_brokers_controller_and_partitions(nodes: dict[int, FakeNode
         (NewTopic("orders", 1, 3, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
     ],
 )
-async def test_is_told_what_is_wrong(nodes: dict[int, FakeNode], topic: NewTopic, error: int) -> None:
+async def test_a_refusal_says_what_is_wrong(nodes: dict[int, FakeNode], topic: NewTopic, error: int) -> None:
     client = admin(nodes)
     with pytest.raises(KafkaException) as refused:
         await settle(await asyncio.to_thread(client.create_topics, [topic]))
@@ -124,7 +124,7 @@ async def test_real_nodes_serve_it_too_and_our_client_sees_what_it_wrote(tmp_pat
     try:
         async with asyncio.timeout(2 * PATIENCE_S):
             await until_ok(ours, Request("create", "orders"))
-            for address in cluster.addresses.values():  # whichever node it is sent to
+            for address in cluster.addresses.values():  # every node accepts it
                 client = admin_at(address)
                 name = "topic-" + address.rpartition(":")[2]
                 await settle(await asyncio.to_thread(client.create_topics, [NewTopic(name, 2, 3)]))

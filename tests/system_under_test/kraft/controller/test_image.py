@@ -104,7 +104,7 @@ def test_a_record_that_contradicts_the_image_leaves_it_as_it_was(impossible: obj
     assert list(image.topics) == ["orders"]
 
 
-def test_the_state_hash_covers_whatever_a_reader_can_see() -> None:
+def test_the_state_hash_covers_everything_a_reader_can_see() -> None:
     """The config maps lay outside: the image changed, and the hash did not."""
     image = Image()
     for record in (

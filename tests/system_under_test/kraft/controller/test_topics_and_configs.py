@@ -27,10 +27,10 @@ from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, Top
 BROKERS = (1, 2, 3, 4, 5)
 
 
-def create(image: Image, *asked: NewTopic, validate_only: bool = False) -> list[TopicResult]:
+def create(image: Image, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
     numbers = count(1 + 1000 * len(image.topics))
     records, results = create_topics(
-        image, asked, BROKERS, lambda: UUID(int=next(numbers)), validate_only=validate_only
+        image, topics, BROKERS, lambda: UUID(int=next(numbers)), validate_only=validate_only
     )
     for record in records:
         image.replay(record)
@@ -73,7 +73,7 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("topic", "error"),
     [
         (NewTopic("orders", 1, 3), ErrorCode.topic_already_exists),
         (NewTopic("", 1, 3), ErrorCode.invalid_topic_exception),
@@ -97,9 +97,9 @@ def test_replicas_are_dealt_round_robin(partitions: int, factor: int, before: in
         (NewTopic("__cluster_metadata", 1, 1), ErrorCode.invalid_request),
     ],
 )
-def test_a_topic_that_cannot_be_leaves_no_record(image: Image, asked: NewTopic, error: ErrorCode) -> None:
+def test_a_topic_that_cannot_be_leaves_no_record(image: Image, topic: NewTopic, error: ErrorCode) -> None:
     before = image.state_hash
-    (result,) = create(image, asked)
+    (result,) = create(image, topic)
     assert result.error == error
     assert result.message
     assert image.state_hash == before

@@ -12,12 +12,14 @@ from system_under_test.kraft.controller.records import ConfigRecord, TopicRecord
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
-from system_under_test.kraft.node.node import QuorumNode, World
-from system_under_test.kraft.node.planted_disk import with_bugs
+from system_under_test.kraft.node.disks.planted_disk import with_bugs
+from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.node.volatile_disk import VolatileDisk
 from system_under_test.kraft.raft.decisions import must_check_batches
-from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey, Timing
+from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.timing import Timing
 
 VOTERS = (1, 2, 3)
 WALL_BEGAN_MS = 1_700_000_000_000
@@ -87,7 +89,7 @@ class Cluster:
         incarnation = self.incarnations[voter]
         self.incarnations[voter] += 1
         log = open_log(disk, FOLDER, checks_batches=must_check_batches(self.bugs), **self.log_options)
-        world = World(
+        parts = NodeParts(
             identity=Identity("cluster", ReplicaKey(voter), VOTERS, self.timing, self.bugs),
             log=log,
             state_file=QuorumStateFile(disk, FOLDER, "cluster", VOTERS),
@@ -98,7 +100,7 @@ class Cluster:
             names={v: f"n{v}" for v in VOTERS},
             brokers={v: (f"n{v}", 9092) for v in VOTERS},
         )
-        node = self.network.nodes[voter] = QuorumNode(world)
+        node = self.network.nodes[voter] = QuorumNode(parts)
         node.start()
         return node
 
@@ -108,7 +110,7 @@ class Cluster:
                 if node.is_active() and node.node_id != but:
                     return node
             await asyncio.sleep(0.01)
-        raise AssertionError("nobody came to lead within 4 s")
+        raise AssertionError("no node came to lead within 4 s")
 
     async def close(self) -> None:
         for node in self.network.nodes.values():

@@ -14,9 +14,9 @@ from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.records import ConfigRecord, encode
 from system_under_test.kraft.log.log import FOLDER, open_log
+from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.state_machine import LOST_BEFORE_APPEND
-from system_under_test.kraft.node.volatile_disk import VolatileDisk
 from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
@@ -198,17 +198,17 @@ async def test_a_row_comes_after_its_effect_and_before_what_depends_on_it() -> N
         node = cluster.boot(voter)
         row = node._trace.row
 
-        def told(event: str, epoch: int, v: int = voter, row: Any = row, **more: Any) -> None:
+        def write_row(event: str, epoch: int, v: int = voter, row: Any = row, **more: Any) -> None:
             story.append(f"{event} {v}")
             row(event, epoch, **more)
 
-        node._trace.row = told  # type: ignore[method-assign]
+        node._trace.row = write_row  # type: ignore[method-assign]
     leader = (await cluster.leader()).node_id
     await cluster.close()
     first_ask = story.index(f"asks for a vote {leader}")
     own_vote = story.index(f"vote {leader}")
     assert own_vote < first_ask
-    assert story[own_vote - 1] == f"disk {leader}", "the vote is durable before it is told"
+    assert story[own_vote - 1] == f"disk {leader}", "the vote is durable before it is sent"
     granted = [who for who in VOTERS if f"grants {who}" in story]
     assert granted
     for who in granted:

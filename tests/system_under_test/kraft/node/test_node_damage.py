@@ -10,8 +10,8 @@ from node_cluster import VOTERS, Cluster, create, set_retention
 
 from system_under_test.kraft.log.log import FOLDER, CorruptLog
 from system_under_test.kraft.log.segment import file_name
+from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.volatile_disk import VolatileDisk
 from system_under_test.kraft.raft.messages import FetchResponse, RaftRequest, RaftResponse
 
 pytestmark = pytest.mark.virtual_time
@@ -97,7 +97,7 @@ async def test_a_follower_refuses_a_batch_damaged_on_the_way_and_reports_it_once
     await until_equal(cluster, [node], "t", 1)
     assert not node.ended.done()
     refused = [row for row in cluster.traces[victim] if row["event"] == "refused"]
-    assert len({row["offset"] for row in refused}) == len(refused), "each once, however often it was asked for"
+    assert len({row["offset"] for row in refused}) == len(refused), "each once, also if it was fetched many times"
     assert (refused[0]["peer"], "CRC" in refused[0]["detail"]) == (f"n{leader.node_id}", True)
     await cluster.close()
 

@@ -108,6 +108,6 @@ async def test_only_without_fsync_a_power_loss_of_all_loses_what_was_acknowledge
     for voter in VOTERS:
         log = open_log(cluster.disks[voter].crash("lose", Random(voter)), FOLDER)
         kept += any(b"22222" in bytes(batch.body) for batch in log.batches(0))
-        told = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
-        assert (log.end_offset >= told) == (not bugs), "the trace said that it was durable"
+        flushed = max(row["offset"] for row in cluster.traces[voter] if row["event"] == "flush")
+        assert (log.end_offset >= flushed) == (not bugs), "the trace reported it as durable"
     assert kept == 0 if bugs else kept >= 2

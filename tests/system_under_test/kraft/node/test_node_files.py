@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from system_under_test.kraft.log import meta_properties, quorum_state
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
+from system_under_test.kraft.node.disks.volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
 from system_under_test.kraft.node.process import CannotStart, run
 from system_under_test.kraft.node.trace import UnreadableTrace, open_trace
-from system_under_test.kraft.node.volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 
 ids = st.none() | st.integers(0, 2**31 - 1)
@@ -155,7 +155,7 @@ def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
     format_directory(settings)
     log = settings.data_dir / "__cluster_metadata-0" / "00000000000000000000.log"
     log.parent.mkdir()
-    log.write_bytes(b"what somebody needs")
+    log.write_bytes(b"another file of value")
     with pytest.raises(AlreadyFormatted, match="--force erases it"):
         format_directory(settings)
     (settings.data_dir / meta_properties.NAME).unlink()
@@ -202,6 +202,6 @@ def test_a_configuration_need_not_repeat_the_node_itself() -> None:
         ({"directories": {"n1": "?"}}, "padding|base64|characters"),
     ],
 )
-def test_a_bad_configuration_is_told_in_words(change: dict[str, object], expected: str) -> None:
+def test_a_bad_configuration_is_refused_in_words(change: dict[str, object], expected: str) -> None:
     with pytest.raises(config.BadConfig, match=expected):
         config.parse({**GOOD, **change})

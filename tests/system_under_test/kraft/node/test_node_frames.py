@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
-from system_under_test.kraft.node.node import QuorumNode, World
+from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.process import answering
 from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.node.volatile_disk import VolatileDisk
-from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey, Timing
+from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey
+from system_under_test.kraft.raft.timing import Timing
 from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
 from system_under_test.kraft.wire.server import serve
@@ -86,7 +88,7 @@ class Nowhere:
 def make_node(disk: VolatileDisk, voters: tuple[int, ...], rows: list[dict[str, Any]]) -> QuorumNode:
     clock = LoopClock()
     return QuorumNode(
-        World(
+        NodeParts(
             identity=Identity("cluster", ReplicaKey(1, UUID(int=7)), voters, NEVER),
             log=open_log(disk, FOLDER),
             state_file=QuorumStateFile(disk, FOLDER, "cluster", voters),
@@ -130,14 +132,14 @@ async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callab
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.sampled_from([(1,), (1, 2, 3)]), st.lists(well_formed, min_size=1, max_size=5))
-def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[int, ...], asked: list[Any]) -> None:
+def test_every_well_formed_request_is_answered_and_harms_nothing(voters: tuple[int, ...], requests: list[Any]) -> None:
     """A frame about another topic closed its connection; one that named a strange leader bricked the node."""
 
     def heard(number: int, answer: bytes | None) -> None:
-        assert answer is not None, f"closed without an answer: {asked[number]}"
-        decode_response(type(asked[number]), answer)
+        assert answer is not None, f"closed without an answer: {requests[number]}"
+        decode_response(type(requests[number]), answer)
 
-    virtual_time.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in asked], heard))
+    virtual_time.run(attack(voters, [encode_request(1, "krucible-test", entity) for entity in requests], heard))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -6,23 +6,26 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-from raft_disk import Disk
+from simulated_quorum.disk import Disk
 
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.effects import Append, Effect, Flush, Persist, Reply, Send, Truncate
 from system_under_test.kraft.raft.messages import (
     Batch,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
     Error,
     FetchRequest,
+    FetchResponse,
     Identity,
     QuorumState,
     RaftRequest,
     RaftResponse,
     ReplicaKey,
-    Timing,
     VoteRequest,
     VoteResponse,
 )
+from system_under_test.kraft.raft.timing import Timing
 
 CLUSTER = "bench"
 ME, PEER, THIRD = 1, 2, 3
@@ -30,6 +33,20 @@ EPOCH = 5
 LOG = ((2, 2), (4, 2))  # (epoch, records): ends at offset 4 of epoch 4
 
 E = TypeVar("E")
+
+ROLES = ["unattached", "prospective", "candidate", "leader", "follower", "resigned"]
+
+
+def vote(epoch=EPOCH, *, candidate=PEER, last=(4, 4), pre_vote=False, cluster=CLUSTER, voter=ME):
+    return VoteRequest(cluster, epoch, ReplicaKey(candidate), ReplicaKey(voter), *last, pre_vote)
+
+
+def begin(epoch=EPOCH, leader=PEER, *, cluster=CLUSTER, voter=ME):
+    return BeginQuorumEpochRequest(cluster, leader, epoch, ReplicaKey(voter))
+
+
+def end(epoch=EPOCH, leader=PEER, *preferred, cluster=CLUSTER):
+    return EndQuorumEpochRequest(cluster, leader, epoch, tuple(ReplicaKey(id) for id in preferred))
 
 
 class Bench:
@@ -129,3 +146,14 @@ class Bench:
                 case Truncate(end_offset=end):
                     self.disk.truncate(end)
         return effects
+
+
+def fetch_of(bench):
+    """The Fetch that this follower has on its way."""
+    return bench.core._voter.log and FetchRequest(
+        CLUSTER, ReplicaKey(ME), bench.core.epoch, bench.disk.end_offset, bench.disk.last_epoch, None, 500
+    )
+
+
+def leader_speaks(bench, **fields):
+    return bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NONE, PEER, bench.core.epoch, **fields))

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from raft_disk import Disk
+from simulated_quorum.disk import Disk
 
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, FetchRequest, ReplicaKey
@@ -31,7 +31,7 @@ def grants(role, *, pre_vote, up_to_date=True, voted=None, leader_known=False, h
         ("unattached", {}, True, True),
         ("unattached", {"up_to_date": False}, False, False),
         ("unattached", {"voted": A}, True, True),
-        ("unattached", {"voted": A, "up_to_date": False}, False, True),  # the same vote, told again
+        ("unattached", {"voted": A, "up_to_date": False}, False, True),  # the same vote, sent again
         ("unattached", {"voted": B}, True, False),
         ("prospective", {}, True, True),
         ("prospective", {"up_to_date": False}, False, False),

@@ -68,7 +68,7 @@ def test_waiting_reads_share_a_round():
     assert not reads.needs(FIRST)
 
 
-def test_who_has_proved_all_is_not_asked_again():
+def test_a_voter_that_proved_all_gets_no_further_request():
     reads = Reads([2, 3, 4, 5])
     assert not reads.needs(2), "no reads, no hurry"
     reads.note(token=1, mark=7)
@@ -86,7 +86,7 @@ def test_a_sole_voter_is_its_own_majority():
     assert reads.take_proved() == [(1, 7)]
 
 
-def test_who_still_waits_can_be_told_so():
+def test_a_waiting_read_can_be_refused():
     reads = Reads([FIRST, SECOND])
     reads.note(token=1, mark=7)
     reads.hold(2)

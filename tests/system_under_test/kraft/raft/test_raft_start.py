@@ -25,7 +25,7 @@ from system_under_test.kraft.raft.messages import (
         (QuorumState(5, None, ReplicaKey(PEER)), [(4, 2)], "unattached", 5, None),
         (QuorumState(5, None, ReplicaKey(ME)), [(4, 2)], "candidate", 5, None),
         (QuorumState(5, PEER), [(4, 2)], "follower", 5, PEER),
-        (QuorumState(5, PEER, ReplicaKey(ME)), [(4, 2)], "follower", 5, PEER),  # asked for the office, another got it
+        (QuorumState(5, PEER, ReplicaKey(ME)), [(4, 2)], "follower", 5, PEER),  # it was a candidate, and another won
         (QuorumState(5, ME, ReplicaKey(ME)), [(5, 2)], "resigned", 5, None),  # never lead an epoch twice
         (QuorumState(5, PEER), [(7, 2)], "unattached", 7, None),  # the log knows a later epoch than the file
         (QuorumState(), [(7, 2)], "unattached", 7, None),  # the file was lost
@@ -44,7 +44,7 @@ def test_a_lost_file_is_written_anew_before_anything_else():
     assert bench.effects[0] == Persist(QuorumState(7))
 
 
-def test_a_recovered_log_is_flushed_before_anybody_hears_of_it():
+def test_a_recovered_log_is_flushed_before_it_is_sent():
     """A killed process finds its unflushed tail in the page cache; a power loss would still take it."""
     bench = Bench(QuorumState(EPOCH, PEER))
     kinds = [type(effect).__name__ for effect in bench.effects]
@@ -84,7 +84,7 @@ def test_a_sole_voter_elects_itself_at_once(file, epoch):
     assert (bench.core.role, bench.core.epoch) == ("leader", epoch)
     assert bench.all(Append) == [Append((Batch(0, epoch, 1, LeaderChange(ME, (ME,), (ME,))),))]
     assert bench.all(HighWatermark) == [HighWatermark(1)]
-    assert bench.do(bench.core.tick(bench.now + 1e6)) == [], "it has nobody to lose"
+    assert bench.do(bench.core.tick(bench.now + 1e6)) == [], "it has no follower to lose"
 
 
 def test_bad_identities_are_refused_in_one_sentence():
@@ -99,7 +99,7 @@ def test_bad_identities_are_refused_in_one_sentence():
         voter(Identity("c", ReplicaKey(1), (1, 2, 3), bugs=frozenset({"gremlin"})))
 
 
-def test_a_caller_that_leaves_out_an_effect_is_told_so():
+def test_a_caller_that_leaves_out_an_effect_gets_an_error():
     bench = Bench.in_role("leader")
     bench.core.propose(bench.now, 1, [("never appended", 1)])
     with pytest.raises(RuntimeError, match="carry out every effect before the next call"):

@@ -68,7 +68,7 @@ def test_a_leader_leaves_its_epoch_for_ever():
             assert not is_legal(former, new, 0), f"{former} -> {new} within the epoch"
 
 
-def test_nobody_follows_a_second_leader_in_one_epoch():
+def test_no_voter_follows_a_second_leader_in_one_epoch():
     assert not is_legal(Role.FOLLOWER, Role.FOLLOWER, 0)
 
 

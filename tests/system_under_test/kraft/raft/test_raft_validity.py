@@ -96,8 +96,8 @@ def test_no_fetch_waits_for_ever_or_gets_more_than_a_frame_holds():
 def test_an_answer_that_names_a_leader_who_is_no_voter_is_no_answer(role):
     bench = Bench.in_role(role)
     before = bench.disk.quorum_state
-    asked = vote(ME), begin(PEER), bench.fetch(ME, offset=4, last_epoch=4)
-    for request in asked:
+    requests = vote(ME), begin(PEER), bench.fetch(ME, offset=4, last_epoch=4)
+    for request in requests:
         for epoch in (EPOCH, EPOCH + 1, 2**31 - 1):
             kind = {VoteRequest: VoteResponse, FetchRequest: FetchResponse}.get(type(request), EpochResponse)
             more = (True, False) if kind is VoteResponse else ()
@@ -156,14 +156,14 @@ def test_a_voter_with_a_new_disk_is_served_and_does_not_count():
     assert bench.core.high_watermark == 5
 
 
-def test_votes_are_asked_of_the_known_directories():
+def test_votes_are_requested_from_the_known_directories():
     bench = with_directories("unattached")
     bench.expire()
-    asked = {request.voter for request in bench.sent(VoteRequest)}
-    assert asked == {ReplicaKey(PEER, UUID(int=1)), ReplicaKey(THIRD, UUID(int=2))}
+    voters = {request.voter for request in bench.sent(VoteRequest)}
+    assert voters == {ReplicaKey(PEER, UUID(int=1)), ReplicaKey(THIRD, UUID(int=2))}
 
 
-# Whatever comes
+# Arbitrary messages
 
 directories = st.none() | st.uuids()
 voter_ids = st.sampled_from([ME, PEER, THIRD, STRANGER, -1]) | INT32
@@ -181,10 +181,10 @@ requests = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(ROLES), st.lists(requests, min_size=1, max_size=6))
-def test_no_request_stops_a_voter_or_leaves_nonsense_on_its_disk(role, asked):
+def test_no_request_stops_a_voter_or_leaves_nonsense_on_its_disk(role, requests):
     bench = Bench.in_role(role)
     epoch = EPOCH
-    for connection, request in enumerate(asked):
+    for connection, request in enumerate(requests):
         bench.ask(request, connection)
         assert not bench.core.halted, bench.effects
         state = bench.disk.quorum_state

@@ -60,17 +60,17 @@ async def test_a_further_connection_takes_the_place_of_the_one_idle_for_longest(
 
 
 async def test_where_all_connections_are_busy_a_further_one_is_closed() -> None:
-    asked, go_on = asyncio.Event(), asyncio.Event()
+    reached, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(call: WireCall) -> Entity:
-        asked.set()
+        reached.set()
         await go_on.wait()
         return await answer(call)
 
     server = await serve("127.0.0.1", 0, slow, connections_max=1)
     busy = await opened(server)
     answered = asyncio.ensure_future(ask(*busy, 1, QUESTION))
-    await asked.wait()
+    await reached.wait()
     reader, writer = await opened(server)
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""

@@ -21,7 +21,7 @@ ANSWER = created.CreateTopicsResponse(throttle_time=NO_TIME, topics=())
 
 
 class Controller:
-    """Answers when `open` is set, and counts the connections it was asked on."""
+    """Answers when `open` is set, and counts the connections on which requests came."""
 
     def __init__(self) -> None:
         self.connections: list[int] = []
@@ -57,10 +57,10 @@ async def test_requests_at_once_use_a_few_connections() -> None:
     controller = Controller()
     server, forwarder = await started(controller), Forwarder("n1")
     controller.open.clear()
-    asked = [asyncio.ensure_future(forwarder.forward("127.0.0.1", server.port, REQUEST, 10.0)) for _ in range(30)]
+    answers = [asyncio.ensure_future(forwarder.forward("127.0.0.1", server.port, REQUEST, 10.0)) for _ in range(30)]
     await controller.busy.wait()
     controller.open.set()
-    assert await asyncio.gather(*asked) == [ANSWER] * 30
+    assert await asyncio.gather(*answers) == [ANSWER] * 30
     assert len(set(controller.connections)) == CONNECTIONS_MAX
     forwarder.close()
     await server.close()

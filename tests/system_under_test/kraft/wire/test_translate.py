@@ -1,4 +1,4 @@
-"""The quorum's RPCs through real bytes: what the core said is what the other core hears."""
+"""The quorum's RPCs through real bytes: the other core receives exactly what the core sent."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from itertools import islice
 from unittest.mock import patch
 
 import pytest
-import shuffler
-from raft_invariants import (
+from simulated_quorum import shuffler
+from simulated_quorum.invariants import (
     AGREEMENT,
     COMMITTED_LOST,
     DURABLE_FIRST,
@@ -24,8 +24,8 @@ from raft_invariants import (
     READS,
     VOTE_ONCE,
 )
-from raft_world import World
-from shuffler import shuffle
+from simulated_quorum.shuffler import shuffle
+from simulated_quorum.world import World
 
 from system_under_test.kraft.raft import commitment, core, decisions, election, states
 from system_under_test.kraft.raft.effects import Append, Flush, Persist, Reply
@@ -128,7 +128,7 @@ def test_stale_read_breaks_nothing_but_reads(seed):
     assert shuffle(seed, ["stale-read"], to_the_end=True).invariants <= {READS}
 
 
-# Mutants: mistakes of ours that nobody planted
+# Mutants: mistakes that are no planted bugs
 
 
 def forget_vote(voter, now, epoch, leader_id):
@@ -147,7 +147,7 @@ def lead_again(voter, now, start=core._start):
 
 
 def ignore_epochs(voter, now, request, vote=election.on_vote_request):
-    """Votes go to the longer log, of whatever epoch."""
+    """Votes go to the longer log, without regard to its epoch."""
     claimed = min(voter.end_epoch, request.epoch - (not request.pre_vote))
     return vote(voter, now, replace(request, last_epoch=claimed))
 
@@ -179,7 +179,7 @@ def never_campaign(voter, now):
         pytest.param(decisions, "majority", lambda count: count // 2, {ELECTION_SAFETY}, 100, id="half is a majority"),
         pytest.param(decisions, "held_by_majority", max, {ON_A_MAJORITY, COMMITTED_LOST}, 60, id="any end commits"),
         pytest.param(states, "LEGAL", {}, {NO_EXCEPTION}, 1, id="no transition is legal"),
-        pytest.param(election, "become_prospective", never_campaign, {LIVENESS}, 5, id="nobody campaigns"),
+        pytest.param(election, "become_prospective", never_campaign, {LIVENESS}, 5, id="no voter campaigns"),
     ],
 )
 def test_mutants_are_found(owner, name, mutant, wanted, within):
@@ -209,7 +209,7 @@ def without(effects, kind):
         (lambda effects: swap(effects, Persist, Reply), {DURABLE_FIRST}),
         (lambda effects: without(effects, Persist), {DURABLE_FIRST, ELECTION_SAFETY}),
     ],
-    ids=["no flush", "flush before append", "vote told before it is durable", "votes never written"],
+    ids=["no flush", "flush before append", "vote sent before it is durable", "votes never written"],
 )
 def test_faulty_executors_are_found(monkeypatch, tamper, wanted):
     build = World.__init__

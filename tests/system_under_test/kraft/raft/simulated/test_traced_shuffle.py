@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from shuffler import Outcome, shuffle
-from traced_world import TracedWorld
+from simulated_quorum.shuffler import Outcome, shuffle
+from simulated_quorum.traced_world import TracedWorld
 
 from checkers.raft.model.trace_replay import Replayed, replay
 from system_under_test.kraft.raft.decisions import DIVERGENCE_BY_OFFSET, DOUBLE_VOTE, LONE_VOTE, MINORITY_COMMIT

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shuffler import Outcome, shuffle
-from traced_world import TracedWorld
+from simulated_quorum.shuffler import Outcome, shuffle
+from simulated_quorum.traced_world import TracedWorld
 
 from checkers.base.columns import TRACE
 from checkers.base.demands import Demands

@@ -1,0 +1,28 @@
+"""What a node is made of: who it is, its disk and its trace, and the ports to clock and network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from system_under_test.kraft.log.log import Log
+from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.node.trace import Trace
+from system_under_test.kraft.ports import Clock, Transport
+from system_under_test.kraft.raft.messages import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """names: voter id -> node name; brokers: id -> (host, port)."""
+
+    identity: Identity
+    log: Log
+    state_file: QuorumStateFile
+    clock: Clock
+    transport: Transport
+    trace: Trace
+    random: Random
+    names: Mapping[int, str]
+    brokers: Mapping[int, tuple[str, int]]

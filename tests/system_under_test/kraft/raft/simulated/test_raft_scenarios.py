@@ -1,0 +1,211 @@
+"""Scenarios: what happens to a quorum, as a script; and for every planted bug the story that exposes it.
+
+The world is kind unless the script says otherwise: messages take 1-5 ms.  Which voter is elected is drawn, so the
+scripts give the voters their names as they go.  Everything the invariants of `simulated_quorum` forbid is watched.
+"""
+
+import pytest
+from simulated_quorum.world import World
+
+from system_under_test.kraft.raft.messages import (
+    FetchRequest,
+    LeaderChange,
+    VoteRequest,
+)
+
+SEEDS = range(5)
+
+
+# Peace
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3, 4, 5, 7])
+def test_a_quorum_elects_commits_and_reads(voters):
+    world = World(voters, seed=voters)
+    leader = world.elect()
+    proposal = world.propose(leader, "hello")
+    assert world.wait_for(lambda: proposal.outcome == "acknowledged", 0.1), "two round trips"
+    read = world.read(leader)
+    assert world.wait_for(lambda: read.outcome == "answered", 0.1), "a read does not wait for a parked fetch to expire"
+    assert read.mark >= proposal.end_offset
+    world.elapse(1.0)
+    assert all(world.bodies(id) == ["hello"] for id in world.nodes)
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_leadership_is_stable_without_faults(seed):
+    world = World(5, seed=seed)
+    leader = world.elect()
+    epoch = world.core(leader).epoch
+    world.elapse(60.0)
+    assert world.leader() == leader
+    assert {world.core(id).epoch for id in world.nodes} == {epoch}
+
+
+def test_many_reads_share_the_rounds_of_confirmation():
+    world = World(3)
+    leader = world.elect()
+    world.elapse(1.0)
+    sent = world.effects
+    reads = [world.read(leader) for _ in range(100)]
+    assert world.wait_for(lambda: all(read.outcome == "answered" for read in reads), 0.1)
+    assert world.effects - sent < 100 + 30
+
+
+# Losing the leader
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("voters", [3, 5])
+def test_an_isolated_leader_steps_down_by_check_quorum_and_the_others_elect(voters, seed):
+    world = World(voters, seed=seed)
+    old = world.elect()
+    world.cut(world.others(old))
+    assert world.wait_for(lambda: world.role(old) == "resigned", 3.0 + 0.1), "1.5 fetch timeouts"
+    assert world.wait_for(lambda: world.leader() not in (None, old), 5.0)
+    new = world.leader()
+    assert world.core(new).epoch > 1
+    world.heal()
+    assert world.wait_for(lambda: world.core(old).leader_id == new, 5.0)
+    assert world.leader() == new, "the old leader comes back as a follower"
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_healed_voter_does_not_unseat_the_leader(seed):
+    """KIP-996: a voter that was cut off asks for pre-votes first, and raises no epoch."""
+    world = World(5, seed=seed)
+    leader = world.elect()
+    epoch = world.core(leader).epoch
+    lonely = world.others(leader)[0]
+    world.cut(world.others(lonely))
+    world.elapse(20.0)
+    assert world.role(lonely) in ("prospective", "follower")
+    assert world.core(lonely).epoch == epoch
+    world.heal()
+    world.elapse(10.0)
+    assert world.leader() == leader
+    assert world.core(leader).epoch == epoch
+    assert world.role(lonely) == "follower"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_voter_that_hears_nothing_but_is_heard_does_not_unseat_the_leader(seed):
+    world = World(3, seed=seed)
+    leader = world.elect()
+    deaf = world.others(leader)[0]
+    world.blocked = {(id, deaf) for id in world.others(deaf)}
+    world.elapse(20.0)
+    assert world.leader() == leader
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_shuts_down_hands_over_at_once(seed):
+    world = World(3, seed=seed)
+    old = world.elect()
+    world.elapse(1.0)
+    world.shut_down(old)
+    assert world.wait_for(lambda: world.leader() is not None, 0.3), "no voter waits for a timeout"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_leader_that_returns_leads_a_later_epoch_or_none(seed):
+    world = World(3, seed=seed)
+    old = world.elect()
+    epoch = world.core(old).epoch
+    world.crash(old)
+    world.restart(old)
+    assert world.role(old) == "resigned"
+    new = world.elect()
+    assert world.core(new).epoch > epoch
+    assert not world.watch.violations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_power_loss_of_all_voters_loses_nothing_acknowledged(seed):
+    world = World(3, seed=seed)
+    leader = world.elect()
+    proposals = [world.propose(leader, f"w{number}") for number in range(10)]
+    assert world.wait_for(lambda: all(proposal.outcome == "acknowledged" for proposal in proposals))
+    for id in world.nodes:
+        world.crash(id, power_loss=True)
+    for id in world.nodes:
+        world.restart(id)
+    leader = world.elect()
+    read = world.read(leader)
+    assert world.wait_for(lambda: read.outcome == "answered")
+    assert world.bodies(leader) == [f"w{number}" for number in range(10)]
+    assert not world.watch.violations
+
+
+def test_a_minority_commits_nothing():
+    world = World(5)
+    leader = world.elect()
+    friend, *majority = world.others(leader)
+    world.cut([leader, friend], majority)
+    proposal, read = world.propose(leader, "alone"), world.read(leader)
+    world.elapse(2.0)
+    assert proposal.outcome == "accepted"
+    assert read.outcome == "pending"
+    world.elapse(3.0)
+    assert (proposal.outcome, read.outcome) == ("unknown", "refused"), "the leader gave up"
+
+
+# Reads
+
+
+def test_a_new_leader_waits_for_its_own_leader_change_before_it_notes_the_mark():
+    world = World(3)
+    old = world.elect()
+    write = world.propose(old, "w")
+    assert world.wait_for(lambda: write.outcome == "acknowledged")
+    world.crash(old)
+    assert world.wait_for(lambda: world.leader() is not None, 8.0)
+    new = world.leader()
+    change = world.nodes[new].disk.batches[-1]
+    assert isinstance(change.body, LeaderChange)
+    assert (world.core(new).high_watermark or 0) < change.end_offset
+    read = world.read(new)
+    assert read.outcome == "pending"
+    assert world.wait_for(lambda: read.outcome == "answered", 1.0)
+    assert read.mark >= change.end_offset > write.end_offset
+
+
+# Votes
+
+
+# Damage
+
+
+def test_a_voter_whose_log_was_wiped_is_filled_again():
+    """Its quorum-state survived, so that it cannot vote twice."""
+    world = World(3)
+    leader = world.elect()
+    write = world.propose(leader, "w")
+    assert world.wait_for(lambda: write.outcome == "acknowledged")
+    world.elapse(1.0)
+    wiped = world.others(leader)[0]
+    world.crash(wiped)
+    disk = world.nodes[wiped].disk
+    disk.truncate(0)
+    disk.flush()
+    world.restart(wiped)
+    world.elapse(3.0)
+    assert world.bodies(wiped) == ["w"]
+
+
+def test_requests_that_come_twice_change_nothing():
+    """A connection breaks after the request was taken and before it is answered; the client asks again."""
+    world = World(3)
+    leader = world.elect()
+    write = world.propose(leader, "once")
+    for _ in range(20):
+        for connection in world.connections():
+            if connection.busy is not None and isinstance(connection.busy.request, FetchRequest | VoteRequest):
+                world.break_connection(connection)
+        world.elapse(0.03)
+    world.elapse(1.0)
+    assert write.outcome == "acknowledged"
+    assert all(world.bodies(id) == ["once"] for id in world.nodes)
+    assert not world.watch.violations

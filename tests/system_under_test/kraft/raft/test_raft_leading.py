@@ -1,0 +1,143 @@
+"""A leader opens its epoch, keeps its majority, publishes marks, and answers every waiting client when deposed."""
+
+import pytest
+from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin
+
+from system_under_test.kraft.raft.effects import (
+    HighWatermark,
+    Persist,
+    Refused,
+    Reply,
+    Send,
+)
+from system_under_test.kraft.raft.messages import (
+    Batch,
+    EpochResponse,
+    Error,
+    LeaderChange,
+    QuorumState,
+    ReplicaKey,
+)
+
+
+def test_a_new_leader_opens_its_epoch_in_the_log_and_announces_itself():
+    bench = Bench.in_role("leader")
+    assert bench.disk.batches[-1] == Batch(4, EPOCH, 1, LeaderChange(ME, (1, 2, 3), (1, 2)))
+    assert bench.disk.quorum_state == QuorumState(EPOCH, ME, ReplicaKey(ME))
+    kinds = [type(effect).__name__ for effect in bench.effects]
+    assert kinds == ["Persist", "RoleChanged", "Append", "Flush", "Send", "Send"]
+
+
+def test_begin_is_repeated_every_half_fetch_timeout_to_who_does_not_fetch():
+    bench = Bench.in_role("leader")
+    for peer in (PEER, THIRD):
+        bench.respond(peer, begin(EPOCH, ME, voter=peer), EpochResponse(Error.NONE, ME, EPOCH))
+    bench.now += 0.7
+    bench.ask(bench.fetch(PEER, offset=4, last_epoch=4, max_wait_ms=0))
+    bench.now += 0.3
+    bench.do(bench.core.tick(bench.now))
+    assert [send.peer for send in bench.all(Send)] == [THIRD]
+    bench.now += 0.7
+    bench.do(bench.core.tick(bench.now))
+    assert [send.peer for send in bench.all(Send)] == [PEER]
+
+
+def test_a_leader_without_a_majority_resigns_after_one_and_a_half_fetch_timeouts():
+    bench = Bench.in_role("leader", voters=(1, 2, 3, 4, 5))
+    bench.now += 2.9
+    bench.ask(bench.fetch(2, offset=4, last_epoch=4))
+    bench.now += 0.05
+    bench.ask(bench.fetch(2, offset=4, last_epoch=4))
+    bench.do(bench.core.tick(bench.now))
+    assert bench.core.role == "leader"
+    bench.now += 0.06
+    bench.do(bench.core.tick(bench.now))
+    assert bench.core.role == "resigned", "one voter, however often it fetches, is no majority of five"
+
+
+def test_a_majority_that_fetches_keeps_the_leader():
+    bench = Bench.in_role("leader", voters=(1, 2, 3, 4, 5))
+    for _ in range(5):
+        bench.now += 2.9
+        bench.ask(bench.fetch(2, offset=4, last_epoch=4, max_wait_ms=0))
+        bench.ask(bench.fetch(3, offset=4, last_epoch=4, max_wait_ms=0))
+        bench.do(bench.core.tick(bench.now))
+    assert bench.core.role == "leader"
+
+
+def test_the_mark_is_published_only_beyond_the_start_of_the_epoch():
+    bench = Bench.in_role("leader")
+    response = bench.ask(bench.fetch(offset=2, last_epoch=2))
+    assert (response.high_watermark, bench.core.high_watermark) == (None, None)
+    bench.ask(bench.fetch(offset=4, last_epoch=4))
+    assert bench.core.high_watermark is None, "a majority holds all before this epoch; that is not committed yet"
+    bench.ask(bench.fetch(offset=5, last_epoch=5))
+    assert bench.all(HighWatermark) == [HighWatermark(5)]
+
+
+def test_a_fetch_waits_for_news_and_no_longer_than_it_wants():
+    bench = Bench.in_role("leader")
+    assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5)) is None
+    assert bench.core.deadline() <= bench.now + 0.5
+    bench.now += 0.5
+    bench.do(bench.core.tick(bench.now))
+    assert [type(effect).__name__ for effect in bench.effects if not isinstance(effect, Send)] == ["Reply"]
+
+
+def test_a_parked_fetch_is_answered_when_there_is_data():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5))
+    bench.do(bench.core.propose(bench.now, 99, [("news", 1)]))
+    bench.expire()
+    assert bench.now == 100.0, "at once, as soon as the log shows it"
+    (reply,) = bench.all(Reply)
+    assert reply.response.batches == (Batch(5, 5, 1, "news"),)
+
+
+def test_a_fetch_that_does_not_know_the_mark_is_answered_at_once():
+    bench = Bench.in_role("leader")
+    bench.ask(bench.fetch(PEER, offset=5, last_epoch=5, high_watermark=5))
+    response = bench.ask(bench.fetch(THIRD, offset=5, last_epoch=5, high_watermark=None))
+    assert (response.high_watermark, response.batches) == (5, ())
+
+
+def test_a_deposed_leader_lets_no_fetch_wait():
+    bench = Bench.in_role("leader")
+    assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5)) is None
+    parked = bench.tokens
+    bench.ask(begin(6, THIRD))
+    (reply,) = [reply for reply in bench.all(Reply) if reply.token == parked]
+    assert (reply.response.error, reply.response.leader_epoch) == (Error.NOT_LEADER_OR_FOLLOWER, 6)
+    assert isinstance(bench.effects[0], Persist), "the new epoch is durable before it is sent"
+
+
+def test_a_deposed_leader_lets_no_read_wait():
+    bench = Bench.in_role("leader")
+    bench.do(bench.core.read(bench.now, 77))
+    assert bench.effects == [], "nothing of this epoch is committed yet"
+    bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5))
+    bench.do(bench.core.read(bench.now, 78))
+    bench.ask(begin(6, THIRD))
+    assert bench.all(Refused) == [Refused(77, "not the leader"), Refused(78, "not the leader")]
+
+
+def test_proposals_and_reads_are_refused_elsewhere():
+    for role in ROLES:
+        if role != "leader":
+            bench = Bench.in_role(role)
+            assert bench.do(bench.core.propose(bench.now, 1, [("x", 1)])) == [Refused(1, "not the leader")]
+            assert bench.do(bench.core.read(bench.now, 2)) == [Refused(2, "not the leader")]
+
+
+def test_a_proposal_prepared_in_another_epoch_is_refused():
+    bench = Bench.in_role("leader")
+    (refused,) = bench.do(bench.core.propose(bench.now, 1, [("x", 1)], expected_epoch=4))
+    assert refused == Refused(1, "prepared in epoch 4, but this is epoch 5")
+    with pytest.raises(ValueError, match="at least one batch"):
+        bench.core.propose(bench.now, 1, [])
+
+
+@pytest.mark.parametrize(("offset", "last_epoch"), [(-1, 0), (4, -1), (4, 6)])
+def test_an_impossible_fetch_is_invalid(offset, last_epoch):
+    bench = Bench.in_role("leader")
+    assert bench.ask(bench.fetch(offset=offset, last_epoch=last_epoch)).error == Error.INVALID_REQUEST

@@ -1,0 +1,168 @@
+"""Requests: which are refused, with which error codes in which order, and what a vote binds."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end, fetch_of, vote
+
+from system_under_test.kraft.raft.effects import (
+    Fatal,
+    Persist,
+)
+from system_under_test.kraft.raft.messages import (
+    BeginQuorumEpochRequest,
+    EpochResponse,
+    Error,
+    FetchResponse,
+    QuorumState,
+    ReplicaKey,
+    VoteRequest,
+)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_foreign_cluster_gets_104_and_learns_nothing(role):
+    bench = Bench.in_role(role)
+    for request in (vote(9, cluster="other"), begin(9, cluster="other"), end(9, cluster="other")):
+        response = bench.ask(request)
+        assert (response.error, response.leader_epoch, response.leader_id) == (Error.INCONSISTENT_CLUSTER_ID, 0, None)
+    fetch = replace(bench.fetch(offset=0, last_epoch=0), cluster_id="other")
+    assert bench.ask(fetch).error == Error.INCONSISTENT_CLUSTER_ID
+    assert (bench.core.role, bench.core.epoch) == (role, EPOCH), "nor does it change anything"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_old_epoch_is_fenced(role):
+    bench = Bench.in_role(role)
+    for request in (vote(4, last=(3, 9)), begin(4), end(4), bench.fetch(offset=4, last_epoch=4, epoch=4)):
+        assert bench.ask(request).error == Error.FENCED_LEADER_EPOCH
+    assert bench.core.epoch == EPOCH
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_fetch_of_a_later_epoch_is_unknown_and_changes_nothing(role):
+    bench = Bench.in_role(role)
+    response = bench.ask(bench.fetch(offset=4, last_epoch=4, epoch=6))
+    assert (response.error, response.leader_epoch) == (Error.UNKNOWN_LEADER_EPOCH, EPOCH)
+    assert bench.core.role == role
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "leader"])
+def test_only_a_leader_answers_fetches(role):
+    bench = Bench.in_role(role)
+    response = bench.ask(bench.fetch(offset=4, last_epoch=4))
+    assert (response.error, response.leader_id) == (Error.NOT_LEADER_OR_FOLLOWER, bench.core.leader_id)
+
+
+@pytest.mark.parametrize(
+    ("role", "request_"), list(product(ROLES, [vote(6), vote(6, pre_vote=True), begin(6), end(6)]))
+)
+def test_a_higher_epoch_is_always_entered(role, request_):
+    bench = Bench.in_role(role)
+    response = bench.ask(request_)
+    assert (response.error, response.leader_epoch) == (Error.NONE, 6)
+    assert bench.core.epoch == 6
+    assert bench.disk.quorum_state.epoch == 6
+    expected = ("unattached", None) if isinstance(request_, VoteRequest) else ("follower", PEER)
+    assert (bench.core.role, bench.core.leader_id) == expected
+
+
+@pytest.mark.parametrize("request_", [vote(6, voter=THIRD), begin(6, voter=THIRD)])
+def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered(request_):
+    bench = Bench.in_role("unattached")
+    assert bench.ask(request_).error == Error.INVALID_VOTER_KEY
+    assert bench.core.epoch == 6
+    assert bench.disk.quorum_state.voted is None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        vote(EPOCH, last=(5, 9)),  # a candidate of epoch 5 raised it to 5: its log cannot hold epoch 5
+        vote(EPOCH, last=(6, 9), pre_vote=True),
+        vote(EPOCH, last=(-1, 9)),
+        vote(EPOCH, last=(4, -1)),
+        vote(EPOCH, candidate=ME),
+        begin(EPOCH, leader=ME),
+        end(EPOCH, ME),
+    ],
+)
+def test_impossible_requests_are_invalid(request_):
+    bench = Bench.in_role("unattached")
+    assert bench.ask(request_).error == Error.INVALID_REQUEST
+
+
+def test_a_pre_vote_may_hold_entries_of_its_own_epoch():
+    assert Bench.in_role("unattached").ask(vote(EPOCH, last=(5, 9), pre_vote=True)).granted
+
+
+@pytest.mark.parametrize(
+    ("last", "granted"), [((4, 4), True), ((4, 5), True), ((4, 3), False), ((3, 99), False), ((2, 4), False)]
+)
+def test_a_vote_goes_to_logs_at_least_as_complete(last, granted):
+    """Last epoch first, then length: a long log of an old epoch is the worse one."""
+    bench = Bench.in_role("unattached")
+    assert bench.ask(vote(last=last)).granted == granted
+    assert bench.ask(vote(last=last, candidate=THIRD, pre_vote=True)).granted == granted
+
+
+def test_a_vote_is_durable_before_it_is_sent():
+    bench = Bench.in_role("unattached")
+    bench.ask(vote())
+    assert [type(effect).__name__ for effect in bench.effects] == ["Persist", "Reply"]
+    assert bench.all(Persist) == [Persist(QuorumState(EPOCH, None, ReplicaKey(PEER)), voted_now=True)]
+
+
+def test_a_vote_sent_again_is_no_second_vote():
+    bench = Bench.in_role("unattached")
+    bench.ask(vote())
+    assert bench.ask(vote()).granted
+    assert bench.all(Persist) == []
+    assert not bench.ask(vote(candidate=THIRD)).granted
+
+
+def test_pre_votes_bind_no_voter():
+    bench = Bench.in_role("unattached")
+    assert bench.ask(vote(pre_vote=True)).granted
+    assert bench.ask(vote(candidate=THIRD, pre_vote=True)).granted
+    assert bench.all(Persist) == []
+    assert bench.disk.quorum_state == QuorumState(EPOCH)
+
+
+def test_a_vote_postpones_the_own_campaign():
+    bench = Bench.in_role("unattached")
+    bench.now += 0.9
+    bench.ask(vote())
+    assert bench.core.deadline() >= bench.now + bench.timing.election_timeout_s
+
+
+def test_two_leaders_in_one_epoch_stop_the_voter():
+    bench = Bench.in_role("follower")
+    bench.respond(PEER, fetch_of(bench), FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, THIRD, EPOCH))
+    assert bench.all(Fatal) == [Fatal(f"epoch {EPOCH} has two leaders: n{PEER} and n{THIRD}")]
+    assert bench.core.halted
+    assert bench.core.tick(bench.now + 99) == []
+    assert bench.core.deadline() == float("inf")
+
+
+def test_a_leader_that_hears_of_another_one_in_its_epoch_stops():
+    bench = Bench.in_role("leader")
+    announced = BeginQuorumEpochRequest(CLUSTER, ME, EPOCH, ReplicaKey(PEER))
+    bench.respond(PEER, announced, EpochResponse(Error.NONE, THIRD, EPOCH))
+    assert bench.all(Fatal)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "prospective", "resigned"])
+def test_a_request_that_contradicts_the_known_leader_is_only_refused(role):
+    """A request may come from any program; a response comes from the address of a voter."""
+    bench = Bench.in_role(role)
+    for request in (begin(EPOCH, leader=THIRD), end(EPOCH, THIRD)):
+        assert bench.ask(request).error == Error.INVALID_REQUEST
+        assert (bench.core.role, bench.all(Fatal), bench.all(Persist)) == (role, [], [])
+
+
+def test_a_prospective_goes_back_to_the_leader_that_speaks_up():
+    bench = Bench.in_role("prospective")
+    assert bench.ask(begin()).error == Error.NONE
+    assert (bench.core.role, bench.core.leader_id) == ("follower", PEER)
