@@ -128,8 +128,8 @@ class Cluster(Protocol):
         ...
 
     async def power_loss(self, server: str) -> Mapping[str, int]:
-        """What the last power loss did: undone, redone, torn_bytes, and the proofs fsynced_kept, not_fsynced_kept
-        (0 or 1).  Empty before the first."""
+        """What the last power loss did: the seed of its order, undone, redone, torn_bytes, and the proofs fsynced_kept,
+        not_fsynced_kept (0 or 1).  Empty before the first."""
         ...
 
     async def probe_disk(self, server: str) -> Mapping[str, Any]:
@@ -143,8 +143,8 @@ class Cluster(Protocol):
         ...
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
-        """What the last damage was: how, file, offset; fingerprints of its place: before, after, now.  Empty before
-        the first."""
+        """What the last damage was: the seed of its order, how, file, offset; fingerprints of its place: before, after,
+        now.  Empty before the first."""
         ...
 
     # Capability PACKETS.
@@ -155,8 +155,8 @@ class Cluster(Protocol):
         ...
 
     async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
-        """Send a burst of datagrams and measure: sent, received (different ones), repeated, reordered, delay_ms.
-        wait_s: how long the last one may be under way."""
+        """Send a burst of datagrams and measure: sent, received (different ones), repeated, reordered, delay_ms
+        (the median) and least_delay_ms (of the second half).  wait_s: how long the last one may be under way."""
         ...
 
     # Capability MEMBERS.  The system itself must agree on a change: each verb raises OSError if it does not in time.
@@ -180,5 +180,6 @@ class Cluster(Protocol):
         ...
 
     async def read_clock(self, server: str) -> Mapping[str, Any]:
-        """ahead_s: by how much the clock is ahead.  heeded: whether the running server reads it."""
+        """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether the running server
+        reads it."""
         ...

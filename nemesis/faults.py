@@ -14,17 +14,17 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from checkers.run_quality import achieved
+from checkers.run_quality import faults_installed
 from nemesis.cluster import Link
 
 
 class Achieved(StrEnum):
     """What became of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
 
-    INSTALLED = achieved.INSTALLED
-    SKIPPED = achieved.SKIPPED
-    INDETERMINATE = achieved.INDETERMINATE
-    NOT_ACHIEVED = achieved.NOT_ACHIEVED
+    INSTALLED = faults_installed.INSTALLED
+    SKIPPED = faults_installed.SKIPPED
+    INDETERMINATE = faults_installed.INDETERMINATE
+    NOT_ACHIEVED = faults_installed.NOT_ACHIEVED
 
 
 MAY_DIE = "may_die"
@@ -41,6 +41,8 @@ class Card:
 
     number: unique within the schedule.  kind: a name of `nemesis.catalog.KINDS`.  name: one of that kind's targets.
     like: number of an earlier card whose resolved fault is repeated; 0 = resolve anew.
+    after, moment: at `at_s` it begins to wait for this moment (`nemesis.cards.moments`) of what the earlier card
+    `after` has set off; 0 and "" = it does not wait.
     """
 
     number: int
@@ -49,6 +51,8 @@ class Card:
     at_s: float
     heal_s: float
     like: int = 0
+    after: int = 0
+    moment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Proof:
 class FaultRecord:
     """Everything known of one fault; times are ns since the test began; -1 = did not happen.
 
-    measured: every measurement, from which `checkers.run_quality.achieved` computes what became of the fault.
+    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault.
     achieved, reason, lapsed_ns: what it computed when the record was last changed.
     over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
     inject_proof, heal_proof: summaries for a reader.

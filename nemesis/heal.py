@@ -10,8 +10,8 @@ from itertools import permutations
 from nemesis.catalog import KINDS
 from nemesis.cluster import LINKS, CannotInject, Cluster
 from nemesis.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
-from nemesis.field import Field
 from nemesis.measure import AS_ORDERED, INDETERMINATE, WINDOW_S, Meter, proof_of, read_states, words_of
+from nemesis.overlapping_faults import Field
 
 HEAL_PROOF_LIMIT_S = 5.0
 """How long a heal may take to show: address resolution and a restarted process need a moment."""

@@ -19,7 +19,7 @@ from nemesis.cluster import Cluster
 from nemesis.faults import Fault, Ordered
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 Range = tuple[float, float]
 
@@ -71,12 +71,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class FigureStep:
-    """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit."""
+    """One card of a figure.  after_s: seconds after the figure begins.  again: hit what the first step hit.
+
+    moment: wait for this moment (`nemesis.cards.moments`) of what the first step has set off; "" = do not wait.  The
+    card is healed when it would be without the wait."""
 
     target: str
     after_s: float
     hold_s: float
     again: bool = False
+    moment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Deck:
-    """opening: dealt first, in this order, with how long each holds in seconds.  rest: shuffled after that.
-    Names are targets or figures."""
+    """opening: dealt first, in this order, with how long each holds in seconds (a figure has times of its own).
+    rest: shuffled after that.  Names are targets or figures."""
 
     opening: tuple[tuple[str, float], ...]
     rest: tuple[str, ...]
@@ -109,6 +113,8 @@ class Kind:
     orders: what measurements must show while this fault holds and after its heal; its links need no entry.
     measure: numbers that `Ordered.held.values` and `Ordered.healed.values` limit; states and links need no such
         function.  Raises OSError.
+    ready: what is still missing before the system can take a fault of this kind, "" for nothing; None: it always can.
+        A card of such a kind waits, and holds as long as it would have.  Raises OSError.
     costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
     """
 
@@ -122,6 +128,7 @@ class Kind:
     heal: Callable[[Field, Fault], Awaitable[None]]
     orders: Callable[[Fault], Ordered] = field(default=lambda fault: Ordered())
     measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]] | None = None
+    ready: Callable[[Cluster], Awaitable[str]] | None = None
     costs: Callable[[Fault], frozenset[str]] = field(default=lambda fault: frozenset())
 
     def check(self, target: str) -> None:

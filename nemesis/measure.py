@@ -2,7 +2,7 @@
 
 A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
 inject and heal they run faster.  A measurement of processes reads their state.  What the readings mean is computed by
-`checkers.run_quality.achieved`, from the record alone.
+`checkers.run_quality.faults_installed`, from the record alone.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from checkers.run_quality.achieved import readings, shortened
+from checkers.run_quality.faults_installed import readings, shortened
+from nemesis.beacons import CALM_INTERVAL_MS, DENSE_INTERVAL_MS
 from nemesis.cluster import CannotInject, Cluster
 from nemesis.faults import Fault, FaultRecord, Measurement, Ordered, Proof
-from nemesis.field import Field
 from nemesis.kind import Kind
+from nemesis.overlapping_faults import Field
 from system_under_test.subject import ProcessState
 
 AS_ORDERED = "as ordered"
@@ -23,9 +24,6 @@ NOT_AS_ORDERED = "not as ordered"
 INDETERMINATE = "indeterminate"
 
 WINDOW_S = 0.3
-INTERVAL_MS = 2.0
-"""Around inject and heal: 150 beacons a link, three times what is needed, for a sender that is starved of CPU."""
-CALM_INTERVAL_MS = 20.0
 HOLD_EVERY_S = 0.8
 """While a fault holds."""
 
@@ -70,7 +68,7 @@ class Meter:
         fast = taken.phase in ("inject", "heal")
         try:
             if fast:
-                await cluster.beat(INTERVAL_MS)
+                await cluster.beat(DENSE_INTERVAL_MS)
             try:
                 first = await cluster.mark()
                 await _pause(window_s, stop)

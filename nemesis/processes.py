@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
+from nemesis.cards.moments import ELECTION, NEW_LEADER
 from nemesis.faults import Condition, Fault, Ordered
-from nemesis.kind import Scene, Target
+from nemesis.kind import FigureStep, Scene, Target
 from system_under_test.subject import ProcessState
 
 LEADER_HOLD_S = (6.0, 8.0)
@@ -18,6 +20,22 @@ SERVER_TARGETS: Mapping[str, Target] = {
     "majority": Target("the smallest majority, drawn by the seed", servers_min=2),
     "all": Target("every server"),
 }
+
+
+def next_leader_too(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """The leader is hit, and its successor as soon as it leads: before the others have heard much of it.
+
+    Both stay as they are until the end, so that a third server must be elected out of what the rest holds."""
+    return [FigureStep("leader", 0.0, 9.0), FigureStep("leader", 0.5, 8.5, moment=NEW_LEADER)]
+
+
+def while_electing(leader: str, other: str) -> Callable[[Random, int], Sequence[FigureStep]]:
+    """The leader is hit, and another server while the rest elects the next one.  Both are names of targets."""
+    return lambda rng, servers: [FigureStep(leader, 0.0, 7.0), FigureStep(other, 0.5, 6.5, moment=ELECTION)]
+
+
+NEXT_LEADER_SERVERS_MIN = 5
+"""With fewer servers the rest is no majority, and no third server can be elected."""
 
 
 def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:

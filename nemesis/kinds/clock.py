@@ -17,7 +17,7 @@ from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "clock"
 
@@ -58,20 +58,22 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 def _orders(fault: Fault) -> Ordered:
-    offset_s, rate = float(fault.settings["offset_s"]), float(fault.settings["rate"])
-    drift_s = (rate - 1.0) * 60.0  # what a clock of this rate may gain or lose while the fault holds
-    limits = (offset_s + min(drift_s, 0.0) - TOLERANCE_S, offset_s + max(drift_s, 0.0) + TOLERANCE_S)
-    held = {f"{node}: clock ahead s": limits for node in fault.nodes}
+    offset_s = float(fault.settings["offset_s"])
+    limits = (offset_s - TOLERANCE_S, offset_s + TOLERANCE_S)
+    held = {f"{node}: clock set ahead s": limits for node in fault.nodes}
     held |= {f"{node}: server reads this clock": (1.0, 1.0) for node in fault.nodes}
     healed = {f"{node}: clock ahead s": (-TOLERANCE_S, TOLERANCE_S) for node in fault.nodes}
     return Ordered(Condition(values=held), Condition(values=healed))
 
 
 async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
+    """What the clock was set to is what it shows now, without what its rate has added since the last order."""
+    drift = float(fault.settings["rate"]) - 1.0
     values: dict[str, float] = {}
     for node in fault.nodes:
         read = await cluster.read_clock(node)
         values[f"{node}: clock ahead s"] = float(read["ahead_s"])
+        values[f"{node}: clock set ahead s"] = float(read["ahead_s"]) - drift * float(read["age_s"])
         values[f"{node}: server reads this clock"] = float(read["heeded"])
     return values
 

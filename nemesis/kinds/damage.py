@@ -21,7 +21,7 @@ from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "damage"
 
@@ -83,7 +83,8 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     values: dict[str, float] = {}
     for node in fault.nodes:
         done = await cluster.disk_damage(node)
-        values[f"{node}: damage on its disk"] = float(bool(done) and done["before"] != done["after"] == done["now"])
+        ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier damage proves nothing of this one
+        values[f"{node}: damage on its disk"] = float(ours and done["before"] != done["after"] == done["now"])
         probe = await cluster.probe_disk(node)
         values[f"{node}: disk works"] = float(not any(probe[step] for step in ("open", "write", "fsync", "read")))
     return values

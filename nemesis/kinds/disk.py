@@ -18,7 +18,7 @@ from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "disk"
 
@@ -110,6 +110,7 @@ KIND = Kind(
         opening=(
             ("leader-full", 8.0),
             ("one-write-errors", 3.0),
+            ("all-slow", 10.0),
             ("leader-fsync-errors", 6.0),
         ),
         rest=tuple(TARGETS),

@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import PROCESSES, CannotInject
 from nemesis.faults import Fault
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
+from nemesis.processes import (
+    NEXT_LEADER_SERVERS_MIN,
+    SERVER_TARGETS,
+    next_leader_too,
+    process_fault,
+    processes_in,
+    servers_hit,
+    while_electing,
+)
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "kill"
 
@@ -66,19 +74,29 @@ def _restart_storm(rng: Random, servers: int) -> Sequence[FigureStep]:
     return [FigureStep("one", 2.0 * i, rng.uniform(0.2, 1.0), again=i > 0) for i in range(6)]
 
 
+FIGURES = {
+    "while-electing": Figure(
+        "the leader is hit, and another server while the others elect",
+        while_electing("leader", "one"),
+        NEXT_LEADER_SERVERS_MIN,
+    ),
+    "leader-again": Figure(
+        "the leader of the moment dies every 4.5 s, while the next election is still warm", _leader_again, 3
+    ),
+    "next-leader-too": Figure(
+        "the leader dies, and its successor as soon as it leads", next_leader_too, NEXT_LEADER_SERVERS_MIN
+    ),
+    "restart-storm": Figure("one server dies six times in 12 s", _restart_storm),
+}
+
 KIND = Kind(
     name=NAME,
     summary="server processes die (kill -9) and are started again",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader", 10.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
-        rest=("one", "minority", "majority", "all", "leader", "leader-at-write", "leader-again", "restart-storm"),
-        figures={
-            "leader-again": Figure(
-                "the leader of the moment dies every 4.5 s, while the next election is still warm", _leader_again, 3
-            ),
-            "restart-storm": Figure("one server dies six times in 12 s", _restart_storm),
-        },
+        opening=(("leader", 10.0), ("next-leader-too", 9.0), ("minority", 5.0)),
+        rest=("one", "majority", "all", "leader", "leader-at-write", *FIGURES),
+        figures=FIGURES,
     ),
     needs=frozenset({PROCESSES}),
     resolve=_resolve,

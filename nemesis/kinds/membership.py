@@ -3,6 +3,9 @@
 This is what operators do with a machine that broke.  The system itself agrees on every change, through its own
 interface (`system_under_test.subject.Members`).  So nothing may be lost, although the disk of the server is wiped.
 A removed server may end itself: that is right.
+
+A card waits until the change before it is complete.  No clock knows how long the system takes to bring a server up to
+date.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "membership"
 
@@ -79,6 +82,16 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     return {f"{node}: is a member": float(node in members) for node in fault.nodes}
 
 
+async def _ready(cluster: Cluster) -> str:
+    """Every server must be a member again and run: with one less, a change could leave too few that agree."""
+    missing = sorted(set(cluster.servers) - set(await cluster.members()))
+    if missing:
+        return f"{', '.join(missing)} had not come back as a member"
+    states = {server: await cluster.state(server) for server in cluster.servers}
+    down = sorted(server for server, state in states.items() if state != "running")
+    return f"{', '.join(down)} did not run" if down else ""
+
+
 KIND = Kind(
     name=NAME,
     summary="servers are removed from the cluster, and come back with an empty disk as new members",
@@ -90,4 +103,5 @@ KIND = Kind(
     orders=_orders,
     heal=_heal,
     measure=_measure,
+    ready=_ready,
 )

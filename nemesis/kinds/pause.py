@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import CLIENT_PROCESSES, PROCESSES
 from nemesis.faults import Fault
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
+from nemesis.processes import (
+    LEADER_HOLD_S,
+    NEXT_LEADER_SERVERS_MIN,
+    SERVER_TARGETS,
+    process_fault,
+    processes_in,
+    servers_hit,
+    while_electing,
+)
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "pause"
 
@@ -56,8 +64,13 @@ KIND = Kind(
     targets=TARGETS,
     deck=Deck(
         opening=(("leader", 10.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
-        rest=("one", "minority", "majority", "leader", "clients", "stutter-leader", "stutter-one"),
+        rest=("one", "minority", "majority", "leader", "clients", "stutter-leader", "stutter-one", "while-electing"),
         figures={
+            "while-electing": Figure(
+                "the leader is hit, and another server while the others elect",
+                while_electing("leader", "one"),
+                NEXT_LEADER_SERVERS_MIN,
+            ),
             "stutter-leader": _stutter("leader", again=False),
             "stutter-one": replace(_stutter("one", again=True), servers_min=2),
         },

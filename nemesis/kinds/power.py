@@ -20,7 +20,7 @@ from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "power"
 
@@ -106,7 +106,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     values: dict[str, float] = {}
     for node in fault.nodes:
         loss = await cluster.power_loss(node)
-        if loss:
+        if loss and loss["seed"] == fault.settings["seed"]:  # an earlier power loss proves nothing of this one
             values[f"{node}: fsynced bytes kept"] = float(loss["fsynced_kept"])
             values[f"{node}: other bytes kept"] = float(loss["not_fsynced_kept"])
             values[f"{node}: changes taken back"] = float(loss["undone"])

@@ -17,7 +17,7 @@ from nemesis.kinds.kill import restart_the_dead
 from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit
 
 if TYPE_CHECKING:
-    from nemesis.field import Field
+    from nemesis.overlapping_faults import Field
 
 NAME = "stop"
 

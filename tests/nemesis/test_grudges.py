@@ -65,7 +65,7 @@ def test_halves_are_a_majority_and_a_minority_that_hear_nothing_of_each_other(co
 
 
 @given(SIZES, SEEDS)
-def test_on_the_ring_everybody_hears_a_majority_and_no_two_the_same(count, seed):
+def test_on_the_ring_every_node_hears_a_majority_and_no_two_the_same(count, seed):
     servers, clients = names(count)
     graph = hearing(servers, clients, make_grudge("majorities-ring", servers, clients, None, Random(seed)).cut)
     heard = [frozenset(s for s in servers if s == me or talk(graph, me, s)) for me in servers]
@@ -121,11 +121,11 @@ def test_with_the_leader_alone_and_the_others_split_every_island_is_asked_and_no
 def test_isolating_the_leader_with_and_without_its_clients(count, seed):
     servers, clients = names(count)
     leader, followers = servers[0], servers[1:]
-    asked = hearing(servers, clients, make_grudge("isolate-leader", servers, clients, leader, Random(seed)).cut)
+    with_clients = hearing(servers, clients, make_grudge("isolate-leader", servers, clients, leader, Random(seed)).cut)
     alone = hearing(servers, clients, make_grudge("leader-alone", servers, clients, leader, Random(seed)).cut)
-    assert set(asked.successors(leader)) == set(asked.predecessors(leader)) == set(clients)
+    assert set(with_clients.successors(leader)) == set(with_clients.predecessors(leader)) == set(clients)
     assert not set(alone.successors(leader)) | set(alone.predecessors(leader))
-    for graph in (asked, alone):
+    for graph in (with_clients, alone):
         assert all(talk(graph, a, b) for a, b in combinations((*followers, *clients), 2))
 
 

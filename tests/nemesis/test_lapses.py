@@ -141,6 +141,21 @@ def test_a_card_like_another_hits_the_same_again():
     assert first.cut == second.cut and second.achieved is Achieved.INSTALLED
 
 
+def test_a_card_like_another_waits_until_that_one_has_been_healed():
+    cards = [card("pause", "one", hold_s=4.0), card("pause", "one", number=2, at_s=4.0, hold_s=2.0, like=1)]
+    first, second = in_no_time(played(FakeCluster(), *cards))[0]
+    assert first.nodes == second.nodes
+    assert second.injected_ns >= first.healed_ns
+    assert (first.achieved, second.achieved) == (Achieved.INSTALLED, Achieved.INSTALLED), second.reason
+
+
+def test_a_card_like_another_is_skipped_where_that_one_is_never_healed():
+    cards = [card("pause", "one", hold_s=30.0), card("pause", "one", number=2, at_s=4.0, hold_s=2.0, like=1)]
+    _, second = in_no_time(played(FakeCluster(), *cards))[0]
+    assert second.achieved is Achieved.SKIPPED
+    assert second.reason == "another fault of its nodes lasted until its time had passed"
+
+
 def test_a_card_like_one_that_hit_nothing_is_skipped():
     cluster = FakeCluster()
     cluster.leader = None

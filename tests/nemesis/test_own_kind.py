@@ -11,16 +11,16 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from checkers.run_quality.achieved import achieved
+from checkers.run_quality.faults_installed import achieved
 from harness.cli.names import known_names
 from harness.registry import check_names
 from harness.run.schedules import capabilities_of
 from harness.spec import Spec
+from nemesis.cards.deck import deal
+from nemesis.cards.schedules import as_executed, parse_schedule
 from nemesis.catalog import KINDS
-from nemesis.deck import deal
 from nemesis.faults import Achieved
-from nemesis.inject import PlayOptions
-from nemesis.schedules import as_executed, parse_schedule
+from nemesis.playing.resolve import PlayOptions
 
 FILE = '''
 """Heat: a server gets so hot that its fan is heard.  It loses what it had fsynced."""

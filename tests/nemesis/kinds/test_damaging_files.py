@@ -14,7 +14,7 @@ from nemesis.heal import heal_all
 
 
 class RottenDisks(FakeCluster):
-    """harmless: damage that changes nothing.  repaired: damage that somebody undoes at once.
+    """harmless: damage that changes nothing.  repaired: damage that is undone at once.
     refuses: servers whose files are damaged end when they are started."""
 
     def __init__(self) -> None:
@@ -22,17 +22,24 @@ class RottenDisks(FakeCluster):
         self.harmless = self.repaired = False
         self.refuses = True
         self.damaged: dict[str, str] = {}
+        self.seeds: dict[str, int] = {}
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         self._ordered(f"damage {how}", server)
         assert self.states[server] == "dead" or server in self.immortal
         self.damaged[server] = how
+        self.seeds[server] = seed
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
         if server not in self.damaged:
             return {}
         after = "whole" if self.harmless else self.damaged[server]
-        return {"before": "whole", "after": after, "now": "whole" if self.repaired else after}
+        return {
+            "seed": self.seeds[server],
+            "before": "whole",
+            "after": after,
+            "now": "whole" if self.repaired else after,
+        }
 
     async def probe_disk(self, server: str) -> Mapping[str, Any]:
         return dict.fromkeys(("open", "write", "fsync", "read"), "") | {"fsync_s": 0.0}

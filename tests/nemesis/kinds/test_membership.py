@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
@@ -55,12 +56,36 @@ def test_a_removed_server_comes_back_as_a_new_member(target: str, quits: bool) -
     assert cluster.whole and cluster.now == set(cluster.servers)
 
 
-def test_no_change_begins_while_another_one_is_under_way() -> None:
-    cluster = Changing()
-    cards = card("membership", "one", 1, 2.0, 6.0), card("membership", "one-dead", 2, 5.0, 6.0)
-    records, _ = in_no_time(played(cluster, *cards))
-    assert [r.achieved for r in records] == [Achieved.INSTALLED, Achieved.SKIPPED]
-    assert cluster.whole and cluster.now == set(cluster.servers)
+class SlowToJoin(Changing):
+    """A server that was added is a member only some time after it was started."""
+
+    def __init__(self, joins_after_s: float) -> None:
+        super().__init__()
+        self.joins_after_s = joins_after_s
+
+    async def restart(self, server: str) -> None:
+        await FakeCluster.restart(self, server)
+        asyncio.get_running_loop().call_later(self.joins_after_s, self.now.add, server)
+
+
+def test_a_change_waits_until_the_one_before_is_complete_and_holds_as_long() -> None:
+    cluster = SlowToJoin(joins_after_s=3.0)
+    cards = card("membership", "one", 1, 2.0, 6.0), card("membership", "one-dead", 2, 5.0, 4.0)
+    (first, second), _ = in_no_time(played(cluster, *cards))
+    assert [first.achieved, second.achieved] == [Achieved.INSTALLED, Achieved.INSTALLED]
+    assert 11.0 <= second.injected_ns / 1e9 <= 12.0, "healed at 8 s, a member again at 11 s"
+    assert second.heal_ordered_ns - second.injected_ns == pytest.approx(4e9, abs=2e8)
+    assert second.card == cards[1], "the record holds the card as it was dealt"
+    assert cluster.now == set(cluster.servers)
+
+
+def test_a_system_that_never_gets_ready_is_changed_no_more() -> None:
+    cluster = SlowToJoin(joins_after_s=1000.0)
+    cards = card("membership", "one", 1, 2.0, 6.0), card("membership", "one-dead", 2, 13.0, 4.0)
+    (first, second), _ = in_no_time(played(cluster, *cards))
+    assert second.achieved is Achieved.SKIPPED
+    words = f"the system was not ready within 12 s: {first.nodes[0]} had not come back as a member"
+    assert second.reason == words
 
 
 def test_a_server_that_stays_a_member_is_not_achieved() -> None:

@@ -2,10 +2,13 @@
 
     {"schedule": 1, "cards": [{"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s": 7.0}]}
 
-A card may also have `like` (the number of an earlier card whose fault is repeated) and `fault`, the resolved fault:
-`words`, `nodes`, `cut` and `settings`, as `faults.json` records them.  A card with a fault is carried out
-exactly as it stands; one without is resolved when it is injected.  Every run writes `schedule.json` with the times and
-faults as they were carried out, so `run --schedule results/.../schedule.json` replays them.
+A card may also have `like`: the number of an earlier card whose fault is repeated.  Or `after` and `moment`: from
+`at_s` on it waits for this moment of what the earlier card has set off, "election" or "new leader".  It may have
+`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as `faults.json` records them.  A card with a fault
+is carried out exactly as it stands; one without is resolved when it is injected.
+
+Every run writes `schedule.json` with the times and faults as they were carried out, so
+`run --schedule results/.../schedule.json` replays them.
 
 Read, too: a bare list of cards, and a `faults.json`.
 """
@@ -19,13 +22,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
+from nemesis.cards.moments import MOMENTS
 from nemesis.catalog import kind_named
 from nemesis.faults import Card, Fault, FaultRecord
 
 VERSION = 1
 
 _CARD_FIELDS = ("number", "kind", "name", "at_s", "heal_s")
-_MORE_FIELDS = ("like", "fault")
+_MORE_FIELDS = ("like", "after", "moment", "fault")
 
 
 class BadSchedule(ValueError):
@@ -57,8 +61,9 @@ def parse_schedule(text: str) -> Schedule:
             faults[card.number] = _fault(place, card.kind, row["fault"])
     numbers = {card.number for card in cards}
     for place, card in enumerate(cards, start=1):
-        if card.like and card.like not in numbers:
-            raise BadSchedule(f"card {place}: its field 'like' names card {card.like}, which is not in the schedule")
+        for name, number in (("like", card.like), ("after", card.after)):
+            if number and number not in numbers:
+                raise BadSchedule(f"card {place}: its field {name!r} names card {number}, which is not in the schedule")
     return Schedule(tuple(sorted(cards, key=lambda card: card.at_s)), faults)
 
 
@@ -129,7 +134,11 @@ def _card(place: int, row: Mapping[str, Any]) -> Card:
             check()
         except ValueError as problem:
             raise BadSchedule(f"card {place}: its field {what!r}: {problem}") from problem
-    return Card(number, kind, name, at_s, heal_s, like)
+    after, moment = _whole(place, "after", row.get("after", 0)), _text(place, "moment", row.get("moment", ""))
+    if (moment not in MOMENTS) if after else bool(moment):
+        known = " or ".join(map(repr, MOMENTS))
+        raise BadSchedule(f"card {place}: its fields 'after' and 'moment' go together: a number, and {known}")
+    return Card(number, kind, name, at_s, heal_s, like, after, moment)
 
 
 def _known() -> tuple[str, ...]:

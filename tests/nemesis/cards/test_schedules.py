@@ -10,10 +10,10 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from nemesis.deck import deal
+from nemesis.cards.deck import deal
+from nemesis.cards.schedules import BadSchedule, as_executed, parse_schedule, schedule_json
 from nemesis.faults import Fault
-from nemesis.inject import PlayOptions
-from nemesis.schedules import BadSchedule, as_executed, parse_schedule, schedule_json
+from nemesis.playing.resolve import PlayOptions
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
@@ -44,6 +44,9 @@ def test_a_schedule_is_read_back_as_written(nemesis):
         ([ROW | {"number": "1"}], "card 1: its field 'number' must be a whole number from 0, not '1'"),
         ([ROW, ROW], "card 2: its number 1 is that of another card"),
         ([ROW | {"like": 7}], "card 1: its field 'like' names card 7, which is not in the schedule"),
+        ([ROW | {"after": 7, "moment": "election"}], "its field 'after' names card 7, which is not in the schedule"),
+        ([ROW | {"after": 1}], "card 1: its fields 'after' and 'moment' go together: a number, and 'election' or 'new"),
+        ([ROW | {"moment": "election"}], "card 1: its fields 'after' and 'moment' go together"),
         ([ROW | {"name": "thirds"}], "card 1: its field 'name': there is no partition 'thirds'; there are halves"),
         ([ROW | {"kind": "flood"}], "card 1: its field 'kind': there is no kind of fault 'flood'"),
         ([ROW | {"fault": []}], "card 1: its field 'fault' must be an object"),

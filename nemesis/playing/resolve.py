@@ -1,0 +1,177 @@
+"""What a card means on this cluster at its time: which nodes and links it hits, or why it hits nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from nemesis.cards.moments import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, newest_epoch
+from nemesis.cluster import Cluster
+from nemesis.faults import Achieved, Card, Fault
+from nemesis.heal import POLL_S
+from nemesis.kind import Kind, LeaderNow, Scene
+from nemesis.leader import leader_now
+from nemesis.measure import read_states
+from nemesis.playing import data_budget
+from nemesis.playing.readiness import why_not_ready
+from nemesis.playing.records import FaultRecords
+from nemesis.playing.struck_nodes import isolated, out_of_reach
+from system_under_test.subject import NodeStatus
+
+LEADER_WAIT_S = 5.0
+"""How long a card that names the leader waits for one."""
+FREE_WAIT_S = 5.0
+"""How long a card whose nodes are known waits, at least, for another fault of these nodes to end."""
+COPY_WAIT_S = 2.0
+"""How long a card with too few running servers waits for those that only stand still while their data is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayOptions:
+    """How a schedule is played.
+
+    replay: resolved faults by card number, carried out in place of resolving anew.  over_budget: faults may cost
+    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then."""
+
+    replay: Mapping[int, Fault] = field(default_factory=dict)
+    over_budget: bool = False
+
+
+class Resolver:
+    """main_s: seconds since the main phase began.  active: the faults in force, by the card's number.
+    ended: once set, no card waits any longer."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        statuses: Callable[[], Awaitable[Sequence[NodeStatus]]],
+        main_s: Callable[[], float],
+        records: FaultRecords,
+        active: Mapping[int, tuple[Kind, Fault]],
+        options: PlayOptions,
+        ended: asyncio.Event,
+    ) -> None:
+        self._cluster = cluster
+        self._read_statuses = statuses
+        self._main_s = main_s
+        self._records = records
+        self._active = active
+        self._options = options
+        self._ended = ended
+
+    async def resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
+        """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""
+        if card.number in self._options.replay:
+            return await self._once_free(kind, card, self._options.replay[card.number])
+        if card.like:
+            first = self._records.faults.get(card.like)
+            if first is None:
+                return None, None, f"card {card.like}, which it repeats, hit nothing"
+            return await self._once_free(kind, card, first)
+        if card.after and (why_not := await self._await_moment(card)):
+            return None, None, why_not
+        if self._main_s() >= card.heal_s:
+            return None, None, "its time had passed before it could begin"
+        against_leader = kind.targets[card.name].against_leader
+        began_s = self._main_s()
+        while True:
+            hit = self._out_of_reach(kind)
+            states = await read_states(self._cluster, self._cluster.servers)
+            running = [s for s, state in states.items() if state == "running" and s not in hit]
+            leader = await self._leader(running) if against_leader else None
+            if leader is not None or not against_leader:
+                fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
+                if fault is not None:
+                    return fault, leader, ""
+                copied = self._stopped_by_no_fault(states)
+                if not copied or self._ended.is_set() or self._main_s() - began_s >= COPY_WAIT_S:
+                    return None, None, self._too_few(running)
+                await asyncio.sleep(POLL_S)
+                continue
+            if self._ended.is_set():
+                return None, None, "the test ended before any node led"
+            if self._main_s() - began_s >= LEADER_WAIT_S:
+                return None, None, f"no node led within {LEADER_WAIT_S:.0f} s"
+            await asyncio.sleep(POLL_S)
+
+    async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> tuple[Fault | None, LeaderNow | None, str]:
+        """A known fault, once no other one that would undo it is in force on its nodes."""
+        until_s = max(card.heal_s, self._main_s() + FREE_WAIT_S)
+        while self._out_of_reach(kind) & set(fault.nodes):
+            if self._ended.is_set() or self._main_s() >= until_s:
+                return None, None, "another fault of its nodes lasted until its time had passed"
+            await asyncio.sleep(POLL_S)
+        return replace(fault), None, ""
+
+    def _out_of_reach(self, kind: Kind) -> set[str]:
+        return {node for other, fault in self._active.values() for node in out_of_reach(kind, other, fault)}
+
+    async def when_ready(self, kind: Kind, card: Card) -> tuple[Card, str]:
+        """The card with the times that it gets by waiting for the system, and why the system never was ready ("")."""
+        lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
+        if kind.ready is None or lacks or card.number in self._options.replay:
+            return card, ""
+        why_not = await why_not_ready(kind, self._cluster, lambda: self._under_way(kind), self._ended)
+        late_s = max(0.0, self._main_s() - card.at_s)
+        return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3)), why_not
+
+    def _under_way(self, kind: Kind) -> bool:
+        return any(other is kind for other, _ in self._active.values())
+
+    async def _await_moment(self, card: Card) -> str:
+        """Wait for the moment of a card that follows another one.  Returns why it has not come, "" if it has."""
+        since_epoch: int | None = None
+        until_s = self._main_s() + MOMENT_WAIT_S
+        while not self._ended.is_set() and self._main_s() < until_s:
+            first = self._records.by_number.get(card.after)
+            if first is not None and first.achieved is Achieved.SKIPPED:
+                return f"card {card.after}, which it follows, hit nothing"
+            statuses = await self._statuses()
+            if first is not None and first.injected_ns >= 0:
+                if since_epoch is None:
+                    since_epoch = first.epoch if first.epoch >= 0 else newest_epoch(statuses)
+                states = await read_states(self._cluster, self._cluster.servers)
+                running = [server for server, state in states.items() if state == "running"]
+                if has_come(card.moment, since_epoch, statuses, running):
+                    return ""
+            await asyncio.sleep(LOOK_EVERY_S)
+        return f"there was no {card.moment} within {MOMENT_WAIT_S:.0f} s"
+
+    async def _statuses(self) -> Sequence[NodeStatus]:
+        try:
+            return await self._read_statuses()
+        except OSError:
+            return ()  # an agent that does not answer now may do so at the next look
+
+    def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
+        cluster = self._cluster
+        avoid = {n for other, f in self._active.values() if other.name == kind.name for n in f.nodes or isolated(f)}
+        servers, clients, spent = tuple(cluster.servers), tuple(cluster.clients), data_budget.spent(self._records)
+        return Scene(servers, clients, tuple(running), leader, rng, frozenset(avoid), spent)
+
+    def _stopped_by_no_fault(self, states: Mapping[str, str]) -> bool:
+        """Whether a server stands still that no fault has stopped: its data is being copied."""
+        struck = {node for _, fault in self._active.values() for node in fault.nodes}
+        return any(state == "stopped" and server not in struck for server, state in states.items())
+
+    def _too_few(self, running: Sequence[str]) -> str:
+        return f"only {len(running)} of {len(self._cluster.servers)} server processes were running"
+
+    def forbidden(self, kind: Kind, card: Card, fault: Fault) -> str:
+        """Why this fault may not be carried out: the backend cannot, or the data would lose its excuse."""
+        target = kind.targets.get(card.name)
+        for capability in sorted(kind.needs | (target.needs if target else frozenset())):
+            if why := self._cluster.lacks(capability):
+                return why
+        if self.breaks_budget(kind, fault) and not self._options.over_budget:
+            return data_budget.why_not(self._cluster.servers)
+        return ""
+
+    def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
+        """Whether this fault costs, with those before it, more than the data budget."""
+        return data_budget.breaks(kind, fault, self._records, self._cluster.servers)
+
+    async def _leader(self, running: Sequence[str]) -> LeaderNow | None:
+        return leader_now(await self._statuses(), running)
