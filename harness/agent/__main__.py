@@ -1,5 +1,5 @@
 """`python -m harness.agent`."""
 
-from harness.agent.program import main
+from harness.agent.process import main
 
 main()

@@ -8,7 +8,7 @@ not counted, and neither is one that arrives twice.
 A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
 nothing could be sent proves nothing.  Refusals are counted apart.
 
-Beacons have a thread of their own: they must go out every 20 ms even while a client computes.  One wake-up serves a
+Beacons have a thread of their own: they must go out every 15 ms even while a client computes.  One wake-up serves a
 whole beat (send to all, take what came), because a beat every 2 ms on seven nodes is 21,000 datagrams a second.
 """
 

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.children import adopt_orphans
-from harness.agent.disk.mount import unmount
-from harness.agent.program import SILENCE
+from harness.agent.disk.mount import mounts_below, unmount
+from harness.agent.process import SILENCE
 from harness.agent.rules import Table, without
 
 MARK = "KRUCIBLE_NODE"
@@ -100,7 +100,7 @@ def _removed(folder: Path, left: list[str]) -> bool:
 def _remove(folder: Path, left: list[str]) -> None:
     """Remove the processes, mounts and files of a run; what stays is added to `left`, a sentence each."""
     left += [f"process {pid} does not end" for pid in _kill(folder)]
-    for place in reversed(_mounts_below(folder)):
+    for place in reversed(mounts_below(folder)):
         try:
             unmount(place)
         except OSError as refusal:
@@ -146,13 +146,6 @@ def _belongs(pid: int, folder: Path) -> bool:
     except OSError:
         return False
     return fields[0] not in "ZX" and (f"{MARK}={folder}".encode() in marks or int(fields[1]) == os.getpid())
-
-
-def _mounts_below(folder: Path) -> list[Path]:
-    """Mount points inside a folder, outer ones first."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    places = (Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines)
-    return [place for place in places if place.is_relative_to(folder)]
 
 
 def _delete_tables() -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from checkers.base.history import Type
-from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
+from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 
 OVERRUN_S = 0.5
 """How long beyond its limit a client may take before the watchdog answers for it."""
@@ -27,7 +27,7 @@ _CLOSING_S = 1.0
 @dataclass(slots=True)
 class _Hosted:
     placement: Placement
-    client: Client | None = None
+    client: ProcessClient | None = None
     running: asyncio.Task[Outcome] | None = None
 
 
@@ -36,7 +36,7 @@ class HostedClients:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
-        self._connect: Callable[[Placement], Client] | None = None
+        self._connect: Callable[[Placement], ProcessClient] | None = None
         self._hosted: dict[int, _Hosted] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.overran = 0
@@ -127,7 +127,7 @@ class HostedClients:
             closing.add_done_callback(self._closing.discard)
             hosted.client = None
 
-    async def _close(self, client: Client) -> None:
+    async def _close(self, client: ProcessClient) -> None:
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(client.close(), _CLOSING_S)

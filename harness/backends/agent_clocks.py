@@ -11,15 +11,15 @@ from harness.backends.backend import ClusterSpec
 from harness.backends.clock_library import clock_library
 from nemesis.cluster import CLOCK, CannotInject
 
-_INSTALL_S = 20.0
+_INSTALL_S = 60.0
 
 
 class AgentClocks:
     """Part of `AgentCluster`."""
 
     spec: ClusterSpec
-    _clock_problem: str | None = None
-    """Why the last node's clock could not be shifted; None before the first was tried."""
+    _clock_problems: dict[str, str]
+    """Server -> why its wall clock cannot be shifted."""
 
     def _link(self, name: str) -> AgentLink:
         raise NotImplementedError
@@ -34,16 +34,16 @@ class AgentClocks:
             folder = {"folder": f"{node.log_dir}/clock"}
             result, _ = await link.call("clock.install", folder, library, timeout_s=_INSTALL_S)
         except OSError as problem:
-            self._clock_problem = str(problem.strerror or problem)
+            self._clock_problems[link.name] = str(problem.strerror or problem)
             return
-        self._clock_problem = ""
+        self._clock_problems.pop(link.name, None)
         node.environment = result["environment"]
 
     def why_no_clock(self) -> str:
         """Why the servers' wall clocks cannot be shifted here; "" if they can, as far as is known by now."""
-        if self._clock_problem is None:
-            return "" if CLOCK in self.spec.wanted else "the run was made without clocks that can be shifted"
-        return self._clock_problem
+        if CLOCK not in self.spec.wanted:
+            return "the run was made without clocks that can be shifted"
+        return next((f"{server}: {why}" for server, why in sorted(self._clock_problems.items())), "")
 
     async def set_clock(self, server: str, offset_s: float, rate: float) -> None:
         """See Cluster.set_clock."""

@@ -19,6 +19,7 @@ from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
 from harness.backends.agent_members import AgentMembers
 from harness.backends.agent_packets import AgentPackets
 from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
+from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
     CLIENT_PROCESSES,
     CLOCK,
@@ -37,18 +38,17 @@ from nemesis.cluster import (
 from system_under_test.subject import Node, NodeGone, ProcessState
 
 BEACON_PORT = 7788
-CALM_INTERVAL_MS = 20.0
 IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
 
 STOP_LIMIT_S = 5.0
 """How long a server may take to end after SIGTERM."""
-OPEN_LIMIT_S = 5.0
+OPEN_LIMIT_S = 20.0
 """How long fresh links may take to carry their first beacon."""
 
 _LACKS = {
     REJECT: "cannot reset TCP on a cut link: choose --backend namespaces",
-    PACKETS: "cannot impair packets; namespaces can",
+    PACKETS: "cannot impair packets, because no switch lies between hosts: choose --backend docker or namespaces",
 }
 """What no backend with agents has unless it says so, and how to get it."""
 
@@ -70,6 +70,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         self._hosts = {name: AgentClientHost(lambda name=name: self._link(name)) for name in spec.clients}  # type: ignore[misc]
         self._exits: list[Exit] = []
         self._steal_at_start_s: dict[str, float] = {}
+        self._disk_problems: dict[str, str] = {}
+        self._clock_problems: dict[str, str] = {}
         self._observing = asyncio.Lock()
         self._start_again: Callable[[Node], Awaitable[None]] | None = None
 
@@ -137,7 +139,7 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """See Cluster.impair.  A backend that can do it overrides this."""
         if links:
-            raise CannotInject("links can be impaired by the userspace switch of the backend namespaces only")
+            raise CannotInject(self.lacks(PACKETS) or f"backend {self.name} impairs no links")
 
     def lacks(self, capability: str) -> str:
         """See Cluster.lacks."""
@@ -264,10 +266,6 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     def clocks(self) -> Mapping[str, ClockOffset]:
         """See Backend.clocks.  A backend whose nodes are other machines overrides this."""
         return {}
-
-    async def beacon_health(self) -> Mapping[str, Mapping[str, Any]]:
-        """Node -> {"refused": peer -> datagrams its kernel refused, "late_s": worst delay of a beat since then}."""
-        return await self._ask_all("beacons.health")
 
     # ---- helpers -----------------------------------------------------------------------------------------------
 

@@ -6,22 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.agent.disk.verbs import DATA
-from harness.backends.agent_link import AgentLink
+from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import ClusterSpec
 from nemesis.cluster import DISK, CannotInject
 
-_MOUNT_S = 20.0
-_LOSS_S = 30.0
+_MOUNT_S = 60.0
+_LOSS_S = 90.0
 
 
 class AgentDisks:
     """Part of `AgentCluster`."""
 
     spec: ClusterSpec
-    _disk_problem: str | None = None
-    """Why the last node's disk could not be mounted; None before the first was tried."""
+    _disk_problems: dict[str, str]
+    """Server -> why its disk could not be mounted."""
 
     def _link(self, name: str) -> AgentLink:
+        raise NotImplementedError
+
+    def _node(self, name: str) -> AgentNode:
         raise NotImplementedError
 
     async def data_folder(self, link: AgentLink, folder: str) -> str:
@@ -34,19 +37,19 @@ class AgentDisks:
         try:
             await link.call("disk.mount", {"path": f"{folder}/disk", "root": f"{folder}/kept"}, timeout_s=_MOUNT_S)
         except OSError as problem:
-            self._disk_problem = (
+            self._disk_problems[link.name] = (
                 f"{problem.strerror or problem}.  It needs /dev/fuse, the right to mount (CAP_SYS_ADMIN), "
                 f"and Debian's libfuse3-3"
             )
             return f"{folder}/data"
-        self._disk_problem = ""
+        self._disk_problems.pop(link.name, None)
         return f"{folder}/disk/{DATA}"
 
     def why_no_disk(self) -> str:
         """Why the disks of the servers cannot fail here; "" if they can, as far as is known by now."""
-        if self._disk_problem is None:
-            return "" if DISK in self.spec.wanted else "the run was made without disks that can fail"
-        return self._disk_problem
+        if DISK not in self.spec.wanted:
+            return "the run was made without disks that can fail"
+        return next((f"{server}: {why}" for server, why in sorted(self._disk_problems.items())), "")
 
     async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
         """See Cluster.behave_disk."""
@@ -61,8 +64,9 @@ class AgentDisks:
         return bool((await self._order(server, "disk.reached", {}))["reached"])
 
     async def lose_power(self, server: str, kept: str, seed: int) -> None:
-        """See Cluster.lose_power."""
-        await self._order(server, "disk.lose", {"kept": kept, "seed": seed}, _LOSS_S)
+        """See Cluster.lose_power.  Waits while the disk is being copied: a copy is of one state of the disk."""
+        async with self._node(server).alone:
+            await self._order(server, "disk.lose", {"kept": kept, "seed": seed}, _LOSS_S)
 
     async def power_loss(self, server: str) -> Mapping[str, int]:
         """See Cluster.power_loss."""
@@ -82,9 +86,9 @@ class AgentDisks:
         """See Cluster.damage_disk."""
         if why := self.why_no_damage(how):
             raise CannotInject(why)
-        await self._order(
-            server, "disk.damage", {"files": self.spec.notices_damage[how], "how": how, "seed": seed}, _LOSS_S
-        )
+        damage = {"files": self.spec.notices_damage[how], "how": how, "seed": seed}
+        async with self._node(server).alone:
+            await self._order(server, "disk.damage", damage, _LOSS_S)
 
     async def disk_damage(self, server: str) -> Mapping[str, Any]:
         """See Cluster.disk_damage."""

@@ -20,8 +20,12 @@ from harness.agent.frames import BODY_BYTES_MAX, BrokenStream, Decoder, encode
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Completed, NodeGone, ProcessState
 
-ANSWER_S = 10.0
-"""How long an agent may take for a verb that names no time limit of its own."""
+SILENT_S = 30.0
+"""An agent that sends nothing for so long after a request does not answer.  A dead agent is noticed at once, because
+its stream ends.  So this bounds only how long a living one may wait for CPU time: a machine with a load of 25 on two
+cores let agents wait for more than 10 s."""
+ANSWER_S_MAX = 120.0
+"""How long an agent that goes on sending may take for one answer, if the verb names no time limit of its own."""
 LOAD_S = 60.0
 """How long a client node may take to import its clients.  It takes half a second of CPU, which a loaded machine shares
 among all nodes that start at the same time."""
@@ -34,6 +38,7 @@ class _Waiting:
     answer: asyncio.Future[tuple[dict[str, Any], bytes]]
     sink: Callable[[bytes], Any] | None = None
     pieces: list[bytes] = field(default_factory=list)
+    deadline: asyncio.TimerHandle | None = None
 
 
 class AgentLink:
@@ -59,6 +64,7 @@ class AgentLink:
         self._waiting: dict[int, _Waiting] = {}
         self._next_number = 0
         self._gone = ""
+        self._heard_s = 0.0
         self._listening = asyncio.ensure_future(self._listen())
 
     @property
@@ -72,11 +78,12 @@ class AgentLink:
         args: Mapping[str, Any] | None = None,
         body: bytes = b"",
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float | None = None,
         sink: Callable[[bytes], Any] | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """One request and its answer.  sink: gets the pieces of a long answer instead of the returned bytes.
 
+        timeout_s: a limit of the verb's own; None waits as long as the agent sends something every SILENT_S.
         Raises NodeGone when the agent does not answer in time or its stream ends, OSError when it refuses.
         """
         if self._gone:
@@ -88,12 +95,14 @@ class AgentLink:
         number = self._next_number
         waiting = _Waiting(loop.create_future(), sink)
         self._waiting[number] = waiting
-        deadline = loop.call_later(timeout_s, self._give_up, number, verb, timeout_s)
+        began_s = loop.time()
+        limit_s = SILENT_S if timeout_s is None else timeout_s
+        waiting.deadline = loop.call_later(limit_s, self._give_up, number, verb, began_s, timeout_s)
         try:
             self._writer.write(encode({"id": number, "verb": verb, "args": args or {}}, body))
             return await waiting.answer
         finally:
-            deadline.cancel()
+            waiting.deadline.cancel()
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
@@ -101,13 +110,14 @@ class AgentLink:
         self._end("the link was closed")
         self._listening.cancel()
         if self._writer.can_write_eof():
-            self._writer.write_eof()  # at once, even if somebody else holds the socket too
+            self._writer.write_eof()  # at once, even if another process holds the socket too
         self._writer.close()
 
     async def _listen(self) -> None:
         decoder = Decoder()
         try:
             while data := await self._reader.read(1 << 18):
+                self._heard_s = asyncio.get_running_loop().time()
                 for header, body in decoder.feed(data):
                     self._take(header, body)
             self._end("its stream ended within a frame" if decoder.torn else "its stream ended")
@@ -128,10 +138,19 @@ class AgentLink:
         else:
             waiting.answer.set_result((header["result"], b"".join(waiting.pieces) + body))
 
-    def _give_up(self, number: int, verb: str, timeout_s: float) -> None:
+    def _give_up(self, number: int, verb: str, began_s: float, timeout_s: float | None) -> None:
+        """The deadline of a request has come.  It moves on while the agent is heard, unless the verb has a limit."""
         waiting = self._waiting.get(number)
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_exception(NodeGone(f"{self.name}: no answer to {verb} within {timeout_s:g} s"))
+        if waiting is None or waiting.answer.done():
+            return
+        loop = asyncio.get_running_loop()
+        if timeout_s is None:
+            due_s = min(max(self._heard_s, began_s) + SILENT_S, began_s + ANSWER_S_MAX)
+            if due_s > loop.time():
+                waiting.deadline = loop.call_at(due_s, self._give_up, number, verb, began_s, timeout_s)
+                return
+        waited_s = round(loop.time() - began_s) if timeout_s is None else timeout_s
+        waiting.answer.set_exception(NodeGone(f"{self.name}: no answer to {verb} within {waited_s:g} s"))
 
     def _end(self, why: str) -> None:
         if self._gone:
@@ -200,7 +219,7 @@ class AgentNode:
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
         """See Node.run.  Raises OSError (ETIMEDOUT) if the command outlives timeout_s; it is then killed."""
         result, output = await self._link.call(
-            "run", {"argv": list(argv), "timeout_s": timeout_s}, timeout_s=timeout_s + ANSWER_S
+            "run", {"argv": list(argv), "timeout_s": timeout_s}, timeout_s=timeout_s + SILENT_S
         )
         size = result["stdout_bytes"]
         return Completed(result["status"], output[:size], output[size:])

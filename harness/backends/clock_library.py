@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from importlib import resources
+from pathlib import Path
 
 from checkers.base.cache_folder import cache_folder
 
@@ -24,11 +25,11 @@ def clock_library() -> bytes:
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise OSError("shifting clocks needs a C compiler on the harness' machine: install gcc or clang")
-    fresh = kept.with_suffix(f".{os.getpid()}")
-    done = subprocess.run(
-        [compiler, *_FLAGS, "-x", "c", "-", "-o", str(fresh)], input=source, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise OSError(f"the library that shifts clocks cannot be compiled: {done.stderr.strip().splitlines()[0]}")
-    fresh.replace(kept)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # the nodes of a run compile it at the same time
+        fresh = Path(folder) / kept.name
+        words = [compiler, *_FLAGS, "-x", "c", "-", "-o", str(fresh)]
+        done = subprocess.run(words, input=source, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise OSError(f"the library that shifts clocks cannot be compiled: {done.stderr.strip().splitlines()[0]}")
+        fresh.replace(kept)
     return kept.read_bytes()

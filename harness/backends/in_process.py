@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import Beacons, CannotInject, Link, Marks
-from system_under_test.client import Client, ClientFactory, Outcome, Placement, Request
+from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node, ProcessState
 
 
 class InProcessClientHost:
     def __init__(self) -> None:
-        self._clients: dict[int, Client] = {}
+        self._clients: dict[int, ProcessClient] = {}
 
     async def load(self, module: str) -> None:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""What every node needs that its own Debian has not got: this project's code, and wheels for the node's Python.
+"""What every node needs that its own Debian has not got: this project's code, and the names of what it imports.
 
 Backends whose nodes have a file system of their own send it there: docker into an image, ssh into a folder of the run.
 """
@@ -6,17 +6,11 @@ Backends whose nodes have a file system of their own send it there: docker into 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import sys
-import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
-from harness.backends.watched_commands import run_watched
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_WHEELS = ("kio", "crc32c", "mfusepy")
@@ -47,36 +41,6 @@ def wheel_requirements() -> list[str]:
     if len(lines) != len(NODE_WHEELS):
         raise BackendUnavailable(f"pyproject.toml must name {', '.join(NODE_WHEELS)} among its dependencies.")
     return sorted(lines)
-
-
-def fetch_wheels(
-    requirements: Sequence[str], python: str, machine: str, progress: Callable[[str], None], stop: threading.Event
-) -> Path:
-    """A folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was required.
-
-    Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
-    """
-    name = digest(python.encode(), machine.encode(), *(line.encode() for line in requirements))
-    folder = cache_folder() / f"site-{name}"
-    if folder.is_dir():
-        return folder
-    progress(f"fetching wheels for the nodes' Python {python}")
-    unfinished = folder.with_suffix(f".{os.getpid()}")
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(unfinished), "--only-binary=:all:"]
-    argv += ["--python-version", python, "--implementation", "cp", "--abi", f"cp{python.replace('.', '')}"]
-    for generation in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"):
-        argv += ["--platform", f"{generation}_{machine}"]
-    try:
-        status, tail = run_watched([*argv, *requirements], stop)
-        if status != 0:
-            raise BackendUnavailable(f"pip could not fetch wheels for the nodes ({tail}): check the network and retry.")
-        for cached in unfinished.rglob("__pycache__"):
-            shutil.rmtree(cached)
-        if not folder.is_dir():  # else another run was faster
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
 
 
 def in_order(code: Mapping[str, bytes]) -> Iterator[bytes]:

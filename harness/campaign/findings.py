@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.explanations.kinds.catalog import name_in_words
 from harness.spec import Spec
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -19,12 +20,16 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The counterpart of a finding.  words: what is different.  The rest: what takes the place of the
-    finding's own."""
+    """The counterpart of a finding.  words: what is different.  The rest: what takes the place of the finding's own.
+
+    schedule: it holds the cards of the finding's own schedule, and more.  A system that survives what the finding
+    shows must still be seen to work under a fault, or the run was no real test of it.
+    """
 
     words: str
     file: str = ""
     workload: str = ""
+    schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,12 +59,12 @@ class Finding:
         other = Clean("") if not clean else self.clean
         if other is None:
             raise ValueError("this finding has no counterpart")
-        workload = other.workload or self.workload
+        workload, schedule = other.workload or self.workload, other.schedule or self.schedule
         return Spec(
             subject=str(EXAMPLES / (other.file or self.file)),
             workload=str(EXAMPLES / workload) if workload.endswith(".py") else workload,
             nemesis=self.nemesis,
-            schedule=str(EXAMPLES / self.schedule) if self.schedule else None,
+            schedule=str(EXAMPLES / schedule) if schedule else None,
             backend=backend,
             seed=seed,
             **{**self.options, **other.options},
@@ -71,9 +76,10 @@ FINDINGS: Mapping[str, Finding] = {
         system="Redis 7.0 with Sentinel",
         configuration="three nodes, down-after-milliseconds 2000, no min-replicas-to-write",
         file="redis_sentinel.py",
-        workload="set",
+        workload="set_read_at_end.py",
         nemesis="partition",
         checker="set",
+        kinds=("acknowledged element lost",),
         summary="acknowledged elements are lost after a failover",
         words="Redis acknowledged {acknowledged} elements, and {missing_from_last_read} of them are missing from the "
         "last read: a primary that was cut off took writes, and gave them up when it became a replica again",
@@ -97,18 +103,20 @@ FINDINGS: Mapping[str, Finding] = {
     ),
     "postgres-fork": Finding(
         system="PostgreSQL 15",
-        configuration="a primary and a synchronous hot standby, REPEATABLE READ, reads on both; half of the clients "
-        "commit with synchronous_commit = local",
+        configuration="a primary and two synchronous hot standbys, one with recovery_min_apply_delay = 200ms; "
+        "REPEATABLE READ, reads on all; half of the clients commit with synchronous_commit = local, half with "
+        "remote_apply",
         file="postgresql.py",
         workload="fork_lists.py",
         nemesis="none",
         checker="list-append-snapshot",
         kinds=("G-nonadjacent",),
-        summary="long fork between primary and standby",
+        summary="long fork between primary and standbys",
         words="long fork: a reader of the standby and a reader of the primary saw two writes in opposite orders, which "
-        "no snapshots can explain.  The standby shows transactions in the order of the log, the primary in another",
+        "no snapshots can explain.  A standby shows commits in the order of the log.  The primary shows each once "
+        "its own wait for the standbys is over, which is another order",
         published="Jepsen 2025: Amazon RDS for PostgreSQL 17.4; discussed by PostgreSQL's developers since 2013",
-        options={"nodes": 2, "time_limit_s": 20.0, "rate_hz": 0.0, "keys": 1, "concurrency": 24},
+        options={"nodes": 3, "time_limit_s": 20.0, "rate_hz": 0.0, "keys": 1, "concurrency": 24},
         clean=Clean("one node, all transactions SERIALIZABLE", options={"nodes": 1}),
     ),
     "mariadb": Finding(
@@ -126,9 +134,45 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 1, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8},
         clean=Clean("innodb_snapshot_isolation=ON", file="mariadb.py:SnapshotIsolation"),
     ),
+    "galera": Finding(
+        system="MariaDB 10.11 with Galera 26.4",
+        configuration="three servers, innodb_flush_log_at_trx_commit=0",
+        file="galera.py",
+        workload="set_read_at_end.py",
+        nemesis="kill",
+        schedule="schedules/kill_one_then_all.json",
+        checker="set",
+        kinds=("acknowledged element lost",),
+        summary="acknowledged rows are lost when all servers are killed",
+        words="Galera acknowledged {acknowledged} inserts, and {missing_from_last_read} of these rows are missing from "
+        "the last read: a commit waits until the other servers have received it, and not until one of them has it on "
+        "disk.  All three were killed, and the one that came back with the newest commits lacked these",
+        published="Jepsen 2026: MariaDB Galera Cluster 12.1; MariaDB's documentation of innodb_flush_log_at_trx_commit",
+        options={"nodes": 3, "time_limit_s": 39.0, "rate_hz": 200.0, "keys": 2, "recovery_limit_s": 120.0},
+        clean=Clean(
+            "innodb_flush_log_at_trx_commit=1 (the default)", file="galera.py:Flushed", options={"rate_hz": 0.0}
+        ),
+    ),
+    "rabbitmq": Finding(
+        system="RabbitMQ 3.10",
+        configuration="three nodes, classic queues mirrored to all (ha-mode all), autoheal, net_ticktime 5",
+        file="rabbitmq.py",
+        workload="queue_drained_at_end.py",
+        nemesis="partition",
+        schedule="schedules/one_node_cut_long.json",
+        checker="queue",
+        kinds=("acknowledged element lost",),
+        summary="confirmed messages are lost after a partition",
+        words="RabbitMQ confirmed {acknowledged} messages, and {never_taken} of them never came out of their queues, "
+        "which were drained at the end: both sides of a partition confirmed messages, and autoheal restarted the "
+        "smaller side and dropped what it had confirmed",
+        published="Jepsen 2014: RabbitMQ; the documentation of RabbitMQ on partitions",
+        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 60.0, "keys": 2, "op_timeout_s": 20.0},
+        clean=Clean("quorum queues", file="rabbitmq.py:QuorumQueue"),
+    ),
     "pysyncobj": Finding(
-        system="PySyncObj 0.3.11",
-        configuration="three nodes, journal and dump files, a log that is compacted every 500 entries (default 5000)",
+        system="PySyncObj 0.3.17",
+        configuration="three nodes, journal and dump files, a log that is compacted every 100 entries (default 5000)",
         file="pysyncobj.py",
         workload="set_read_at_end.py",
         nemesis="partition",
@@ -143,12 +187,16 @@ FINDINGS: Mapping[str, Finding] = {
         options={
             "nodes": 3,
             "time_limit_s": 30.0,
-            "rate_hz": 0.0,
+            "rate_hz": 100.0,
             "keys": 1,
             "concurrency": 24,
             "op_timeout_s": 30.0,
         },
-        clean=Clean("a log that is not compacted while the run lasts", file="pysyncobj.py:NoCompaction"),
+        clean=Clean(
+            "a log that is not compacted while the run lasts",
+            file="pysyncobj.py:NoCompaction",
+            options={"rate_hz": 0.0},
+        ),
     ),
     "nats": Finding(
         system="NATS 2.14 JetStream",
@@ -165,7 +213,9 @@ FINDINGS: Mapping[str, Finding] = {
         "with a server that had never had it",
         published="Jepsen 2025: NATS 2.12.1; nats-server issues 7564 and 7567",
         options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 50.0, "keys": 1, "op_timeout_s": 5.0},
-        clean=Clean("sync_interval: always", file="nats.py:SyncAlways"),
+        clean=Clean(
+            "sync_interval: always", file="nats.py:SyncAlways", options={"time_limit_s": 60.0, "rate_hz": 15.0}
+        ),
     ),
     "zookeeper-boot": Finding(
         system="ZooKeeper 3.8.0",
@@ -180,9 +230,12 @@ FINDINGS: Mapping[str, Finding] = {
         words="the ensemble never came back: all servers lost their power soon after their first start.  ZooKeeper "
         "does not fsync its first snapshot, and a server that finds log entries without a snapshot refuses to start",
         published="not known to be published in this form; related: ZOOKEEPER-2310, ZOOKEEPER-2325, ZOOKEEPER-2872",
-        options={"nodes": 3, "time_limit_s": 25.0, "rate_hz": 100.0, "recovery_limit_s": 30.0},
+        options={"nodes": 3, "time_limit_s": 10.0, "rate_hz": 100.0, "recovery_limit_s": 30.0},
         clean=Clean(
-            "zookeeper.snapshot.trust.empty=true", file="zookeeper.py:TrustEmpty", options={"time_limit_s": 60.0}
+            "zookeeper.snapshot.trust.empty=true",
+            file="zookeeper.py:TrustEmpty",
+            schedule="schedules/power_loss_of_all_then_leader.json",
+            options={"time_limit_s": 80.0, "rate_hz": 0.0, "recovery_limit_s": 60.0},
         ),
     ),
     "etcd-351": Finding(
@@ -199,7 +252,7 @@ FINDINGS: Mapping[str, Finding] = {
         "read: a cluster of one node answers before its log is fsynced, and lost its power in between",
         published="etcd issue 14370 (2022), mended in 3.4.21 and 3.5.5",
         options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
-        clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34"),
+        clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 60.0, "rate_hz": 0.0}),
     ),
 }
 
@@ -219,3 +272,10 @@ def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
 def in_words(finding: Finding, results: Mapping[str, Any]) -> str:
     """The finding for a user of that system, with the figures of this run."""
     return finding.words.format_map(results["checkers"][finding.checker]["looked_at"])
+
+
+def witness_in_words(finding: Finding, results: Mapping[str, Any]) -> str:
+    """Its witness, led by the name that users of databases know: `lost update: T1 and T2 both read …`."""
+    witness = witness_of(finding, results)
+    kind = str(witness["kind"])
+    return f"{name_in_words(kind)}: {str(witness['summary']).removeprefix(f'{kind}: ')}"

@@ -1,148 +1,137 @@
-"""The hunt: every planted bug with a nemesis that can show it, over several seeds, at one revision of the code.
+"""A hunt: random tests over one system until something is found or the time is up, and replays of what was found.
 
-A run counts as found if the checker that the subject names is invalid, with a witness of the planted mechanism
-(`planted` in results.json).  The seconds to find count from the beginning of the main phase.  They end when an online
-check of that checker found it, or else with the last phase of the run, after which the sealed run is judged.
+The steps follow from what was run so far, so a hunt that was broken off goes on where it stood:
 
-What was run is kept in `hunt.json` as each run ends.  A hunt that was broken off goes on where it stood, and a hunt at
-another revision begins a folder of its own.
+1. What was found and has fewer replays than wanted is replayed.
+2. Then the hunt ends, if something was found and it was not ordered to go on.
+3. Then the hunt ends, if its time is up.  A run that has begun goes on to its end, and is replayed if it found
+   something.
+4. Otherwise the next random test is run.
+
+Only runs that found something, or that failed, are kept; of all others one row stays, with the command that runs the
+test again.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
+from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
+from harness.campaign.child_run import run_child
+from harness.campaign.hunt_log import HARNESS_FAILED as FAILED
+from harness.campaign.hunt_log import HuntLog, became
+from harness.campaign.random_tests import Choices, draw
+from harness.campaign.signatures import HuntRun
+from harness.plain_words import plural, shorten
+from harness.spec import Spec
 
-from checkers.base.json_file import mapping, number, sequence
-from harness.registry import load_subject
-from nemesis.catalog import KINDS
-
-HUNT, TABLE = "hunt.json", "hunt.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Prey:
-    """One run of a hunt."""
-
-    bug: str
-    nemesis: str
-    workload: str
-    seed: int
+OUTPUT = "hunt.log"
+FAILED_MAX = 3
+"""After so many runs in a row that could not be made or judged the hunt ends: the next one would fail as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
-    """How a run of a hunt ended.  seconds: to find the bug, -1 if it was not found.  words: why it counts so.
-    folder: of the run, "" if there is none."""
+class Limits:
+    """times: replays of each finding.  keep_on: go on after something was found."""
 
-    bug: str
-    nemesis: str
-    workload: str
-    seed: int
-    found: bool
-    seconds: float
-    words: str
-    folder: str
-
-    @property
-    def prey(self) -> Prey:
-        return Prey(self.bug, self.nemesis, self.workload, self.seed)
+    minutes: float
+    times: int
+    keep_on: bool = False
 
 
-def preys(subject: str, bugs: Sequence[str], seeds: Iterable[int], nemesis: str = "") -> Iterator[Prey]:
-    """The runs of a hunt, seed by seed.  bugs: empty for all that a run on nodes can show.
+@dataclass(frozen=True, slots=True)
+class NextRun:
+    number: int
+    replay: int
+    spec: Spec
 
-    nemesis: instead of the first that the subject names for a bug.  Raises ValueError for a bug that cannot be hunted.
+
+def hunt(choices: Choices, log: HuntLog, limits: Limits, say: Callable[[str], None]) -> int:
+    """Run tests and note them in the log; the exit code of the hunt.  say: prints one line of progress.
+
+    Raises KeyboardInterrupt after the run that was going on has cleaned up; that run is not noted.
     """
-    known = load_subject(subject).bugs
-    for name in bugs:
-        if name not in known or not known[name].in_containers:
-            raise ValueError(f"subject {subject} has no planted bug {name!r} that a run on nodes can show")
-    for seed in seeds:
-        for name, bug in known.items():
-            shown_by = nemesis or next((n for n in bug.shown_by if KINDS.keys() >= set(n.split(","))), "")
-            if bug.in_containers and shown_by and name in (bugs or known):
-                yield Prey(name, shown_by, bug.workloads[0], seed)
+    began_s, failed = time.monotonic(), 0
+    while failed < FAILED_MAX:
+        left_s = limits.minutes * 60 - (time.monotonic() - began_s)
+        step = next_run(choices, log, limits, left_s > 0)
+        if step is None:
+            return exit_code(log)
+        run = _run(step, log)
+        failed = failed + 1 if run.verdict == FAILED else 0
+        say(_progress(run, log, left_s - run.seconds))
+    return HARNESS_FAILED
 
 
-def hunt(subject: str, wanted: Sequence[Prey], folder: Path, options: Sequence[str], console: Console) -> list[Caught]:
-    """Run what was not run yet, and keep the table up to date.  Returns what became of all of `wanted`, in order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    known = {caught.prey: caught for caught in read(folder)}
-    for place, prey in enumerate(wanted, 1):
-        if prey not in known:
-            known[prey] = _run(subject, prey, folder, options)
-            _write(folder, list(known.values()))
-        caught = known[prey]
-        became = f"found after {caught.seconds:.0f} s" if caught.found else f"NOT FOUND: {caught.words}"
-        console.print(f"{place:3}/{len(wanted)} {prey.bug:<28} {prey.nemesis:<16} seed {prey.seed:<8} {became}")
-    return [known[prey] for prey in wanted]
+def next_run(choices: Choices, log: HuntLog, limits: Limits, time_left: bool) -> NextRun | None:
+    """What to run next; None if the hunt is over."""
+    groups = log.groups()
+    for group in groups:
+        if len(group.replays) < limits.times:
+            first = group.runs[0]
+            return NextRun(first.number, len(group.replays) + 1, first.spec)
+    if (groups and not limits.keep_on) or not time_left:
+        return None
+    number = len(log.tests)
+    return NextRun(number, 0, draw(choices, log.seed, number))
 
 
-def read(folder: Path) -> list[Caught]:
-    """What a hunt has found so far; empty if there was none."""
-    path = folder / HUNT
-    return [Caught(**row) for row in json.loads(path.read_text())] if path.exists() else []
+def exit_code(log: HuntLog) -> int:
+    """As of one run: 1 if something was found; else 0 if some run was a real test, 2 if none was, 3 if all failed."""
+    verdicts = {run.verdict for run in log.tests}
+    seen = [validity for validity in (Validity.INVALID, Validity.VALID, Validity.UNKNOWN) if validity in verdicts]
+    return EXIT_CODES[seen[0]] if seen else HARNESS_FAILED
 
 
-def table(caught: Iterable[Caught]) -> str:
-    """Markdown: for each bug and nemesis found k of n, and the seconds to find (median, slowest)."""
-    groups: dict[tuple[str, str], list[Caught]] = {}
-    for one in caught:
-        groups.setdefault((one.bug, one.nemesis), []).append(one)
-    lines = ["| planted bug | nemesis | found | median s | slowest s |", "| --- | --- | --- | --- | --- |"]
-    for (bug, nemesis), runs in sorted(groups.items()):
-        seconds = [run.seconds for run in runs if run.found]
-        times = f"{statistics.median(seconds):.0f} | {max(seconds):.0f}" if seconds else "- | -"
-        lines.append(f"| `{bug}` | {nemesis} | {len(seconds)} of {len(runs)} | {times} |")
-    return "\n".join(lines)
+def command_of(spec: Spec) -> list[str]:
+    """The arguments of `python -m harness` that run this test."""
+    options = {
+        "subject": spec.subject,
+        "workload": spec.workload,
+        "nemesis": spec.nemesis,
+        "backend": spec.backend,
+        "nodes": spec.nodes,
+        "time-limit": f"{spec.time_limit_s:g}",
+        "rate": f"{spec.rate_hz:g}",
+        "concurrency": spec.concurrency,
+        "op-timeout": f"{spec.op_timeout_s:g}",
+        "keys": spec.keys,
+        "seed": spec.seed,
+    } | ({"bug": spec.bug} if spec.bug else {})
+    return ["run", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def _run(subject: str, prey: Prey, folder: Path, options: Sequence[str]) -> Caught:
-    """Run it as a process of its own, as a user would.  What it prints goes to hunt.log."""
-    words = [sys.executable, "-m", "harness", "run", "--subject", subject, "--bug", prey.bug]
-    words += ["--nemesis", prey.nemesis, "--workload", prey.workload, "--seed", str(prey.seed)]
-    words += ["--results", str(folder), *options]
-    newest = folder / "latest"
-    before = newest.resolve() if newest.exists() else None
-    with (folder / "hunt.log").open("ab") as log:
-        subprocess.run(words, stdout=log, stderr=log, check=False)
-    run = newest.resolve() if newest.exists() else None
-    if run is None or run == before or not (run / "results.json").exists():
-        return Caught(**asdict(prey), found=False, seconds=-1.0, words="the run failed; see hunt.log", folder="")
-    results = json.loads((run / "results.json").read_text())
-    planted = mapping(results.get("planted"))
-    found, seconds = planted.get("found") is True, -1.0
-    if found:
-        test, outcome = (json.loads((run / name).read_text()) for name in ("test.json", "outcome.json"))
-        seconds = seconds_to_find(load_subject(subject).bugs[prey.bug].found_by, test, outcome)
-    where = str(run.relative_to(folder.resolve()))
-    return Caught(**asdict(prey), found=found, seconds=seconds, words=str(planted.get("reason") or ""), folder=where)
+def summary(log: HuntLog) -> list[str]:
+    """The hunt in a few lines: what was run, and what was found."""
+    verdicts = Counter(run.verdict for run in log.tests)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())) or "none"
+    lines = [f"{plural(len(log.tests), 'test')} of {Path(log.subject).name}: {counts}"]
+    for group in log.groups():
+        first = group.runs[0]
+        lines += [f"found: {group.signature.words()}", f"  {first.summary}", f"  {group.words()}"]
+        lines += [f"  report: {log.folder / first.folder / 'report.html'}", f"  again:  {first.rerun}"]
+        lines += [f"  smaller: python -m harness shrink {log.folder / first.folder}"] if first.faults else []
+    return lines if log.groups() else [*lines, "nothing was found, which proves little"]
 
 
-def seconds_to_find(checker: str, test: Mapping[str, Any], outcome: Mapping[str, Any]) -> float:
-    """From the beginning of the main phase until a run with a bug has shown it to this checker.
-
-    test, outcome: test.json and outcome.json of the run.
-    """
-    began_ns = number(test.get("main_began_ns"), 0)
-    online = mapping(outcome.get("online"))
-    found_ns = [f["time_ns"] for f in map(mapping, sequence(online.get("findings"))) if f.get("checker") == checker]
-    ends = [number(phase.get("end_ns"), -1) for phase in map(mapping, sequence(outcome.get("phases")))]
-    return round((min(found_ns) if found_ns else max(ends, default=began_ns)) / 1e9 - began_ns / 1e9, 1)
+def _run(step: NextRun, log: HuntLog) -> HuntRun:
+    child = run_child(command_of(step.spec), log.folder / "runs", log.folder / OUTPUT)
+    run = became(step.spec, step.number, step.replay, child, log.folder)
+    if child.folder is not None and run.verdict in ("valid", "unknown"):
+        shutil.rmtree(child.folder)
+        run = run.without_folder()
+    log.note(run)
+    return run
 
 
-def _write(folder: Path, caught: Sequence[Caught]) -> None:
-    """Whole or not at all: a hunt may be killed at any moment."""
-    for name, text in ((HUNT, json.dumps([asdict(c) for c in caught], indent=1) + "\n"), (TABLE, table(caught) + "\n")):
-        part = folder / f".{name}.part"
-        part.write_text(text)
-        part.replace(folder / name)
+def _progress(run: HuntRun, log: HuntLog, left_s: float) -> str:
+    what = f"replay {run.replay} of test {run.number + 1}" if run.replay else f"test {run.number + 1}: {run.title()}"
+    why = run.signature.words() if run.signature else run.summary.removeprefix("Unknown: ")
+    found = "" if run.verdict == Validity.VALID else f": {shorten(why)}"
+    left = f"{max(left_s, 0) / 60:.0f} min left, {len(log.groups())} found"
+    return f"{what}: {run.verdict}{found} ({run.seconds:.0f} s; {left})"

@@ -8,9 +8,6 @@ another reason is a bug that was missed.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.campaign.child_run import run_child
 from harness.judge.judge_run import falsify
 from harness.registry import load_subject
 from harness.spec import Spec
@@ -82,22 +80,16 @@ def found(bug: Bug, results: Mapping[str, Any]) -> bool:
 
 def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     """Run one job as a process of its own, as a user would."""
-    words = [sys.executable, "-m", "harness", "run", "--nemesis", job.nemesis, "--subject", job.subject]
-    words += ["--workload", job.workload]
-    words += ["--seed", str(job.seed), "--results", str(results), *options]
+    words = ["run", "--nemesis", job.nemesis, "--subject", job.subject, "--workload", job.workload]
+    words += ["--seed", str(job.seed), *options]
     if job.bug:
         words += ["--bug", job.bug]
     if job.subject == "canary":
         words += ["--backend", "auto", "--time-limit", "5", "--rate", "2000"]
-    before = _newest(results)
-    began = time.monotonic()
-    with (results / "campaign.log").open("ab") as log:
-        code = subprocess.run(words, stdout=log, stderr=log, check=False).returncode
-    folder = _newest(results)
-    folder = None if folder == before else folder
-    seconds = time.monotonic() - began
-    if folder is None or not (folder / "results.json").exists():
-        return Ended(job, code, "none", False, "the harness failed; see campaign.log", folder, seconds)
+    child = run_child(words, results, results / "campaign.log")
+    code, folder, seconds = child.exit_code, child.judged, child.seconds
+    if folder is None:
+        return Ended(job, code, "none", False, "the harness failed; see campaign.log", child.folder, seconds)
     outcome = json.loads((folder / "results.json").read_text())
     summary, ok = outcome.get("summary", ""), _as_expected(job, code, outcome)
     if ok and job.bug is None and (unnoticed := [m.name for m in falsify(folder) if not m.noticed]):
@@ -109,7 +101,7 @@ def campaign(
     seeds: Sequence[int], parts: Sequence[str], results: Path, options: Sequence[str], console: Console
 ) -> int:
     """Run all jobs, write `campaign.json` and `index.html` into `results`; 0 if every job ended as expected."""
-    from harness.report.summary import render_summary
+    from harness.report.campaign_page import render_campaign
 
     results.mkdir(parents=True, exist_ok=True)
     jobs = list(plan(seeds, parts))
@@ -125,7 +117,7 @@ def campaign(
             highlight=False,
         )
         (results / "campaign.json").write_text(json.dumps([_to_json(e, results) for e in ended], indent=1) + "\n")
-        render_summary([e.folder for e in ended if e.folder is not None], results / "index.html")
+        render_campaign([e.folder for e in ended if e.folder is not None], results / "index.html")
     missed = [e for e in ended if not e.as_expected]
     console.print(f"{len(ended) - len(missed)} of {len(ended)} as expected; summary: {results / 'index.html'}")
     return 1 if missed else 0
@@ -135,11 +127,6 @@ def _as_expected(job: Job, code: int, results: Mapping[str, Any]) -> bool:
     if job.bug is None:
         return code == 0
     return code == 1 and found(load_subject(job.subject).bugs[job.bug], results)
-
-
-def _newest(results: Path) -> Path | None:
-    link = results / "latest"
-    return link.resolve() if link.exists() else None
 
 
 def _to_json(end: Ended, results: Path) -> dict[str, Any]:

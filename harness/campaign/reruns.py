@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.campaign.child_run import run_child
 from harness.campaign.shrink import ShrinkCandidate
 from harness.spec import Spec
-from nemesis.schedules import schedule_json
+from nemesis.cards.schedules import schedule_json
 
 Signature = frozenset[tuple[str, str]]
 """What was wrong with a run: (checker, kind of witness)."""
@@ -44,15 +43,12 @@ class Reruns:
         schedule = self.folder / f"{candidate.identity}.json"
         schedule.write_text(schedule_json(candidate.schedule.cards, candidate.schedule.faults))
         output = self.folder / "output.log"
-        words = [sys.executable, "-m", "harness", *self.words(candidate, schedule)]
         self.runs += 1
-        with output.open("ab") as log:
-            subprocess.run(words, stdout=log, stderr=log, check=False)
-        newest = (self.folder / "runs" / "latest").resolve()
-        if not (newest / "results.json").exists():
+        run = run_child(self.words(candidate, schedule), self.folder / "runs", output).judged
+        if run is None:
             raise OSError(f"a run of the shrinking failed: see {output}")
-        found = signature(json.loads((newest / "results.json").read_text()))
-        return bool(found & self.wanted), str(newest)
+        found = signature(json.loads((run / "results.json").read_text()))
+        return bool(found & self.wanted), str(run)
 
     def words(self, candidate: ShrinkCandidate, schedule: Path) -> list[str]:
         """The arguments of the command line; every run gets a seed of its own."""
@@ -69,7 +65,6 @@ class Reruns:
             "keys": spec.keys,
             "seed": spec.seed + self.runs,
             "schedule": schedule,
-            "results": self.folder / "runs",
         } | {name: value for name, value in (("bug", spec.bug), ("inventory", spec.inventory)) if value}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         return ["run", *words, "--stop-on-violation", *(["--over-budget"] if spec.over_budget else [])]

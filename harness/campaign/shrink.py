@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nemesis.deck import TAIL_S
+from nemesis.cards.deck import TAIL_S
+from nemesis.cards.schedules import Schedule, schedule_json
 from nemesis.faults import Card
-from nemesis.schedules import Schedule, schedule_json
 
 SERVERS_MIN = 3
 HOLD_S_MIN = 0.5
@@ -157,6 +157,8 @@ def _with(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidat
             at_s=round(card.at_s - shift_s, 3),
             heal_s=round(card.heal_s - shift_s, 3),
             like=card.like if card.like in numbers else 0,
+            after=card.after if card.after in numbers else 0,
+            moment=card.moment if card.after in numbers else "",
         )
         for card in cards
     )

@@ -53,13 +53,15 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
 
 def _kinds(entry: Mapping[str, Any]) -> str:
     """The kinds of violations that a checker kept; the first of them all stands in the first line."""
-    return ", ".join(dict.fromkeys(witness["kind"] for witness in entry["witness"]))
+    from harness.explanations.kinds.catalog import name_in_words
+
+    return ", ".join(dict.fromkeys(name_in_words(witness["kind"]) for witness in entry["witness"]))
 
 
 def _draw_first(console: Console, results: Mapping[str, Any]) -> None:
     """The witness that the first line is about, drawn; all of them, with their reasons, are in the report."""
+    from harness.explanations.findings import findings
     from harness.terminal.show import show_witness
-    from harness.verdicts.findings import findings
 
     if found := findings(results):
         console.print()

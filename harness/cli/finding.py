@@ -55,7 +55,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
 
     from rich.console import Console
 
-    from harness.campaign.ledger import note
+    from harness.campaign.findings_ledger import note
     from harness.run.session import run_and_judge
 
     console, began_s = Console(soft_wrap=True), time.monotonic()
@@ -68,14 +68,14 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
 
 
 def _say_found(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
-    from harness.campaign.findings import found, in_words, witness_of
+    from harness.campaign.findings import found, in_words, witness_in_words
 
     console.print(f"\n{finding.system} ({finding.configuration})", highlight=False)
     if not found(finding, judged):
         console.print(f"not found in this run: {judged.get('summary', judged['verdict'])}", highlight=False)
         return HARNESS_FAILED if judged["exit_code"] == HARNESS_FAILED else NOT_FOUND
     console.print(f"{in_words(finding, judged)}.", highlight=False, style="red")
-    console.print(f"The smallest witness: {witness_of(finding, judged)['summary']}", highlight=False)
+    console.print(f"The smallest witness, {witness_in_words(finding, judged)}", highlight=False, markup=False)
     console.print(f"Published: {finding.published}", highlight=False)
     return 0
 
@@ -98,7 +98,7 @@ def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> N
     Exit code 0 if all were as expected, 1 if a finding was not seen or a counterpart was not valid.
     """
     from harness.campaign.findings import FINDINGS
-    from harness.campaign.ledger import run_all, take_over
+    from harness.campaign.findings_ledger import run_all, take_over
 
     for name in names:
         if name not in FINDINGS:

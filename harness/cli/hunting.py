@@ -1,60 +1,89 @@
-"""`hunt-bugs`: every planted bug with a nemesis that can show it, and how long it took to find it."""
+"""`hunt`: random tests over one system until something is found or the time is up."""
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from harness.cli.parameters import Name, backends, nemeses, subjects
+from harness.cli.parameters import Name, backends, nemeses, subjects, workloads
 from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
-NOT_FOUND = 2
 
 
-@click.command(name="hunt-bugs")
-@click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
-@click.option("--seeds", default=3, show_default=True, help="Runs of each bug.")
-@click.option("--first-seed", default=1, show_default=True, help="Count from here.")
-@click.option("--nemesis", type=Name(nemeses), default="", help="Instead of the one that the subject names.")
+@click.command(name="hunt")
 @click.option("--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True)
+@click.option("--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after that.")
+@click.option("--times", type=click.IntRange(0), default=5, show_default=True, help="Replays of each finding.")
+@click.option("--keep-on", is_flag=True, help="Go on for the whole time, even if something was found.")
+@click.option("--seed", type=int, default=None, help="Decides every test.  [default: a fresh one, printed]")
+@click.option("--workload", "chosen", type=Name(workloads), multiple=True, help="Only these.  [default: all that fit]")
+@click.option(
+    "--nemesis", "kinds", type=Name(nemeses), multiple=True, help="Only these kinds of fault.  [default: all that fit]"
+)
+@click.option("--nodes", type=int, multiple=True, default=(3, 5), show_default=True, help="May be repeated.")
+@click.option("--rate", "rates", type=float, multiple=True, default=(0.0, 60.0, 200.0), show_default=True)
+@click.option("--time-limit", default=30.0, show_default=True, help="Seconds of each main phase.")
 @click.option("--backend", type=Name(backends), default=_DEFAULT.backend, show_default=True)
-@click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results/hunt"), show_default=True)
-def hunt_bugs(
-    bugs: tuple[str, ...],
-    seeds: int,
-    first_seed: int,
-    nemesis: str,
+@click.option("--bug", default=None, help="Plant this bug of the subject, to see whether the hunt finds it.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results/hunts"), show_default=True)
+def hunt_at_random(
     subject: str,
-    backend: str,
+    minutes: float,
+    times: int,
+    keep_on: bool,
+    seed: int | None,
+    chosen: tuple[str, ...],
+    kinds: tuple[str, ...],
+    nodes: tuple[int, ...],
+    rates: tuple[float, ...],
     time_limit: float,
+    backend: str,
+    bug: str | None,
     results: Path,
 ) -> None:
-    """Run every planted bug over several seeds, and say how often and how soon it was found.
+    """Run random tests over one system until something is found or the time is up, and replay what was found.
 
-    What was run is kept under RESULTS, in a folder named after the revision of the code.  A hunt that was broken off
-    goes on where it stood.  Exit code 0 if every run found its bug, 2 if not.
+    Workloads, kinds of fault, sizes and seeds are drawn by the hunt's own seed.  The same command with the same --seed
+    goes on where a hunt was broken off.
+
+    Exit code 1 if something was found, 0 if nothing was and some run was a real test, 2 if none was, 3 if runs failed.
     """
     from rich.console import Console
 
-    from harness.campaign.hunt import TABLE, hunt, preys, table
-    from harness.registry import check_names
-    from harness.run.run_folder import revision
+    from harness.campaign.hunt import Limits, hunt, summary
+    from harness.campaign.hunt_log import HuntLog
+    from harness.campaign.hunt_page import render_hunt
+    from harness.campaign.random_tests import choices
+    from harness.run.session import choose_backend
+    from harness.terminal.progress import Progress
 
-    check_names(Spec(subject=subject, backend=backend, time_limit_s=time_limit, nemesis=nemesis or _DEFAULT.nemesis))
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    console = Console(soft_wrap=True, highlight=False)
+    base = Spec(subject=subject, backend=backend, nodes=nodes[0], time_limit_s=time_limit, nemesis="none", bug=bug)
+    progress = Progress(console)
     try:
-        wanted = list(preys(subject, bugs, range(first_seed, first_seed + seeds), nemesis))
+        base = replace(base, backend=choose_backend(base, progress))
+    finally:
+        progress.stop()
+    drawn = choices(base, chosen, kinds, nodes, rates)
+    folder = results / f"{Path(subject).stem}-{seed}"
+    try:
+        log = HuntLog.open(folder, subject, seed)
     except ValueError as problem:
         raise WrongSpec(str(problem)) from problem
-    at = revision()
-    folder = results / (at["revision"][:12] + ("-changed" if at["dirty"] else "") or "unknown")
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{len(wanted)} runs at most; each is kept in {folder}")
-    options = ["--time-limit", f"{time_limit:g}", "--backend", backend]
-    caught = hunt(subject, wanted, folder, options, console)
-    console.print(
-        f"\n{table(caught)}\n\nfound {sum(c.found for c in caught)} of {len(caught)}; table: {folder / TABLE}"
-    )
-    raise click.exceptions.Exit(0 if all(c.found for c in caught) else NOT_FOUND)
+    console.print(f"hunt with seed {seed} over {subject} on {base.backend}; it is kept in {folder}")
+    console.print(f"workloads: {', '.join(drawn.workloads)}; kinds of fault: {', '.join(drawn.kinds)}")
+    for why in dict.fromkeys(why for _, why in drawn.left_out):
+        console.print(f"left out: {', '.join(kind for kind, other in drawn.left_out if other == why)}: {why}")
+    if log.runs:
+        console.print(f"goes on after {len(log.runs)} runs")
+    try:
+        code = hunt(drawn, log, Limits(minutes, times, keep_on), console.print)
+    finally:
+        console.print("\n" + "\n".join(summary(log)), markup=False)
+        console.print(f"page: {render_hunt(log)}")
+    raise click.exceptions.Exit(code)

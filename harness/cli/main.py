@@ -35,7 +35,8 @@ COMMANDS: Mapping[str, str] = {
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",
     "nightly": "harness.cli.many:nightly",
-    "hunt-bugs": "harness.cli.hunting:hunt_bugs",
+    "hunt": "harness.cli.hunting:hunt_at_random",
+    "hunt-bugs": "harness.cli.hunting_bugs:hunt_bugs",
     "find": "harness.cli.finding:find",
     "findings": "harness.cli.finding:ledger",
     "completion": "harness.cli.machine:completion",
@@ -124,7 +125,7 @@ def run_command_line() -> NoReturn:
 
 
 def _exit_code() -> int:
-    from harness.cli.refusals import explain, refuse
+    from harness.cli.refusal_line import explain, refuse
 
     try:
         code = cli.main(standalone_mode=False)

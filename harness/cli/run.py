@@ -87,7 +87,7 @@ def run(
 
     The run is kept under results/ before judging begins: history, logs, traces, faults.  Then Spark judges it and
     report.html is written beside it.  BUG changes nothing but one switch in the subject: the same seed deals the
-    same faults and invokes the same operations.
+    same opening of faults and invokes the same operations.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
@@ -162,26 +162,28 @@ def mutate(run_folder: Path, other: Path | None, places: int, changes: int | Non
     if (verdict := read_object(root / "results.json").get("verdict")) != "valid":
         raise WrongSpec(f"{run_folder} is {verdict}: only a valid run can be falsified")
 
+    from harness.judge.falsified_runs import judge_falsified_runs, summary
     from harness.judge.judge_run import falsify, spec_of
-    from harness.judge.tampering import summary, tamper
 
     asleep = 0
     for mutant in falsify(root):
         asleep += not mutant.noticed
         by = ", ".join(mutant.by) if mutant.noticed else "NO CHECKER"
         click.echo(f"{mutant.name.replace('_', ' '):<42} noticed by {by}")
-    tampered = []
+    results = []
     reported_s = time.monotonic()
-    for result in tamper(root, spec_of(root).rng("tampering"), other.resolve() if other else None, places, changes):
-        tampered.append(result)
+    for result in judge_falsified_runs(
+        root, spec_of(root).rng("falsification"), other.resolve() if other else None, places, changes
+    ):
+        results.append(result)
         if time.monotonic() - reported_s >= PROGRESS_S:
             reported_s = time.monotonic()
-            click.echo(f"tried {len(tampered)} changes of the run's files and rows", err=True)
-    for where, (noticed, tried) in summary(tampered).items():
+            click.echo(f"tried {len(results)} changes of the run's files and rows", err=True)
+    for where, (noticed, tried) in summary(results).items():
         click.echo(f"{where:<58} noticed {noticed} of {tried}")
-    for result in tampered:
+    for result in results:
         if not result.noticed:
-            click.echo(f"NOT NOTICED: {result.tampering.where}, {result.tampering.what}")
+            click.echo(f"NOT NOTICED: {result.falsification.where}, {result.falsification.what}")
             asleep += 1
-    click.echo(f"noticed {sum(result.noticed for result in tampered)} of {len(tampered)} changes")
+    click.echo(f"noticed {sum(result.noticed for result in results)} of {len(results)} changes")
     raise click.exceptions.Exit(1 if asleep else 0)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from checkers.base.demands import Demands
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from checkers.base.demands import Dealt, Demands
 from harness.registry import load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
+from workloads.generators import VERSION, Turn, Wait
+from workloads.workload import Workload
 
 
 def demands_of(spec: Spec) -> Demands:
@@ -15,6 +21,7 @@ def demands_of(spec: Spec) -> Demands:
         servers=spec.servers if declares.nodes else (),
         client_nodes=CLIENT_NODES,
         keys=tuple(workload.keys()),
+        set_up=tuple(request.f for request in workload.set_up()),
         final_reads=tuple((request.f, request.key) for request in workload.final()),
         reads=workload.reads,
         writes=workload.writes,
@@ -29,4 +36,26 @@ def demands_of(spec: Spec) -> Demands:
         time_limit_s=spec.time_limit_s,
         recovery_limit_s=spec.recovery_limit_s,
         concurrency=spec.concurrency,
+        ends_early=spec.stop_on_violation,
+        dealt=partial(dealt_to, spec) if _dealt_by_seed(workload) else None,
+        generators=VERSION,
     )
+
+
+def _dealt_by_seed(workload: Workload) -> bool:
+    """A class that derives from another workload has generators of its own, and must state it itself."""
+    return bool(vars(type(workload)).get("dealt_by_seed"))
+
+
+def dealt_to(spec: Spec, thread: int) -> Iterator[Dealt]:
+    """The operations of the main phase that the seed deals to a thread, in order (`harness/run/interpreter.py`)."""
+    placement = spec.placements()[thread]
+    generator = load_workload(spec).generator(placement)
+    turn = Turn(placement, spec.concurrency, spec.rng(f"operations/{thread}"))
+    while True:
+        step, generator = generator.next(turn)
+        if step is None:
+            return
+        if not isinstance(step, Wait):
+            yield step.f, step.key, step.value, step.value2, step.payload
+            turn = replace(turn, count=turn.count + 1)

@@ -20,7 +20,7 @@ from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import HARNESS_FAILED, Validity
+from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.catalog import select
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import judge_run, write_results
@@ -102,6 +102,7 @@ def judge(
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(test)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     results = write_results(root, verdicts)
+    doubt_a_stop(results, outcome_of(root))
     demand(subject.bugs.get(spec.bug) if spec.bug else None, results)
     _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
     if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
@@ -109,8 +110,8 @@ def judge(
     (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     judged = time.monotonic()
     if report:
+        from harness.explanations.headline import verdict_in_words
         from harness.report.render import render
-        from harness.verdicts.headline import verdict_in_words
 
         results["summary"] = verdict_in_words(results, test)
         results["judging_s"] = round(judged - began, 3)
@@ -119,6 +120,14 @@ def judge(
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
     return results
+
+
+def doubt_a_stop(results: dict[str, Any], outcome: Mapping[str, Any]) -> None:
+    """A run that ended early because of a violation, and in which no checker finds one, is no valid test."""
+    if outcome.get("stopped") and results["verdict"] == Validity.VALID:
+        reason = "the run ended early because of a violation that the sealed run does not show"
+        results |= {"verdict": str(Validity.UNKNOWN), "exit_code": EXIT_CODES[Validity.UNKNOWN]}
+        results |= {"summary": f"the verdict is unknown: {reason}", "reason": reason}
 
 
 def _note_set_up_failure(results: dict[str, Any], why: str) -> None:

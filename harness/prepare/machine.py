@@ -1,7 +1,7 @@
 """Prepares a machine, once: Java, compiled kernels, Spark's class archive, the node image.
 
-The two long jobs (kernels with the class archive, and the image) share nothing, so they run side by side.  Only what a
-run needs is waited for.  All other kernels are compiled behind it, at the lowest priority.
+The two long jobs (kernels, and the image) share nothing, so they run side by side.  Only what a run needs is prepared.
+All other kernels are compiled on their first use: a compiler beside a run would take the CPU that its nodes need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ QUIET_S = 2.0
 
 
 def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool = False) -> None:
-    """Do what a run needs, with progress.  everything: what only `check` and the project's tests need as well.
+    """Do what a run needs, with progress.  everything: what `check` and the project's tests need, too.
 
     Raises BackendUnavailable only where the backend was named, OSError where Spark cannot be prepared.
     """
@@ -38,9 +38,7 @@ def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool 
                 say(f"the node image is ready after {time.monotonic() - began:.0f} s")
         kernels_s = spark.result()
     if time.monotonic() - began > QUIET_S:
-        say(f"kernels and class archive were ready after {kernels_s:.0f} s, all after {time.monotonic() - began:.0f} s")
-    if not everything:
-        _prepare_the_rest()
+        say(f"kernels were ready after {kernels_s:.0f} s, all after {time.monotonic() - began:.0f} s")
 
 
 def _prepare_spark(everything: bool) -> float:
@@ -51,17 +49,6 @@ def _prepare_spark(everything: bool) -> float:
     if done.returncode:
         raise OSError(f"Spark could not be prepared (exit status {done.returncode}); see the lines above")
     return time.monotonic() - began
-
-
-def _prepare_the_rest() -> None:
-    """Start it and leave it alone: what it does not finish is compiled on its first use."""
-    subprocess.Popen(
-        [sys.executable, "-m", "checkers.spark", "prepare", "--behind"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def _prepare_image(say: Callable[[str], None], backend: str) -> None:

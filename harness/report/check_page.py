@@ -15,14 +15,14 @@ from markupsafe import Markup
 
 from checkers.base.verdict import Validity, combine
 from harness import plain_words as words
+from harness.explanations.findings import findings
 from harness.report.evidence import operations
 from harness.report.evidence.load import ReportData
 from harness.report.judged_file import JudgedFile
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
 from harness.report.witness import views as witness
-from harness.verdicts.findings import findings
 
-_SCRIPTS = ("page.js", "proof.js", "check.js")
+_SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")
 
 FINDINGS_MOST = 60
 """Witnesses that are drawn; beyond them only the first of each file, up to as many again."""

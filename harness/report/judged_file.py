@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.verdict import Verdict
+from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import shorten
 
 LINE_MAX = 2000
@@ -31,5 +32,9 @@ class JudgedFile:
         why = f"error: {self.error}" if self.error else verdict.reason
         if verdict.witnesses:
             first = verdict.witnesses[0]
-            why = first.summary if first.summary.startswith(first.kind) else f"{first.kind}: {first.summary}"
+            why = (
+                first.summary
+                if first.summary.startswith(first.kind)
+                else f"{name_in_words(first.kind)}: {first.summary}"
+            )
         return shorten(f"{verdict.validity!s:<8} {self.file}" + (f"  {why}" if why else ""), LINE_MAX)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
+from harness.explanations.findings import title_of
+from harness.explanations.headline import verdict_in_words
 from harness.plain_words import looked_at
 from harness.report.evidence.load import ReportData
-from harness.verdicts.findings import title_of
-from harness.verdicts.headline import verdict_in_words
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST = 4000

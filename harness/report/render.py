@@ -22,30 +22,31 @@ from markupsafe import Markup
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness import plain_words as words
+from harness.explanations.findings import title_of, violation_count
+from harness.explanations.headline import headline, in_all
+from harness.explanations.notes import notes
+from harness.explanations.planted import planted
 from harness.report import exercise, junit
 from harness.report.evidence import roles
 from harness.report.evidence.load import ReportData, load
+from harness.report.faults import coverage
 from harness.report.faults import views as faults
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
 from harness.report.witness import views as witness
-from harness.verdicts.findings import title_of, violation_count
-from harness.verdicts.headline import headline, in_all
-from harness.verdicts.notes import notes
-from harness.verdicts.planted import planted
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLES = ("base.css", "report.css")
+STYLES = ("styles/base.css", "styles/report.css")
 SCRIPTS = (
-    "page.js",
-    "core.js",
-    "lanes.js",
-    "nodes.js",
-    "operations.js",
-    "controls.js",
-    "details.js",
-    "proof.js",
-    "start.js",
+    "scripts/page.js",
+    "scripts/core.js",
+    "scripts/lanes.js",
+    "scripts/nodes.js",
+    "scripts/operations.js",
+    "scripts/controls.js",
+    "scripts/details.js",
+    "scripts/proof.js",
+    "scripts/start.js",
 )
 RAW_FILES = (
     *("test.json", "results.json", "outcome.json", "faults.json", "history.parquet", "history.arrows"),
@@ -131,6 +132,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         plots={name: Markup(svg) for name, svg in drawn.items()},
         faults=fault_views,
         faults_words=faults.summary(fault_views),
+        coverage=coverage.view(data),
         deposed=deposed,
         deaths=_deaths(data, fault_views),
         recovery=_recovery(data),
@@ -197,7 +199,7 @@ def _head(
         more = in_all(data.results)
         title = title.removesuffix(more).strip()
         if len(title) > 150:
-            title, below = f"Invalid: {first.kind}.", [first.summary]
+            title, below = f"Invalid: {first.kind}.", [first.summary[:1].upper() + first.summary[1:]]
         letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
         below += [means] if means else []
         below += [first.background] if first.background else [] if letters else first.why[:2]

@@ -31,30 +31,29 @@ from harness.judge.demanded import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.beside import beside
-from harness.run.collect import Copies
+from harness.run.dealing import Dealing
+from harness.run.deaths import deaths
 from harness.run.interpreter import Interpreter
 from harness.run.online import Online
-from harness.run.outcome import RunOutcome, deaths
-from harness.run.progress import Progress
+from harness.run.outcome import RunOutcome
+from harness.run.phases.collect import Copies
+from harness.run.phases.ready import READY_LIMIT_S, SetUpFailed, until_led, until_ready
+from harness.run.phases.recovery import RecoveryPhase
 from harness.run.rates import achieved_rate_hz
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, describe_test
-from harness.run.schedules import capabilities_of, schedule_of
+from harness.run.schedules import capabilities_of
 from harness.run.watch import Watch
 from harness.spec import CLIENT_NODES, Spec
-from nemesis.faults import FaultRecord
-from nemesis.heal import heal_all
-from nemesis.inject import Hooks, PlayOptions, play
-from nemesis.schedules import Schedule, as_executed
+from harness.terminal.progress import Progress
+from nemesis.cards.schedules import as_executed
+from nemesis.faults import Card, FaultRecord
+from nemesis.inject import play
+from nemesis.playing.records import Hooks
+from nemesis.playing.resolve import PlayOptions
 from system_under_test.client import Placement
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import Collected, Node, Subject
-
-READY_LIMIT_S = 60.0
-
-
-class SetUpFailed(RuntimeError):
-    """The subject never became ready; the message names what was awaited."""
 
 
 class Conductor:
@@ -181,8 +180,9 @@ class Conductor:
         if self.online is not None and subject.declares.traces:
             started_on = clocks.started_on(self.test)
             self.online.follow({node.name: subject.live(node, started_on(node.name)) for node in self.nodes})
-        await self._wait_until_ready()
-        await self._wait_for_leader()
+        await until_ready(subject, self.nodes, self.progress.detail)
+        if subject.declares.elections:
+            await until_led(self.watch, len(self.nodes))
 
     async def _open_clients(self) -> None:
         subject, spec = self.subject, self.spec
@@ -195,32 +195,13 @@ class Conductor:
         opening = (host.open(subject.client_module, on(name), peers, config) for name, host in self.hosts.items())
         await asyncio.gather(*opening)
 
-    async def _wait_until_ready(self) -> None:
-        until = time.monotonic() + READY_LIMIT_S
-        while (missing := await self.subject.ready(self.nodes)) is not None:
-            if time.monotonic() > until:
-                raise SetUpFailed(f"not ready within {READY_LIMIT_S:g} s: {missing}")
-            self.progress.detail(missing)
-            await asyncio.sleep(0.1)
-
-    async def _wait_for_leader(self) -> None:
-        if not self.subject.declares.elections:
-            return
-        until = time.monotonic() + READY_LIMIT_S
-        while time.monotonic() < until:
-            await self.watch.ask()
-            if self.watch.leader() is not None and len(self.watch.statuses) == len(self.nodes):
-                return
-            await asyncio.sleep(0.05)
-        heard = ", ".join(f"{s.node} {s.role} in epoch {s.epoch}" for s in self.watch.statuses.values())
-        raise SetUpFailed(f"no leader within {READY_LIMIT_S:g} s; heard of: {heard or 'no node at all'}")
-
     async def _main(self) -> None:
         spec = self.spec
         began_ns = self.recorder.now_ns()
         self.interpreter.tally.invoked = 0
-        schedule = schedule_of(self.spec, self.subject.declares)
-        self.test["schedule"] = [asdict(card) for card in schedule.cards]
+        dealing = Dealing(self.spec, self.subject.declares, self._cards_dealt)
+        self.watch.seen = lambda statuses: dealing.look(statuses, self.records.values())
+        self.test["schedule"] = [asdict(card) for card in dealing.schedule.cards]
         self.test["main_began_ns"] = began_ns
         self.run_folder.write_json("test.json", self.test)
         until = time.monotonic() + spec.time_limit_s
@@ -235,16 +216,23 @@ class Conductor:
                     self.workload.pace,
                 )
             )
-            if schedule.cards:
-                group.create_task(self._break_things(schedule, began_ns))
+            if dealing.breaks_things:
+                group.create_task(self._break_things(dealing, began_ns))
 
-    async def _break_things(self, schedule: Schedule, began_ns: int) -> None:
+    def _cards_dealt(self, cards: Sequence[Card]) -> None:
+        self.test["schedule"] = [asdict(card) for card in cards]
+        self.run_folder.write_json("test.json", self.test)
+
+    async def _break_things(self, dealing: Dealing, began_ns: int) -> None:
         hooks = Hooks(note=self.recorder.note, record=self._fault_changed, before_heal=self._before_heal)
         clock, rng = self.recorder.now_ns, self.spec.rng("nemesis")
-        options = PlayOptions(schedule.faults, self.spec.over_budget)
+        cards, options = dealing.schedule.cards, PlayOptions(dealing.schedule.faults, self.spec.over_budget)
+        cluster, ask = self.backend, self.watch.ask
         try:
-            await play(schedule.cards, self.backend, self.watch.ask, clock, began_ns, rng, hooks, options, self.ended)
+            await play(cards, cluster, ask, clock, began_ns, rng, hooks, options, self.ended, dealing.next)
         finally:
+            self.watch.seen = lambda statuses: None
+            self.outcome.coverage = dealing.coverage.to_json()
             text = as_executed(tuple(self.records.values()), began_ns)
             (self.run_folder.root / "schedule.json").write_text(text)
 
@@ -299,34 +287,12 @@ class Conductor:
         await asyncio.gather(*(self.subject.collect(n, self.run_folder.node(n.name)) for n in self.nodes))
 
     async def _recover(self) -> None:
-        """Heal all that is broken, prove it, and wait until every live node has caught up."""
-        self.outcome.recovery = {"needed": bool(self.nodes), "limit_s": self.spec.recovery_limit_s}
-        if not self.nodes:
-            return
         killed = {node for record in self.records.values() for node in record.killed}
-        proof = await heal_all(self.backend, restart=killed)
-        self.outcome.recovery["proof"] = asdict(proof)
-        began = time.monotonic()
-        waiting_for: str | None = "no node has answered yet"
-        while waiting_for is not None and time.monotonic() - began < self.spec.recovery_limit_s:
-            waiting_for = await self.subject.caught_up(self.nodes, self.spec.keys)
-            if dead := await self._majority_dead():
-                waiting_for = f"{dead}: no majority is left that could recover"
-                break
-            if waiting_for is not None:
-                self.progress.detail(waiting_for)
-                await asyncio.sleep(0.1)
-        self.outcome.recovery |= {
-            "recovered": waiting_for is None,
-            "seconds": round(time.monotonic() - began, 3),
-            "waiting_for": waiting_for or "",
-        }
-
-    async def _majority_dead(self) -> str:
-        """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
-        states = await asyncio.gather(*(node.state() for node in self.nodes))
-        dead = [node.name for node, state in zip(self.nodes, states, strict=True) if state == "dead"]
-        return f"{' and '.join(dead)} died" if 2 * len(dead) > len(self.nodes) else ""
+        recovery = RecoveryPhase(
+            self.subject, self.nodes, self.spec.keys, self.spec.recovery_limit_s, self.progress.detail
+        )
+        self.outcome.recovery = recovery.found
+        await recovery.run(self.backend, killed)
 
     async def _read_all(self) -> None:
         limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0

@@ -16,8 +16,7 @@ from checkers.base.history import Type
 from harness.backends.backend import ClientHost
 from harness.run.recorder import Recorder
 from system_under_test.client import Outcome, Placement, Request
-from workloads.generators import Generator, Turn, Wait
-from workloads.pace import Pace, Steady
+from workloads.generators import Generator, Pace, Steady, Turn, Wait
 
 BACKLOG_S = 1.0
 """How far a thread may fall behind its schedule and still catch up; what is further behind is dropped."""

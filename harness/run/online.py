@@ -128,6 +128,7 @@ class Online:
         findings: list[OnlineFinding] = []
         if batches and LINEARIZABILITY in self._checkers:
             findings += self._confirmed(self._keys.take(pa.Table.from_batches(batches)))
+            self._withdraw()
         judged = self._traces.take([live.trace() for live in fresh.values()])
         for live in fresh.values():
             judged += self._logs.take(live.entries())
@@ -140,6 +141,14 @@ class Online:
         record.log_entries = self._logs.entries
         record.cpu_s = round(record.cpu_s + time.thread_time() - began, 6)
         return findings
+
+    def _withdraw(self) -> None:
+        """Forget findings on keys that later rows made unfit: the sealed run does not judge such a key."""
+        self.record.findings = [
+            finding
+            for finding in self.record.findings
+            if finding["checker"] != LINEARIZABILITY or finding.get("key") not in self._keys.unfit
+        ]
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
         """What the whole prefixes of these keys violate, judged as the sealed run will be."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from harness.backends.backend import Exit, HostHealth
+from harness.backends.backend import HostHealth
 from harness.run.online import OnlineRecord
-from system_under_test.subject import Complaint, Declares
+from system_under_test.subject import Declares
 
 
 @dataclass
@@ -31,35 +30,9 @@ class RunOutcome:
     interrupted: bool = False
     stopped: dict[str, Any] = field(default_factory=dict)
     online: OnlineRecord | None = None
+    coverage: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         health = data.pop("health")
         return {**data, "steal_s": dict(health["steal_s"])}
-
-
-def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monotonic_ns: int) -> list[dict[str, Any]]:
-    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered)."""
-    ended = [
-        {
-            "node": end.node,
-            "time_ns": end.monotonic_ns - started_monotonic_ns,
-            "status": end.status,
-            "ordered": end.ordered,
-            "reason": f"killed by signal {-end.status}" if end.status < 0 else f"exited with status {end.status}",
-            "excerpt": "",
-        }
-        for end in exits
-    ]
-    complained = [
-        {
-            "node": complaint.node,
-            "time_ns": -1,
-            "status": 0,
-            "ordered": False,
-            "reason": complaint.reason,
-            "excerpt": complaint.excerpt,
-        }
-        for complaint in complaints
-    ]
-    return ended + complained

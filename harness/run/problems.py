@@ -11,7 +11,7 @@ _SENTENCES = (
     ("checkers.base.history", "MalformedHistory"),
     ("checkers.base.json_file", "BrokenFile"),
     ("harness.backends.backend", "BackendUnavailable"),
-    ("nemesis.schedules", "BadSchedule"),
+    ("nemesis.cards.schedules", "BadSchedule"),
     ("system_under_test.own.load", "BrokenSystem"),
 )
 

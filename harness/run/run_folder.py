@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base import ledger
+from checkers.run_quality.dealt_operations import VERSION_OF_GENERATORS
 from harness.spec import Spec
+from workloads.generators import VERSION
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "docker", "kio", "networkx", "matplotlib")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,7 @@ def describe_test(spec: Spec, run_id: str, backend: str, started_monotonic_ns: i
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "started_monotonic_ns": started_monotonic_ns,
         "seed": spec.seed,
+        VERSION_OF_GENERATORS: VERSION,
         "spec": {**spec.to_json(), "backend": backend},
         "rerun": spec.rerun(),
         "versions": {
@@ -93,3 +96,8 @@ def _point(link: Path, folder: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(os.path.relpath(folder, link.parent))
     fresh.replace(link)
+
+
+def as_typed(path: Path) -> str:
+    """A path as a user would type it."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -11,29 +11,37 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.spec import CLIENT_NODES, Spec
-from nemesis.catalog import kind_named, kinds_of
+from nemesis.cards.deck import Dealer
+from nemesis.cards.schedules import BadSchedule, Schedule, parse_schedule
+from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
-from nemesis.deck import deal
 from nemesis.faults import Card
-from nemesis.schedules import BadSchedule, Schedule, parse_schedule
 from system_under_test.subject import Declares
 
 
-def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:
-    """The schedule of this run, or of one of another length; none where the subject has nothing to break.
+def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> Dealer | None:
+    """What deals the cards of this run, or of one of another length; None where nothing is dealt.
 
     A subject that does not report who leads gets no card that names the leader: such a card would only be skipped."""
-    if not declares.faults:
-        return []
+    if not declares.faults or spec.schedule is not None or spec.nemesis == NONE:
+        return None
     limit_s = spec.time_limit_s if time_limit_s is None else time_limit_s
-    return deal(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), leaders=declares.leaders)
+    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), leaders=declares.leaders)
 
 
-def schedule_of(spec: Spec, declares: Declares) -> Schedule:
-    """What the nemesis of this run plays.  Raises BadSchedule for a schedule file that cannot be used."""
-    if spec.schedule is not None:
-        return read_schedule(Path(spec.schedule), (*spec.servers, *CLIENT_NODES))
-    return Schedule(tuple(dealt(spec, declares)), {})
+def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:
+    """The cards of a run that meets what they aim at.  The first ones are those of every run with this seed."""
+    dealer = dealer_of(spec, declares, time_limit_s)
+    while dealer is not None and dealer.next():
+        pass
+    return dealer.cards if dealer is not None else []
+
+
+def schedule_of(spec: Spec) -> Schedule:
+    """What a schedule file fixes for this run.  Raises BadSchedule for one that cannot be used."""
+    if spec.schedule is None:
+        return Schedule((), {})
+    return read_schedule(Path(spec.schedule), (*spec.servers, *CLIENT_NODES))
 
 
 def capabilities_of(spec: Spec) -> frozenset[str]:

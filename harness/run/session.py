@@ -6,11 +6,7 @@ Spark starts in the background before the first container does, so that its cold
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +18,12 @@ from harness.judge.failure import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor
+from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.problems import sentences
-from harness.run.progress import Progress
-from harness.run.run_folder import RunFolder
+from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedules import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
+from harness.terminal.progress import Progress
 
 
 def choose_backend(spec: Spec, progress: Progress) -> str:
@@ -69,7 +66,7 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
-    spark_end = _Once(spark.stop)
+    spark_end = Once(spark.stop)
     try:
         backend = choose_backend(spec, progress)
         spark.start_in_background()
@@ -78,13 +75,13 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         try:
-            asyncio.run(_interruptible(Conductor(spec, backend, run, progress), spark_end.start))
+            asyncio.run(interruptible(Conductor(spec, backend, run, progress), spark_end.start))
             progress.phase("judging")
-            with _sigterm_as_ctrl_c():
+            with sigterm_as_ctrl_c():
                 found = dict(judge(run.root, spark, progress.detail))
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
-            _report_interruption(run.root, progress)
+            report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
         except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _failed(run.root, problem)
@@ -121,14 +118,6 @@ def _failed(root: Path, problem: Exception) -> dict[str, Any]:
     return record_failure(root, reason, problem)
 
 
-def _report_interruption(root: Path, progress: Progress) -> None:
-    again = f"python -m harness analyze {_shown(root)}"
-    progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
-    progress.command(again)
-    reason = f"the run was interrupted; judge what was recorded with: {again}"
-    record_failure(root, reason, with_plots=False)
-
-
 def _prewarm_report() -> None:
     """Plots take a second to import; better while nodes come up than while the user waits for the report."""
     from harness.report.render import prewarm
@@ -136,50 +125,6 @@ def _prewarm_report() -> None:
     prewarm()
 
 
-@contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-async def _interruptible(conductor: Conductor, interrupted: Callable[[], None]) -> None:
-    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does.  interrupted: called before cleaning up."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    running = asyncio.ensure_future(conductor.run())
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        interrupted()
-        running.cancel()
-        await running
-        raise
-
-
-class _Once:
-    """Work in a thread of its own that begins at the first `start`."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=work, name="spark-end", daemon=True)
-
-    def start(self) -> None:
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def wait(self) -> None:
-        self._thread.join()
-
-
 def _for_terminal(root: Path, results: dict[str, Any], spec: Spec) -> dict[str, Any]:
     """results.json, and what the terminal adds."""
-    return {**results, "report": _shown(root / "report.html"), "rerun": spec.rerun()}
-
-
-def _shown(path: Path) -> str:
-    """A path as a user would type it."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    return {**results, "report": as_typed(root / "report.html"), "rerun": spec.rerun()}

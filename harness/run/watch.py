@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -19,7 +19,7 @@ subject's."""
 @dataclass
 class Watch:
     """statuses: the latest status that each node reported.  leaders: every leader seen, in order, as in outcome.json.
-    late_ms: how late this event loop woke up, ten times a second."""
+    late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""
 
     subject: Subject
     nodes: Sequence[Node]
@@ -28,6 +28,7 @@ class Watch:
     leaders: list[dict[str, object]] = field(default_factory=list)
     stalls: list[dict[str, float]] = field(default_factory=list)
     late_ms: list[float] = field(default_factory=list)
+    seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
 
     async def ask(self) -> list[NodeStatus]:
         """The status that every node reports now; silent nodes are left out."""
@@ -38,6 +39,7 @@ class Watch:
         for s in sorted(fresh, key=lambda s: s.epoch):
             if s.role == "leader" and (s.node, s.epoch) not in seen:
                 self.leaders.append({"time_ns": self.recorder.now_ns(), "node": s.node, "epoch": s.epoch})
+        self.seen(fresh)
         return fresh
 
     async def _status(self, node: Node) -> NodeStatus | None:

@@ -1,1 +1,1 @@
-"""Witnesses drawn with characters, for a terminal or the log of a CI job."""
+"""What is written to a terminal or the log of a CI job: the lines of a running test, and witnesses as characters."""

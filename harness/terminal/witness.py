@@ -22,6 +22,7 @@ from rich.text import Text
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
 from checkers.by_hand.judge_registers import ONLY_OBJECT
+from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import amount, checksum_words, either, label, listed, natural, sentence, shorten
 from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend
@@ -88,7 +89,7 @@ def draw_witness(
 
 def _head(witness: Mapping[str, Any], facts: Mapping[str, Any]) -> Text:
     head = Text(_INDENT)
-    head.append(shorten(str(witness.get("kind") or "violation"), 60), style="bold red")
+    head.append(shorten(name_in_words(str(witness.get("kind") or "violation")), 80), style="bold red")
     if isinstance(facts.get("key"), str) and facts["key"] != ONLY_OBJECT:
         head.append(f", key {shorten(str(facts['key']), 60)}")
     return head

@@ -11,7 +11,8 @@ from typing import Any
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
-from checkers.models.model import frozen, letter
+from checkers.base.letters import letter
+from checkers.models.model import frozen
 from harness.plain_words import shorten
 from harness.witness.legal import FOREVER, Order, WindowOp, longest_order
 
@@ -32,7 +33,7 @@ MICRO_OPERATIONS = {"append": "append", "r": "read", "w": "write", "send": "send
 DRAWN_APART = {
     "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
-    "under_way", "guilty", "as_stale_read",
+    "under_way", "guilty", "suspects", "so_far",
 }  # fmt: skip
 """Facts that the page shows in other ways than as a list.  `letters` name operations by the index of their invoke,
 `culprit` is the letter of the one no order explains."""

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from long_enough import long_enough
+from waiting import until
 
 from nemesis.catalog import KINDS
 
@@ -57,12 +57,13 @@ def test_a_process_ends_with_its_code_its_output_and_its_exit_functions() -> Non
 @pytest.mark.spark
 @pytest.mark.parametrize(("bug", "code"), [(None, 0), ("stale", 1), ("lose", 1)])
 def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | None, code: int) -> None:
-    rate = ["--rate", "1500", "--bug", bug] if bug else ["--rate", "300"]
+    planted = ["--bug", bug] if bug else []
 
-    def run(limit_s: int) -> list[str]:
-        return [sys.executable, "-m", "harness", *canary(tmp_path, "--time-limit", str(limit_s), *rate)]
+    def run(limit_s: int, hz: int) -> list[str]:
+        size = ("--time-limit", str(limit_s), "--rate", str(hz))
+        return [sys.executable, "-m", "harness", *canary(tmp_path, *size, *planted)]
 
-    done = long_enough(run, tmp_path, 2, ROOT)
+    done = long_enough(run, tmp_path, 2, 1500 if bug else 300, ROOT)
     assert done.returncode == code, done.stdout + done.stderr
     run = newest(tmp_path)
     results = json.loads((run / "results.json").read_text())
@@ -78,13 +79,13 @@ def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | N
     assert str(Path(os.path.relpath(run / "report.html", ROOT)).name) in done.stdout
 
 
-def test_a_cluster_that_is_not_there_is_told_and_the_run_is_judged(tmp_path: Path) -> None:
-    nobody = "spark://127.0.0.1:9"
-    done = krucible(*canary(tmp_path, "--time-limit", "2", "--bug", "lose", "--spark-master", nobody))
+def test_a_cluster_that_is_not_there_is_reported_and_the_run_is_judged(tmp_path: Path) -> None:
+    no_master = "spark://127.0.0.1:9"
+    done = krucible(*canary(tmp_path, "--time-limit", "2", "--bug", "lose", "--spark-master", no_master))
     assert done.returncode == 1, done.stdout + done.stderr
-    told = f"in process (no Spark master answers at {nobody} (127.0.0.1:9: Connection refused))"
-    assert f"judged {told}" in done.stdout
-    assert json.loads((newest(tmp_path) / "results.json").read_text())["judged_by"] == told
+    judged_by = f"in process (no Spark master answers at {no_master} (127.0.0.1:9: Connection refused))"
+    assert f"judged {judged_by}" in done.stdout
+    assert json.loads((newest(tmp_path) / "results.json").read_text())["judged_by"] == judged_by
 
 
 def test_a_run_whose_harness_was_killed_can_still_be_judged(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path)
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_history(tmp_path, 100_000)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=200)
+        out, err = process.communicate(timeout=1000)
     assert process.returncode == 3
     assert "python -m harness analyze" in out
     assert "Traceback" not in out + err
@@ -119,10 +120,8 @@ def test_ctrl_c_keeps_what_was_recorded_and_says_how_to_judge_it(tmp_path: Path)
 
 
 def wait_for_history(results: Path, size_bytes: int) -> Path:
-    until = time.monotonic() + 200
-    while time.monotonic() < until:
-        for stream in results.glob("*/*/history.arrows"):
-            if stream.stat().st_size >= size_bytes:
-                return stream
-        time.sleep(0.1)
-    raise AssertionError(f"no history of {size_bytes} bytes appeared under {results}")
+    def streams() -> list[Path]:
+        return [path for path in results.glob("*/*/history.arrows") if path.stat().st_size >= size_bytes]
+
+    until(streams)
+    return streams()[0]

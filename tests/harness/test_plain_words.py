@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness import plain_words as words
-from harness.verdicts import planted as bugs
-from harness.verdicts.headline import verdict_in_words
-from harness.verdicts.notes import notes
-from harness.verdicts.planted import planted
+from harness.explanations import planted as bugs
+from harness.explanations.headline import verdict_in_words
+from harness.explanations.notes import notes
+from harness.explanations.planted import planted
 from system_under_test.subject import Bug
 
 BUG = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")
@@ -33,13 +33,13 @@ VALID = {"verdict": "valid", "looked_at": {"operations": 11873, "keys": 10}}
 
 
 def test_a_valid_run_says_how_much_was_looked_at() -> None:
-    told = verdict_in_words(results("valid", linearizability=VALID, vacuity={"verdict": "valid"}), {})
-    assert told == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
+    written = verdict_in_words(results("valid", linearizability=VALID, vacuity={"verdict": "valid"}), {})
+    assert written == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
 
 
 def test_an_invalid_run_says_what_broke() -> None:
-    told = verdict_in_words(results("invalid", linearizability=invalid("stale read")), {})
-    assert told == "Invalid: at 3.1 s n1 answered 4."
+    written = verdict_in_words(results("invalid", linearizability=invalid("stale read")), {})
+    assert written == "Invalid: at 3.1 s n1 answered 4."
 
 
 def test_several_violations_are_counted() -> None:
@@ -48,9 +48,9 @@ def test_several_violations_are_counted() -> None:
 
 
 def test_an_unknown_run_says_why() -> None:
-    vague = {"verdict": "unknown", "reason": "ok writes in faults: 0, where at least 1 counts"}
-    told = verdict_in_words(results("unknown", linearizability=VALID, vacuity=vague), {})
-    assert told == "Unknown: ok writes in faults: 0, where at least 1 counts."
+    vague = {"verdict": "unknown", "reason": "ok writes in faults: 0, and at least 1 is needed"}
+    written = verdict_in_words(results("unknown", linearizability=VALID, vacuity=vague), {})
+    assert written == "Unknown: ok writes in faults: 0, and at least 1 is needed."
 
 
 def test_a_run_without_verdict_is_not_called_valid() -> None:
@@ -88,8 +88,8 @@ def test_figures_carry_their_units() -> None:
 
 
 def test_long_or_hostile_text_becomes_one_short_line() -> None:
-    told = words.shorten("a\n\x1b[31m\u202eb\ud800" + "x" * 100_000)
-    assert len(told) == words.LONGEST and told.startswith("a [31m b ") and told.endswith("…")
+    written = words.shorten("a\n\x1b[31m\u202eb\ud800" + "x" * 100_000)
+    assert len(written) == words.LONGEST and written.startswith("a [31m b ") and written.endswith("…")
 
 
 def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
@@ -100,7 +100,7 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
         "loop_stalls": [{"time_ns": 1, "stall_ms": 800}],
         "steal_s": {"n1": 2.0, "n2": 0.1},
     }
-    told = " ".join(notes({}, outcome))
+    written = " ".join(notes({}, outcome))
     for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
-        assert part in told
+        assert part in written
     assert notes({}, {"scheduled_rate_hz": 200, "achieved_rate_hz": 190.0}) == []

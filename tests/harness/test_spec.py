@@ -1,4 +1,4 @@
-"""The spec: what may be asked for, how threads are placed, how a run is asked for again."""
+"""The spec: what a run may demand, how threads are placed, and which command repeats a run."""
 
 import shlex
 
@@ -16,7 +16,7 @@ def test_every_client_node_has_readers_and_writers_that_follow_and_that_stay(con
     for node in CLIENT_NODES:
         here = [p for p in placements if p.client_node == node]
         assert sorted(p.follows for p in here if p.reads_only) == [False, True]
-        assert {p.follows for p in here if not p.reads_only} == {False, True}, "or nobody writes behind a partition"
+        assert {p.follows for p in here if not p.reads_only} == {False, True}, "or no thread writes behind a partition"
     following = sum(p.follows for p in placements)
     assert abs(2 * following - concurrency) <= 2
 
@@ -49,7 +49,7 @@ def test_an_impossible_number_is_refused_by_its_option_s_name(wrong: dict[str, i
         {"subject": "canary", "backend": "docker"},
     ],
 )
-def test_an_unknown_name_is_refused_and_the_known_ones_are_told(wrong: dict[str, str]) -> None:
+def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(wrong: dict[str, str]) -> None:
     with pytest.raises(WrongSpec) as refusal:
         check_names(Spec(**wrong))  # type: ignore[arg-type]
     assert next(iter(reversed(wrong.values()))) in str(refusal.value)
@@ -77,7 +77,7 @@ def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:
     assert words == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50", "SUBJECT=canary", "BUG=stale"]
 
 
-def test_without_a_make_target_the_command_line_itself_is_told_and_it_is_understood() -> None:
+def test_without_a_make_target_the_command_line_itself_is_printed_and_can_be_parsed() -> None:
     words = shlex.split(Spec(seed=7, nemesis="none", rate_hz=50.0, subject="canary").rerun())
     assert words[:4] == ["python", "-m", "harness", "run"]
     known = {option for parameter in run.params for option in parameter.opts}

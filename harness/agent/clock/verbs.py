@@ -13,14 +13,23 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 _ORDER = struct.Struct("<qqq")
 _NS = 1_000_000_000
-_READ_S = 10.0
-_ASK = "import time; print(time.time_ns())"
+_READ_S = 30.0
+_ASK = "import time; print(time.time_ns(), time.monotonic_ns())"
 OFFSET_S_MAX = 10 * 365 * 86_400.0
 RATE_MAX = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRead:
+    """ahead_s: by how much the wall clock is ahead of the real one.  age_s: since its last order."""
+
+    ahead_s: float
+    age_s: float
 
 
 class ClockVerbs:
@@ -29,6 +38,7 @@ class ClockVerbs:
     def __init__(self) -> None:
         self._library: Path | None = None
         self._order: Path | None = None
+        self._ordered_ns = time.monotonic_ns()
 
     def install(self, folder: str, library: bytes) -> dict[str, str]:
         """Keep the library in a folder outside of the disk under test.  Returns the environment for the server.
@@ -40,7 +50,7 @@ class ClockVerbs:
         self._order.write_bytes(_ORDER.pack(0, 0, 0))
         self.order(3600.0, 1.0)
         try:
-            if abs(self.read() - 3600.0) > 60.0:
+            if abs(self.read().ahead_s - 3600.0) > 60.0:
                 raise OSError(errno.ENOTSUP, "a program that was started with the library does not follow the clock")
         finally:
             self.order(0.0, 1.0)
@@ -62,13 +72,13 @@ class ClockVerbs:
         content = _ORDER.pack(round(offset_s * _NS), round((rate - 1.0) * _NS), time.time_ns())
         descriptor = os.open(place, os.O_WRONLY)
         try:
+            self._ordered_ns = time.monotonic_ns()
             os.pwrite(descriptor, content, 0)  # one write: a reader sees the old order or the new one
         finally:
             os.close(descriptor)
 
-    def read(self) -> float:
-        """Seconds by which the wall clock of a program under the library is ahead of the real one."""
-        before_ns = time.time_ns()
+    def read(self) -> ClockRead:
+        """Ask a program under the library for its wall clock, and for its monotonic clock, which is right."""
         done = subprocess.run(
             [sys.executable, "-S", "-E", "-c", _ASK],
             env={**os.environ, **self.environment()},
@@ -76,10 +86,11 @@ class ClockVerbs:
             timeout=_READ_S,
             check=False,
         )
-        after_ns = time.time_ns()
         if done.returncode != 0:
             raise OSError(errno.ENOEXEC, f"no program runs with the library: {done.stderr.decode(errors='replace')}")
-        return (int(done.stdout) - (before_ns + after_ns) // 2) / _NS
+        wall_ns, monotonic_ns = map(int, done.stdout.split())
+        right_ns = time.time_ns() - (time.monotonic_ns() - monotonic_ns)
+        return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS)
 
     def is_heeded_by(self, pid: int) -> bool:
         """Whether a running process has the library loaded."""

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _MNT_DETACH = 2
-_ANSWER_S = 10.0
+_ANSWER_S = 60.0
+"""The end of the daemon is seen at once, because its stream ends.  A living one may have to wait for CPU time."""
 
 
 class Mounted:
@@ -151,3 +153,10 @@ def unmount(path: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(path), _MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
         raise OSError(ctypes.get_errno(), f"{path} cannot be unmounted")
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Mount points inside a folder, as this process sees them; outer ones first."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    places = (Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines)
+    return [place for place in places if place.is_relative_to(folder)]

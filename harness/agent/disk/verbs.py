@@ -37,6 +37,7 @@ class DiskVerbs:
         self._mounted: Mounted | None = None
         self._last_loss: dict[str, int] = {}
         self._last_damage: Damage | None = None
+        self._damage_seed = 0
 
     def mount(self, path: str, root: str) -> None:
         """Show `root` at `path`.  Data belongs into `path`/data.  Raises OSError where FUSE cannot be used."""
@@ -77,6 +78,7 @@ class DiskVerbs:
         self._armed = False
         self._last_loss = {
             **loss,
+            "seed": seed,
             "fsynced_kept": int(_content(probe / _KEPT) == _BYTES),
             "not_fsynced_kept": int(_content(probe / _LOST) != b""),
         }
@@ -88,8 +90,8 @@ class DiskVerbs:
         _write(probe / _LOST, _BYTES, sync=False)
 
     def last_loss(self) -> dict[str, int]:
-        """undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept, not_fsynced_kept: 1 if the probe was there.
-        Empty before the first power loss."""
+        """seed: of the order; undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept, not_fsynced_kept: 1 if the
+        probe was there.  Empty before the first power loss."""
         return dict(self._last_loss)
 
     def probe(self) -> dict[str, Any]:
@@ -124,14 +126,15 @@ class DiskVerbs:
 
     def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
         """Damage one data file that matches a pattern (`damage.damage`).  The server must be dead."""
-        data = self._disk().path / DATA
-        self._last_damage = damage(data, pattern, how, seed)
-        return self._last_damage.to_json(data)
+        self._last_damage, self._damage_seed = damage(self._disk().path / DATA, pattern, how, seed), seed
+        return self.last_damage()
 
     def last_damage(self) -> dict[str, Any]:
-        """What the last damage was, and the fingerprint of its place now; empty before the first."""
-        data = self._disk().path / DATA
-        return self._last_damage.to_json(data) if self._last_damage is not None else {}
+        """What the last damage was, the seed of its order, and the fingerprint of its place now; empty before the
+        first."""
+        if self._last_damage is None:
+            return {}
+        return {"seed": self._damage_seed, **self._last_damage.to_json(self._disk().path / DATA)}
 
     def _disk(self) -> Mounted:
         if self._mounted is None:

@@ -14,7 +14,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -25,13 +25,14 @@ from harness.backends.agent_cluster import AgentCluster, answered
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, containers, engine, image, network
+from harness.backends.docker.host_switch import HostSwitch
 from harness.backends.owner import current_owner, is_dead
 from harness.backends.reaper import Reaper
-from nemesis.cluster import DISK, Link
+from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 
 HELPER = "helper"
-_HELLO_S = 30.0
+_HELLO_S = 60.0
 
 T = TypeVar("T")
 
@@ -45,12 +46,22 @@ class DockerBackend(AgentCluster):
         super().__init__(spec)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.run_id):
             raise ValueError(f"run id {spec.run_id!r} cannot stand in a container's name")
-        self.notes: Sequence[str] = ("containers on one bridge; links are cut by one nft set on its forward hook",)
+        self._carried = PACKETS in spec.wanted
+        """Whether a switch in userspace carries the frames, instead of the bridge."""
+        self.notes: Sequence[str] = (
+            "containers whose frames a switch in userspace carries, because packets are impaired"
+            if self._carried
+            else "containers on one bridge; links are cut by one nft set on its forward hook",
+        )
         self._labels = engine.labels(spec.run_id, current_owner())
         self._table: Table = network.table_of(spec.run_id)
         self._address_of: dict[str, str] = {}
         self._client: Any = None
         self._helper: AgentLink | None = None
+        self._switch: HostSwitch | None = None
+        self._no_switch = "" if self._carried else "the run was made without a switch that impairs packets"
+        self._rejected: frozenset[Link] = frozenset()
+        self._cutting = asyncio.Lock()
         self._reaper: Reaper | None = None
         self._pool = ThreadPoolExecutor(10, thread_name_prefix="docker")
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -65,12 +76,34 @@ class DockerBackend(AgentCluster):
             words = cleanup.engine_words(error)
             raise BackendUnavailable(f"Docker could not bring the nodes up: {words}") from error
 
+    def lacks(self, capability: str) -> str:
+        """See Cluster.lacks."""
+        if capability == REJECT:
+            return ""
+        return self._no_switch if capability == PACKETS else super().lacks(capability)
+
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft refuses, NodeGone without a helper."""
+        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft or the switch refuses, NodeGone without
+        a helper."""
         text = network.replace_cut(self._table, links, self._address_of)
-        if self._helper is None:
+        if self._helper is None or self._switch is None:
             raise NodeGone(f"{HELPER}: there is no such node (yet)")
-        await self._helper.call("nft", {"owned": [self._table]}, text.encode())
+        async with self._cutting:
+            if self._carried and not self._no_switch:
+                await self._switch.cut(links, reject)
+                return
+            await self._switch.answer_with_resets(self._rejected & frozenset(reject))  # no reset on a link made whole
+            await self._helper.call("nft", {"owned": [self._table]}, text.encode())
+            await self._switch.answer_with_resets(reject)
+            self._rejected = frozenset(reject)
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """See Cluster.impair.  Raises KeyError for an unknown node, OSError if the switch refuses."""
+        if self._no_switch or self._switch is None:
+            if links:
+                raise CannotInject(self._no_switch or "there are no nodes yet")
+            return
+        await self._switch.impair(links, seed)
 
     async def destroy(self) -> None:
         self._stop.set()
@@ -110,11 +143,12 @@ class DockerBackend(AgentCluster):
         self._address_of = network.addresses(subnet, self.servers, self.clients)
         try:
             await self._start_all(tag)
-        except ImageNotFound:  # somebody's newer build removed it in this very moment
+        except ImageNotFound:  # a newer build of another run has just removed it
             await self._in_thread(cleanup.remove_containers, client, self.spec.run_id)
             await self._start_all(
                 await self._in_thread(image.ensure_image, progress, self._stop, client, self.spec.needs)
             )
+        await self._start_switch()
         found = await swept
         for run_id in found.removed:
             progress(f"removed what the dead run {run_id} had left")
@@ -133,6 +167,21 @@ class DockerBackend(AgentCluster):
                     group.create_task(self._start_node(tag, name))
         except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
             raise failed.exceptions[0] from failed
+
+    async def _start_switch(self) -> None:
+        """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""
+        assert self._helper is not None
+        self._switch = HostSwitch(self._helper, self._nodes)
+        if self._carried:
+            try:
+                await self._switch.take_over()
+            except NodeGone:
+                raise
+            except OSError as problem:
+                self._no_switch = (
+                    f"no switch can carry the containers' frames here ({problem.strerror or problem}): the engine must "
+                    "grant CAP_NET_ADMIN and CAP_NET_RAW in the host's network"
+                )
 
     async def _start_node(self, tag: str, name: str) -> None:
         plan = containers.ContainerPlan(
@@ -166,7 +215,7 @@ class DockerBackend(AgentCluster):
             network="host",
             address="",
             labels=self._labels,
-            capabilities=("NET_ADMIN",),
+            capabilities=("NET_ADMIN", "NET_RAW"),
             with_volume=False,
         )
         helper = self._helper = await self._start(plan, HELPER)

@@ -31,7 +31,7 @@ ENGINE_FAILURES = (DockerException, requests.RequestException, OSError)
 """Everything that a request to the engine may raise (APIError is a DockerException)."""
 
 _ALREADY = (404, 409)
-"""Not there any more; or somebody else is removing it at this moment."""
+"""Status codes: it no longer exists, or another process is removing it now."""
 
 
 @dataclass(slots=True)

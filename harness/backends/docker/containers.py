@@ -2,8 +2,8 @@
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
 any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
-are to fail they get SYS_ADMIN, which mounting needs.  The helper, which keeps the rules on the host's bridge, gets
-NET_ADMIN.
+are to fail they get SYS_ADMIN, which mounting needs.  The helper gets NET_ADMIN for the rules on
+the host's bridge, and NET_RAW for the switch at the ends of the containers' links.
 """
 
 from __future__ import annotations

@@ -34,13 +34,14 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from checkers.base.cache_folder import cache_folder
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.cleanup import remove_run
-from harness.backends.docker.containers import NODE_FOLDER
+from harness.backends.docker.debian import PACKAGES, RECIPE, unpack_debian
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
-from harness.backends.docker.root_filesystem import PACKAGES, RECIPE, unpack_debian
-from harness.backends.node_code import digest, fetch_wheels, in_order, node_code, wheel_requirements
+from harness.backends.docker.system_layer import add_packages, packages_script
+from harness.backends.node_code import digest, in_order, node_code, wheel_requirements
 from harness.backends.owner import current_owner
 from harness.backends.reaper import Reaper
 from harness.backends.watched_commands import Interrupted
+from harness.backends.wheels import fetch_wheels
 from system_under_test.subject import Needs
 
 NODE_PYTHON = "3.11"
@@ -79,7 +80,7 @@ def ensure_image(
     plain = f"krucible-base:{digest(RECIPE.encode(), _REGISTRY_DOCKERFILE.encode())}"
     base = plain
     if needs.debian or needs.user:
-        base = "krucible-needs:" + digest(plain.encode(), _packages_script(needs).encode())
+        base = "krucible-needs:" + digest(plain.encode(), packages_script(needs).encode())
     site = "krucible-wheels:" + digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
     node = "krucible-node:" + digest(site.encode(), _ENVIRONMENT.encode(), *in_order(code))
     if not _has(client, node):
@@ -88,7 +89,7 @@ def ensure_image(
                 _build_base(client, plain, progress, stop)
             if not _has(client, base):
                 progress(f"image: installing {', '.join(needs.debian)}")
-                _add_packages(client, plain, base, needs)
+                add_packages(client, plain, base, needs)
             if not _has(client, site):
                 packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
                 _add_layer(client, base, site, _SITE, _read_all(packages), stop)
@@ -175,40 +176,6 @@ def _add_layer(client: Any, below: str, tag: str, folder: str, files: dict[str, 
         reaper.dismiss()
 
 
-def _packages_script(needs: Needs) -> str:
-    """Installs packages and starts none of their services.  A volume begins with the owner of the folder it covers."""
-    lines = ["set -e", "printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d", "chmod +x /usr/sbin/policy-rc.d"]
-    if needs.debian:
-        install = "apt-get install -y -q --no-install-recommends"
-        lines += ["export DEBIAN_FRONTEND=noninteractive", "apt-get update -q", f"{install} {' '.join(needs.debian)}"]
-        lines += ["rm -rf /var/cache/apt /var/lib/apt/lists/* /usr/share/doc"]
-    if needs.user:
-        lines += [f"id {needs.user} > /dev/null || useradd --system {needs.user}"]
-        lines += [f"install -d -o {needs.user} {NODE_FOLDER}"]
-    return "\n".join(lines)
-
-
-def _add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
-    """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
-    api, run_id = client.api, f"image-{os.getpid()}-{time.monotonic_ns()}"
-    reaper = Reaper("harness.backends.docker.cleanup:reap_image_build", {"run_id": run_id})
-    repository, _, version = tag.partition(":")
-    try:
-        argv, host = ["sh", "-c", _packages_script(needs)], api.create_host_config(network_mode="host")
-        container = api.create_container(below, argv, labels=labels(run_id, current_owner()), host_config=host)["Id"]
-        api.start(container)
-        if api.wait(container)["StatusCode"] != 0:
-            words = api.logs(container, tail=3).decode(errors="replace").strip()
-            raise BackendUnavailable(f"{', '.join(needs.debian)} could not be installed on the nodes: {words}")
-        unlabel = f"LABEL {IMAGE_LABEL}=needs {RUN_LABEL}= {OWNER_LABEL}="
-        api.commit(container, repository, version, changes=[unlabel])
-    except APIError as error:
-        raise BackendUnavailable(f"Docker could not install packages: {error.explanation}") from error
-    finally:
-        remove_run(client, run_id)
-        reaper.dismiss()
-
-
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
     """Build with the classic builder (BuildKit may be missing).  Raises BuildError with the failing step's words."""
     archive = io.BytesIO(_archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
@@ -252,7 +219,7 @@ def _one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    progress("image: another run is building it; waiting")
+                    progress("image: another process builds it; waiting")
                 waiting = True
             if stop.wait(0.2):
                 raise Interrupted("waiting for the node image was interrupted")
@@ -289,5 +256,5 @@ def _remove_unused(client: Any, keep: str) -> None:
                 client.api.remove_image(tag)
                 _mark(tag).unlink(missing_ok=True)
         except APIError as error:
-            if error.status_code not in (404, 409):  # somebody else was faster, or a container still uses it
+            if error.status_code not in (404, 409):  # another process was faster, or a container still uses it
                 raise

@@ -38,8 +38,8 @@ from system_under_test.subject import NodeGone
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDER_PREFIX = "krucible-nodes-"
-_READY_S = 20.0
-_ORDER_S = 5.0
+_READY_S = 60.0
+_ORDER_S = 30.0
 _END_S = 10.0
 
 

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.agent.disk.mount import mounts_below, unmount
 from harness.backends.namespaces.plan import Plan, PlannedNode, node_side, switch_side
 
 _CLONE_NEWNET = 0x40000000
@@ -74,8 +75,8 @@ def _make(plan: Plan, switch: int, *streams: int) -> None:
     _ip([], switch_side(plan, agents))
     for node, pid in zip(plan.nodes, agents, strict=True):
         _ip(["nsenter", f"--net=/proc/{pid}/ns/net"], node_side(plan, node))
-    ports = [(node.name, node.port, node.mac) for node in plan.nodes]
-    argv = [sys.executable, "-m", "harness.backends.namespaces.switch", str(switch), json.dumps({"ports": ports})]
+    ports = [(node.name, node.port, node.mac, "") for node in plan.nodes]
+    argv = [sys.executable, "-m", "harness.agent.switch", str(switch), json.dumps({"ports": ports})]
     subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(switch,))
     os.close(switch)
 
@@ -145,6 +146,9 @@ def _end(folder: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # everybody in this pid namespace but us
     _reap(0)
+    for place in reversed(mounts_below(Path(folder))):  # dead disks under FUSE, which nothing could remove
+        with contextlib.suppress(OSError):
+            unmount(place)
     shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed the next run's sweep finds
     os._exit(0)
 

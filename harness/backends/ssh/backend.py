@@ -25,17 +25,18 @@ from harness.agent.rules import Table
 from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec
-from harness.backends.node_code import fetch_wheels, wheel_requirements
+from harness.backends.node_code import wheel_requirements
 from harness.backends.ssh import rules
 from harness.backends.ssh.clocks import ClockReading, NodeClock
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
 from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
-from nemesis.cluster import Link
+from harness.backends.wheels import fetch_wheels
+from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 
 BEAT_S = 3.0
 """How often every agent hears from the harness, and its clock is read."""
-_HELLO_S = 30.0
+_HELLO_S = 60.0
 _FIRST_READINGS = 8
 
 
@@ -52,8 +53,9 @@ class SshBackend(AgentCluster):
         self._address_of: dict[str, str] = {}
         self._clocks: dict[str, NodeClock] = {}
         self._table: Table = rules.table_of(spec.run_id)
-        self._dropped: dict[str, frozenset[str]] = {}
-        """Node -> addresses whose packets it drops; no entry where an order may not have arrived."""
+        self._dropped: dict[str, rules.HostCut] = {}
+        """Node -> what its host does to packets; no entry where an order may not have arrived."""
+        self._no_reject = ""
         self._cutting = asyncio.Lock()
         self._stop = threading.Event()
         self._beating: list[asyncio.Task[None]] = []
@@ -89,16 +91,24 @@ class SshBackend(AgentCluster):
         progress(f"{len(self._visits)} nodes answer after {time.monotonic() - began:.1f} s")
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut; one transaction on each host that is concerned.  Raises KeyError for an unknown node,
-        OSError if a host refuses, NodeGone if one does not answer: the others have carried the order out."""
-        wanted = rules.sources_of(links, self._address_of)
+        """See Cluster.cut; one transaction on each host that is concerned.
+
+        Raises KeyError for an unknown node, CannotInject where a host cannot reject, OSError if one refuses, NodeGone
+        if one does not answer: the others have carried the order out."""
+        if reject and self._no_reject:
+            raise CannotInject(self._no_reject)
+        wanted = rules.cuts_of(links, reject, self._address_of)
         async with self._cutting:
-            changed = [name for name, sources in wanted.items() if self._dropped.get(name) != sources]
+            changed = [name for name, cut in wanted.items() if self._dropped.get(name) != cut]
             orders = [self._drop(name, wanted[name]) for name in changed]
             done = await asyncio.gather(*orders, return_exceptions=True)
         for failure in done:
             if isinstance(failure, BaseException):
                 raise failure
+
+    def lacks(self, capability: str) -> str:
+        """See Cluster.lacks."""
+        return self._no_reject if capability == REJECT else super().lacks(capability)
 
     def clocks(self) -> Mapping[str, ClockOffset]:
         """See Backend.clocks."""
@@ -194,14 +204,23 @@ class SshBackend(AgentCluster):
             raise BackendUnavailable(
                 f"{visit.host}: links cannot be cut there: {refusal.strerror}.  It needs CAP_NET_ADMIN and nf_tables."
             ) from refusal
+        try:
+            await link.call("nft", {"owned": []}, rules.make_rejecting(self._table).encode())
+        except NodeGone:
+            raise
+        except OSError as refusal:
+            self._no_reject = (
+                f"{visit.host} cannot reset TCP on a cut link ({refusal.strerror}): it needs Linux 5.9 or later with "
+                "nft_reject_ipv4 (`modprobe nft_reject_ipv4` there)"
+            )
 
     # ---- while it lives ----------------------------------------------------------------------------------------
 
-    async def _drop(self, name: str, sources: frozenset[str]) -> None:
+    async def _drop(self, name: str, wanted: rules.HostCut) -> None:
         self._dropped.pop(name, None)
-        text = rules.replace_cut(self._table, sources)
+        text = rules.replace_cut(self._table, wanted)
         await self._link(name).call("nft", {"owned": [self._table]}, text.encode())
-        self._dropped[name] = sources
+        self._dropped[name] = wanted
 
     async def _beat(self, name: str) -> None:
         """Let one agent hear from the harness, and read its clock, until the end.  Every host has a task of its own,

@@ -17,7 +17,6 @@ from checkers.base.json_file import mapping, number, sequence
 from harness.report.evidence.load import ReportData
 
 DEAD = "dead"
-PAUSED = "paused"
 BUCKETS = 1200
 """The run is cut into at most this many steps to show high watermarks."""
 

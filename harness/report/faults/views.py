@@ -158,12 +158,13 @@ def summary(faults: Sequence[FaultView]) -> str:
         return "No fault was injected in this run."
     by = {state: [f for f in faults if f.achieved == state] for state in OK_MARK}
     done = len(by["installed"])
-    words = "All of them were" if done == len(faults) > 1 else f"{done} of {plural(len(faults), 'fault')}"
-    verb = "" if done == len(faults) > 1 else " was" if done == 1 else " were"
-    out = f"{words}{verb} installed and measured."
+    every = "The fault" if done == 1 else f"All {done} faults"
+    words = every if done == len(faults) else f"{done} of {plural(len(faults), 'fault')}"
+    out = f"{words} {'was' if done == 1 else 'were'} installed and measured."
     for state in ("skipped", "indeterminate", "not achieved"):
-        if by[state]:
-            out += f" {listed([str(f.number) for f in by[state]])} {'was' if len(by[state]) == 1 else 'were'} {state}."
+        if numbers := [str(f.number) for f in by[state]]:
+            subject, verb = ("Fault", "was") if len(numbers) == 1 else ("Faults", "were")
+            out += f" {subject} {listed(numbers)} {verb} {state}."
     return out
 
 

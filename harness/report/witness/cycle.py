@@ -1,15 +1,17 @@
 """Transactions of a witness as the page shows them: what each did, and the cycle of reasons between them.
 
-A cycle is drawn twice, for two ways of reading: a ring, in which one sees at a glance who waits for whom, and a ladder
-of the same edges with the sentence behind each.  The ring is laid out here, in pixels; the ladder is plain HTML.
+A cycle is drawn twice.  The ring shows at a glance which transaction must come before which.  The ladder lists the same
+edges with the sentence behind each.  The ring is a directed graph, laid out here in pixels; the ladder is plain HTML.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import cos, hypot, pi, sin
+from math import hypot
 from typing import Any
+
+import networkx
 
 from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import sentence, shorten
@@ -91,8 +93,19 @@ def cycle_of(facts: Mapping[str, Any]) -> Cycle | None:
     edges = [_edge(edge) for edge in given]
     nodes = [known.get(e.source, Transaction(e.source, "", "", "")) for e in edges]
     length = number(facts.get("length"), len(edges))
-    closed = length <= len(edges) <= RING_MOST
+    closed = length <= len(edges) <= RING_MOST and _is_simple_cycle(edges)
     return Cycle(edges, nodes, _ring(edges) if closed else None, max(0, length - len(edges)))
+
+
+def _is_simple_cycle(edges: Sequence[Edge]) -> bool:
+    """Whether the edges form one cycle that visits each transaction once.  The page also shows files of other hands."""
+    graph = _graph_of(edges)
+    each_once = graph.number_of_nodes() == graph.number_of_edges() == len(edges) > 1
+    return each_once and bool(networkx.is_strongly_connected(graph))
+
+
+def _graph_of(edges: Sequence[Edge]) -> networkx.DiGraph:
+    return networkx.DiGraph([(edge.source, edge.target) for edge in edges])
 
 
 def transactions_of(facts: Mapping[str, Any]) -> list[Transaction]:
@@ -124,22 +137,16 @@ def _edge(edge: Mapping[str, Any]) -> Edge:
 
 
 def _ring(edges: Sequence[Edge]) -> Ring:
-    """Clockwise from the top left; two nodes stand side by side."""
+    """Lay the transactions out clockwise from the top; two of them stand side by side."""
     count = len(edges)
     radius = 84.0 if count == 2 else 62.0 + 13.0 * max(0, count - 3)
     centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
-    start = pi if count == 2 else -pi / 2
-    nodes = [
-        CycleNode(
-            round(centre_x + radius * cos(start + 2 * pi * k / count), 1),
-            round(centre_y + radius * sin(start + 2 * pi * k / count), 1),
-            edge.source,
-        )
-        for k, edge in enumerate(edges)
-    ]
-    place = {node.name: node for node in nodes}
-    arrows = [_arrow(place[e.source], place.get(e.target, nodes[0]), e.short) for e in edges]
-    return Ring(_WIDTH, round(2 * centre_y, 1), nodes, arrows)
+    place = {}
+    for name, (x, y) in networkx.circular_layout(_graph_of(edges), scale=radius).items():
+        across, down = (-x, -y) if count == 2 else (y, -x)  # the layout begins at the right
+        place[name] = CycleNode(round(centre_x + float(across), 1), round(centre_y + float(down), 1), name)
+    arrows = [_arrow(place[e.source], place[e.target], e.short) for e in edges]
+    return Ring(_WIDTH, round(2 * centre_y, 1), list(place.values()), arrows)
 
 
 def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:

@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.json_file import mapping, number, sequence
+from harness.explanations.findings import ReportedViolation
+from harness.explanations.kinds.catalog import kind_of
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.terminal.witness import draw_witness
-from harness.verdicts.findings import ReportedViolation
-from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.window import type_of, value
 
 WIDTH = 100

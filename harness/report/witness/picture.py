@@ -24,6 +24,7 @@ from harness.witness.window import say, value
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""
 
+_NARROW = 500
 _CHAR = 7.3  # width of a character of the labels' font
 _LANE = 50
 _LABEL_MOST = 28
@@ -72,30 +73,27 @@ def draw(
     object held at first, in words.  context: of `context`.
     """
     labels = {op.invoke: f"{letters.get(str(op.invoke), '')} {shorten(say(op), _LABEL_MOST)}".strip() for op in ops}
-    narrow = target < 500
-    gutter = 12.0 if narrow else 132.0
-    lane_of, lanes = _lanes(ops, narrow)
+    gutter = 12.0 if target < _NARROW else 132.0
+    lane_of, lanes = _lanes(ops, target < _NARROW)
     room = _room_before(before, target)
     x_of, gaps, right = _axis(ops, lane_of, labels, gutter + 6 + room, target - 18)
     steps = {i: k + 1 for k, i in enumerate(order.steps)} if order else {}
     dots = _dots(ops, order, x_of, right)
-    bars = []
-    for i, op in enumerate(ops):
-        open_end = op.complete >= FOREVER
-        x1, x2 = x_of[op.invoke], right if open_end else x_of[op.complete]
-        bars.append(
-            Bar(
-                x=x1,
-                y=lane_of[op.process],
-                width=max(6.0, x2 - x1),
-                label=labels[op.invoke],
-                look="bad" if i == bad else look(op),
-                open=open_end,
-                step=steps.get(i),
-                dot_x=dots.get(i, (x1 + x2) / 2),
-                title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
-            )
+    extents = [(x_of[op.invoke], right if op.complete >= FOREVER else x_of[op.complete]) for op in ops]
+    bars = [
+        Bar(
+            x=x1,
+            y=lane_of[op.process],
+            width=max(6.0, x2 - x1),
+            label=labels[op.invoke],
+            look="bad" if i == bad else look(op),
+            open=op.complete >= FOREVER,
+            step=steps.get(i),
+            dot_x=dots.get(i, (x1 + x2) / 2),
+            title=f"process {op.process}{f' at {op.node}' if op.node else ''}: {say(op)}",
         )
+        for i, (op, (x1, x2)) in enumerate(zip(ops, extents, strict=True))
+    ]
     held_y = lanes[-1].y + 38
     held = _held(order, dots, gutter + 6, room, right, before)
     width = max(float(target), right + 18)

@@ -14,6 +14,8 @@ from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
 from checkers.by_hand.judge_registers import ONLY_OBJECT
+from harness.explanations.findings import Group, ReportedViolation, groups
+from harness.explanations.kinds.catalog import kind_of
 from harness.plain_words import either, label, plural, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.report.evidence.roles import RoleSegment
@@ -26,8 +28,6 @@ from harness.report.witness.paste import paste
 from harness.report.witness.shapes import Picture
 from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
-from harness.verdicts.findings import Group, ReportedViolation, groups
-from harness.verdicts.kinds.catalog import kind_of
 from harness.witness.legal import Order, WindowOp
 from harness.witness.window import (
     DRAWN_APART,
@@ -142,7 +142,6 @@ def view(
     copies = [as_trace_row(r) for r in rows if r.get("table") == "copies"]
     facts = window.facts
     around = circumstances(finding.moment_ns, faults, roles)
-    guilty = _guilty(facts, window)
     bars = window.shown if window.with_bars else []
     cycle, transactions = cycle_of(facts), transactions_of(facts)
     context = picture.context(bars, faults, roles)
@@ -176,7 +175,7 @@ def view(
         facts=[(label(str(k)), fact_words(k, v)) for k, v in facts.items() if k not in DRAWN_APART],
         events=events[: 2 * MOST_DRAWN],
         plain=paste(data, finding, around),
-        background=background(*guilty, faults, roles) if guilty[0] else "",
+        background=" ".join(background(node, at_ns, faults, roles) for node, at_ns in _answering(facts, window)),
         circumstances=around,
         left_out=window.left_out,
         folded=folded,
@@ -262,13 +261,17 @@ def _window(finding: ReportedViolation) -> _Window:
     )
 
 
-def _guilty(facts: Mapping[str, Any], window: _Window) -> tuple[str, int]:
-    """The node that was wrong, and when: as the witness names it, else the one whose answer no order explains."""
-    named = mapping(facts.get("guilty"))
-    if named:
-        return shorten(str(named.get("node") or ""), 24), number(named.get("time_ns"), 0)
+def _answering(facts: Mapping[str, Any], window: _Window) -> list[tuple[str, int]]:
+    """The node that was wrong, and when: as the witness names it, else the one whose answer no order explains.
+
+    Both nodes, if one of them was wrong and the witness does not know which.
+    """
+    named = sequence(facts.get("suspects")) or [facts[name] for name in ("guilty",) if name in facts]
+    answers = [(shorten(str(m.get("node") or ""), 24), number(m.get("time_ns"), 0)) for m in map(mapping, named)]
     culprit = window.shown[window.bad] if window.bad is not None else None
-    return (culprit.node, culprit.end_ns) if culprit else ("", 0)
+    if not answers and culprit:
+        answers = [(culprit.node, culprit.end_ns)]
+    return [(node, at_ns) for node, at_ns in answers if node]
 
 
 def _texts(given: Any) -> list[str]:

@@ -16,7 +16,7 @@ CLOSED: list[int] = []
 
 
 MET: set[int] = set()
-"""Threads that have been asked to meet the others."""
+"""Threads that were ordered to meet the others."""
 
 
 def _until_it_may_end(folder: Path) -> Iterator[None]:
@@ -32,10 +32,10 @@ class Scripted:
     def __init__(self, placement: Placement, config: Mapping[str, Any]) -> None:
         self.placement = placement
         self.config = config
-        self.asked = 0
+        self.invoked = 0
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        self.asked += 1
+        self.invoked += 1
         match request.f:
             case "sleep":
                 await asyncio.sleep(float(request.payload or 0))
@@ -55,7 +55,7 @@ class Scripted:
                 print("a stray print that must not get among the frames", flush=True)
             case "nonsense":
                 return None  # type: ignore[return-value]
-        return Outcome(Type.OK, value=request.value, payload=self.config.get("say"), node=f"asked-{self.asked}")
+        return Outcome(Type.OK, value=request.value, payload=self.config.get("say"), node=f"invoked-{self.invoked}")
 
     async def close(self) -> None:
         CLOSED.append(self.placement.thread)

@@ -12,7 +12,7 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually, is_alive
 
 from harness.agent.frames import encode
-from harness.agent.program import SILENCE
+from harness.agent.process import SILENCE
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 

@@ -22,10 +22,10 @@ FAMILY = ("sh", "-c", "sleep 61 & echo child $!; wait")
 
 async def test_hello_says_who_answers(agent: LocalAgent) -> None:
     before_ns = time.monotonic_ns()
-    said, _ = await agent.link.call("hello")
-    assert said["pid"] == agent.process.pid
-    assert before_ns <= said["monotonic_ns"] <= time.monotonic_ns()
-    assert said["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
+    greeting, _ = await agent.link.call("hello")
+    assert greeting["pid"] == agent.process.pid
+    assert before_ns <= greeting["monotonic_ns"] <= time.monotonic_ns()
+    assert greeting["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
 
 
 async def test_a_server_runs_is_stopped_continued_and_killed(agent: LocalAgent) -> None:

@@ -35,10 +35,10 @@ async def state(agent: LocalAgent) -> str:
 
 async def test_a_client_answers_from_its_own_process(agent: LocalAgent, host: AgentClientHost) -> None:
     outcome = await host.invoke(1, Request("read", key="k", value=42), PATIENCE_S)
-    assert outcome == Outcome(Type.OK, value=42, payload="hello", node="asked-1")
+    assert outcome == Outcome(Type.OK, value=42, payload="hello", node="invoked-1")
     assert await state(agent) == "running"
     await agent.link.call("apart.start")  # a no-op: it is there
-    assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "asked-2"
+    assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "invoked-2"
 
 
 async def test_stopped_clients_answer_when_they_go_on_and_the_agent_answers_meanwhile(

@@ -1,4 +1,4 @@
-"""The watchdog over clients: whatever a client does, the harness gets an outcome, and it is never a false one."""
+"""The watchdog over clients: for everything a client does the harness gets an outcome, and never a false one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def host(agent: LocalAgent) -> AgentClientHost:
 
 async def test_a_good_client_answers_in_its_own_words(host: AgentClientHost) -> None:
     outcome = await host.invoke(3, Request("read", key="k", value=42), PATIENCE_S)
-    assert outcome == Outcome(Type.OK, value=42, payload="hello", node="asked-1")
+    assert outcome == Outcome(Type.OK, value=42, payload="hello", node="invoked-1")
 
 
 async def test_an_agent_answers_while_it_loads_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ async def test_an_overrun_is_answered_info_and_the_client_is_replaced(
     outcome = await host.invoke(0, Request("sleep", payload="1000"), 0.2)
     assert (outcome.type, outcome.error) == (Type.INFO, "client-overran")
     assert time.monotonic() - began >= 0.2 + OVERRUN_S
-    assert (await host.invoke(0, Request("read"), PATIENCE_S)).node == "asked-1"  # a fresh client
+    assert (await host.invoke(0, Request("read"), PATIENCE_S)).node == "invoked-1"  # a fresh client
     await host.close()
     assert host.troubles == {"overran": 1, "escaped": 0}
 
@@ -75,7 +75,7 @@ async def test_an_escaped_exception_is_info_with_its_words(host: AgentClientHost
     outcome = await host.invoke(1, Request("raise"), PATIENCE_S)
     assert outcome.type is Type.INFO
     assert outcome.error == "client-raised: ZeroDivisionError: a bug in the client"
-    assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "asked-1"
+    assert (await host.invoke(1, Request("read"), PATIENCE_S)).node == "invoked-1"
     await host.close()
     assert host.troubles == {"overran": 0, "escaped": 1}
 
@@ -133,7 +133,7 @@ async def test_opening_fails_in_the_modules_own_words(
 async def test_opening_again_replaces_all_clients(host: AgentClientHost) -> None:
     await host.invoke(0, Request("read"), PATIENCE_S)
     await host.open(MODULE, placements(1), {}, {"say": "again"})
-    assert await host.invoke(0, Request("read"), PATIENCE_S) == Outcome(Type.OK, payload="again", node="asked-1")
+    assert await host.invoke(0, Request("read"), PATIENCE_S) == Outcome(Type.OK, payload="again", node="invoked-1")
 
 
 def received(peer: socket.socket) -> int:

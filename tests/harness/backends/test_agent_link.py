@@ -13,13 +13,13 @@ import pytest
 
 from checkers.base.history import Type
 from harness.agent.frames import Decoder, Frame, encode
-from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.agent_link import ANSWER_S_MAX, SILENT_S, AgentClientHost, AgentLink, AgentNode
 from system_under_test.client import Request
 from system_under_test.subject import NodeGone
 
 
 class Played:
-    """The far end: `asked` returns the next request, `say` sends a frame, `hang_up` ends the stream."""
+    """The far end: `request` returns the next request, `say` sends a frame, `hang_up` ends the stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: AgentLink) -> None:
         self._reader = reader
@@ -29,7 +29,7 @@ class Played:
         self.link = link
         self.events: list[Mapping[str, Any]] = []
 
-    async def asked(self) -> dict[str, Any]:
+    async def request(self) -> dict[str, Any]:
         while not self._arrived:
             self._arrived += self._decoder.feed(await self._reader.read(1 << 16))
         return self._arrived.pop(0)[0]
@@ -66,22 +66,22 @@ def node(link: AgentLink) -> AgentNode:
 
 async def test_answers_come_back_in_any_order(far: Played) -> None:
     calls = [asyncio.create_task(far.link.call("state", {"number": i})) for i in range(3)]
-    asked = [await far.asked() for _ in calls]
-    for request in reversed(asked):
+    requests = [await far.request() for _ in calls]
+    for request in reversed(requests):
         far.say({"id": request["id"], "result": {"echo": request["args"]["number"]}})
     assert [(await call)[0]["echo"] for call in calls] == [0, 1, 2]
 
 
 async def test_a_refusal_is_an_os_error_in_the_nodes_words(far: Played) -> None:
     call = asyncio.create_task(far.link.call("read"))
-    far.say({"id": (await far.asked())["id"], "errno": 13, "words": "permission denied: /x"})
+    far.say({"id": (await far.request())["id"], "errno": 13, "words": "permission denied: /x"})
     with pytest.raises(PermissionError, match="n1: permission denied: /x"):
         await call
 
 
 async def test_a_refusal_that_looks_like_a_broken_pipe_is_still_a_refusal(far: Played) -> None:
     call = asyncio.create_task(far.link.call("run"))
-    far.say({"id": (await far.asked())["id"], "errno": 32, "words": "the command's pipe broke"})
+    far.say({"id": (await far.request())["id"], "errno": 32, "words": "the command's pipe broke"})
     with pytest.raises(OSError, match="the command's pipe broke") as caught:
         await call
     assert not isinstance(caught.value, NodeGone)
@@ -89,7 +89,7 @@ async def test_a_refusal_that_looks_like_a_broken_pipe_is_still_a_refusal(far: P
 
 async def test_all_who_wait_learn_that_the_agent_is_gone(far: Played) -> None:
     calls = [asyncio.create_task(far.link.call("state")) for _ in range(3)]
-    await far.asked()
+    await far.request()
     far.hang_up()
     for call in calls:
         with pytest.raises(NodeGone, match=r"its stream ended; it wrote: agent 1\.0 the last words"):
@@ -98,9 +98,9 @@ async def test_all_who_wait_learn_that_the_agent_is_gone(far: Played) -> None:
         await far.link.call("state")
 
 
-async def test_a_torn_frame_is_told_from_a_clean_end(far: Played) -> None:
+async def test_a_torn_frame_differs_from_a_clean_end(far: Played) -> None:
     call = asyncio.create_task(far.link.call("state"))
-    answer = encode({"id": (await far.asked())["id"], "result": {}})
+    answer = encode({"id": (await far.request())["id"], "result": {}})
     far.say_raw(answer[:-1])
     far.hang_up()
     with pytest.raises(NodeGone, match="its stream ended within a frame"):
@@ -119,19 +119,51 @@ async def test_an_agent_that_does_not_answer_in_time_counts_as_gone(far: Played)
         await far.link.call("state", timeout_s=0.05)
 
 
+@pytest.mark.virtual_time
+async def test_an_agent_that_goes_on_sending_is_given_time(far: Played) -> None:
+    """A machine under load lets its agents wait for CPU time: what they send shows that they live."""
+    call = asyncio.create_task(far.link.call("state"))
+    number = (await far.request())["id"]
+    for _ in range(3):
+        await asyncio.sleep(SILENT_S - 1.0)
+        far.say({"event": "beat"})
+    await asyncio.sleep(SILENT_S - 1.0)
+    far.say({"id": number, "result": {"state": "running"}})
+    assert (await call)[0]["state"] == "running"
+
+
+@pytest.mark.virtual_time
+async def test_an_agent_that_falls_silent_or_never_answers_counts_as_gone(far: Played) -> None:
+    began_s = asyncio.get_running_loop().time()
+    silent, endless = (asyncio.create_task(far.link.call(verb)) for verb in ("state", "steal"))
+    await asyncio.sleep(SILENT_S - 5.0)
+    far.say({"event": "beat"})
+    with pytest.raises(NodeGone, match=rf"no answer to state within {2 * SILENT_S - 5.0:g} s"):
+        await silent
+    with pytest.raises(NodeGone, match="no answer to steal"):
+        await endless
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(2 * SILENT_S - 5.0, abs=0.1)
+    call = asyncio.create_task(far.link.call("state"))
+    while not call.done():
+        far.say({"event": "beat"})
+        await asyncio.sleep(SILENT_S / 2)
+    with pytest.raises(NodeGone, match=rf"no answer to state within {ANSWER_S_MAX:g} s"):
+        await call
+
+
 async def test_a_late_answer_goes_nowhere(far: Played) -> None:
     with pytest.raises(NodeGone):
         await far.link.call("state", timeout_s=0.05)
-    late = await far.asked()
+    late = await far.request()
     call = asyncio.create_task(far.link.call("state"))
     far.say({"id": late["id"], "result": {"echo": "late"}})
-    far.say({"id": (await far.asked())["id"], "result": {"echo": "mine"}})
+    far.say({"id": (await far.request())["id"], "result": {"echo": "mine"}})
     assert (await call)[0]["echo"] == "mine"
 
 
 async def test_pieces_of_two_answers_may_be_mixed(far: Played) -> None:
     calls = [asyncio.create_task(node(far.link).read(path)) for path in "ab"]
-    first, second = [(await far.asked())["id"] for _ in calls]
+    first, second = [(await far.request())["id"] for _ in calls]
     for number, piece in ((first, b"a1"), (second, b"b1"), (first, b"a2")):
         far.say({"id": number, "more": True}, piece)
     far.say({"id": second, "result": {}}, b"b2")
@@ -139,10 +171,10 @@ async def test_pieces_of_two_answers_may_be_mixed(far: Played) -> None:
     assert [await call for call in calls] == [b"a1a2", b"b1b2"]
 
 
-async def test_events_are_heard_unasked(far: Played) -> None:
+async def test_events_are_heard_without_a_request(far: Played) -> None:
     far.say({"event": "exit", "pid": 5})
     call = asyncio.create_task(far.link.call("state"))
-    far.say({"id": (await far.asked())["id"], "result": {}})
+    far.say({"id": (await far.request())["id"], "result": {}})
     await call
     assert far.events == [{"event": "exit", "pid": 5}]
 
@@ -164,7 +196,7 @@ async def test_nothing_lands_outside_the_destination(far: Played, tmp_path: Path
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo(name))
     call = asyncio.create_task(node(far.link).copy_out("/d", tmp_path / "inside"))
-    number = (await far.asked())["id"]
+    number = (await far.request())["id"]
     far.say({"id": number, "more": True}, packed.getvalue())
     far.say({"id": number, "result": {"kind": "folder"}})
     with pytest.raises(PermissionError, match="which is no plain file or folder"):

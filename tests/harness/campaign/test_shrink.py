@@ -11,9 +11,9 @@ import pytest
 from harness.campaign.reruns import Reruns, signature
 from harness.campaign.shrink import ShrinkCandidate, TrialLog, shrink, smaller
 from harness.spec import Spec
-from nemesis.deck import deal
+from nemesis.cards.deck import deal
+from nemesis.cards.schedules import Schedule
 from nemesis.faults import Fault
-from nemesis.schedules import Schedule
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 

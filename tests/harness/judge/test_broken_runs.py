@@ -1,7 +1,7 @@
 """Run folders of which a piece is broken: judged as far as they go, or refused in one sentence.  Never a traceback.
 
-A broken piece never makes a valid run of what was not looked at; but a log that nobody judges (what a node printed) may
-be gone, and a trace or log cut between two rows is one that ended there.
+A broken piece never makes a valid run of what was not looked at; but what a node printed is
+not judged and may be gone, and a trace or log that was cut between two rows ended there.
 """
 
 from __future__ import annotations

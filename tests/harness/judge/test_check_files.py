@@ -227,7 +227,7 @@ def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: py
     read = Path.read_bytes
 
     def guarded(path: Path) -> bytes:
-        if path.name == "secret":  # whoever runs the tests may be allowed to read anything
+        if path.name == "secret":  # the user of the tests may be allowed to read every file
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
@@ -289,7 +289,9 @@ def test_a_model_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, so
         ("return step(state, operation)", "own.py line 6: step failed on write(1) (index 0): RecursionError"),
     ],
 )  # fmt: skip
-def test_a_step_that_fails_is_told_with_its_line_and_the_operation(tmp_path: Path, body: str, complaint: str) -> None:
+def test_a_step_that_fails_is_reported_with_its_line_and_the_operation(
+    tmp_path: Path, body: str, complaint: str
+) -> None:
     files = written(tmp_path, right=RIGHT, again=RIGHT, **{"own.py": STEP.format(body=body)})
     result = check("--model", files["own.py"], files["right"], files["again"])
     lines = result.stdout.splitlines()

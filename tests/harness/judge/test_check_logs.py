@@ -50,7 +50,7 @@ def test_logs_of_which_one_is_behind_agree(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
-def test_logs_that_differ_below_a_shared_epoch_are_told_with_nodes_and_offset(tmp_path: Path) -> None:
+def test_logs_that_differ_below_a_shared_epoch_are_reported_with_nodes_and_offset(tmp_path: Path) -> None:
     data_directory(tmp_path / "n1", log_of((1, 7), (1, 8), (2, 9)))
     data_directory(tmp_path / "n2", log_of((1, 7), (1, 5), (2, 9)))
     result = check_logs("--json", tmp_path)

@@ -1,4 +1,4 @@
-"""`check --spark-master local`: the verdicts of in process, in the order of the files, whatever becomes of a worker."""
+"""`check --spark-master local`: the verdicts of in process, in the order of the files, even if a worker dies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[3]
 RIGHT = """{:process 0, :type :invoke, :f :write, :value 1}
@@ -36,7 +36,7 @@ def step(state, operation):
 def check(*arguments: object) -> tuple[list[str], int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "harness", "check", *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     return done.stdout.splitlines(), done.returncode, done.stderr
@@ -80,6 +80,6 @@ def test_a_worker_that_dies_takes_one_verdict_with_it(tmp_path: Path) -> None:
 
 def test_where_spark_cannot_run_the_files_are_judged_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "right").write_text(RIGHT)
-    lines, code, told = check("--model", "register", "--spark-master", "spark://127.0.0.1:1", tmp_path / "right")
+    lines, code, err = check("--model", "register", "--spark-master", "spark://127.0.0.1:1", tmp_path / "right")
     assert (lines, code) == ([f"valid    {tmp_path}/right"], 0)
-    assert told.startswith("krucible: judging in process: ")
+    assert err.startswith("krucible: judging in process: ")

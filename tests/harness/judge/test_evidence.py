@@ -54,7 +54,7 @@ def test_a_stream_that_lost_its_end_is_unknown(run: Path, share: float) -> None:
     stream = run / "history.arrows"
     content = stream.read_bytes()
     stream.write_bytes(content[: int(len(content) * share)])
-    write_manifest(run)  # whoever truncates it may know the manifest
+    write_manifest(run)  # the attacker may know the manifest too
     verdict, why = judged(run)
     assert verdict == "unknown"
     assert "cut short" in why or "no ledger" in why

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from canary_run import canary_run
-from forger import Row, forge, rewrite, rows_of
+from forger import Row, edit, forge, forge_everything, rewrite, rows_of
 from recorded_runs import unpacked
 
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
 from checkers.sealing.seal import seal
+from harness.explanations.headline import verdict_in_words
 from harness.judge.judge_run import judge
 
 
@@ -236,3 +237,15 @@ def test_no_record_of_a_fault_is_changed_beside_its_rows(
     results = judged(run)
     assert results["verdict"] != "valid"
     assert "faults.json h" in results["checkers"]["evidence"]["reason"]
+
+
+def test_a_run_that_ended_early_is_never_valid(runs: dict[str, Path], tmp_path: Path) -> None:
+    """A forger who lets a run end early, so that less is demanded of it, leaves no violation to confirm."""
+    run = forged(runs, "kraft-partition", tmp_path)
+    edit(run, "test.json", lambda test: test["spec"].update(stop_on_violation=True))
+    edit(run, "outcome.json", lambda outcome: outcome.update(stopped={"time_ns": 1, "checker": "vote-once"}))
+    forge_everything(run)
+    results = judged(run)
+    assert results["checkers"]["vacuity"]["verdict"] == "not applicable"
+    assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
+    assert verdict_in_words(results, {}).startswith("Unknown: the run ended early because of a violation")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.explanations.headline import verdict_in_words
 from harness.judge.planted import demand
-from harness.verdicts.headline import verdict_in_words
 from system_under_test.subject import Bug
 
 BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",), "decisions:must_confirm")

@@ -18,7 +18,7 @@ PLANTED = ("stale-read", "minority-commit", "divergence-by-offset", "lone-vote")
 
 
 def silent(_: str) -> None:
-    """Progress that nobody reads."""
+    """Drops the progress."""
 
 
 def test_every_recorded_run_is_judged_here() -> None:
@@ -61,3 +61,17 @@ def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> 
     results = judge(root, None, silent, report=False)
     assert results["verdict"] == "unknown"
     assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("kraft-partition", "valid"),
+        ("kraft-kill", "valid"),
+        ("kraft-stale-read", "valid"),
+        ("kraft-minority-commit", "invalid"),
+    ],
+)
+def test_marks_are_held_by_a_majority_in_time(name: str, verdict: str, tmp_path: Path) -> None:
+    results = judge(unpacked(name, tmp_path), None, lambda _: None, report=False)
+    assert results["checkers"]["majority-before-mark"]["verdict"] == verdict

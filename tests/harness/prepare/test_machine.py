@@ -1,4 +1,4 @@
-"""Set-up waits for what a run needs; all else is compiled behind it, or waited for where that is wanted."""
+"""A set-up prepares what a run needs, or everything where that is wanted, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -13,30 +13,21 @@ from rich.console import Console
 from harness.prepare import machine
 
 
-@pytest.mark.parametrize(
-    ("everything", "waited_for", "behind"),
-    [(False, ["prepare"], [["prepare", "--behind"]]), (True, ["prepare", "--all"], [])],
-)
-def test_only_what_a_run_needs_is_waited_for(
-    everything: bool, waited_for: list[str], behind: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("everything", "words"), [(False, ["prepare"]), (True, ["prepare", "--all"])])
+def test_only_what_is_wanted_is_prepared(everything: bool, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
-    started: list[list[str]] = []
 
-    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
-        ran.append(words)
-        return subprocess.CompletedProcess(words, 0)
+    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        ran.append(argv)
+        return subprocess.CompletedProcess(argv, 0)
 
     monkeypatch.setattr(machine.subprocess, "run", run)
-    monkeypatch.setattr(machine.subprocess, "Popen", lambda words, **_: started.append(words))
+    monkeypatch.setattr(machine.subprocess, "Popen", lambda *_, **__: pytest.fail("nothing may go on beside a run"))
     machine.prepare(Console(file=io.StringIO()), "in-process", needs_nodes=False, everything=everything)
-    spark = [sys.executable, "-m", "checkers.spark"]
-    assert ran == [[*spark, *waited_for]]
-    assert started == [[*spark, *words] for words in behind]
+    assert ran == [[sys.executable, "-m", "checkers.spark", *words]]
 
 
-def test_a_set_up_that_fails_is_said_and_nothing_goes_on_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_up_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1))
-    monkeypatch.setattr(machine.subprocess, "Popen", lambda *_, **__: pytest.fail("nothing may be started"))
     with pytest.raises(OSError, match="exit status 1"):
         machine.prepare(Console(file=io.StringIO()), "in-process", needs_nodes=False)

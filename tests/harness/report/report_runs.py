@@ -133,19 +133,19 @@ def tables(world: World, folder: Path, diverged: bool) -> None:
 
 
 def trace_of(world: World, node: str) -> list[dict[str, Any]]:
-    said: list[tuple[float, str, int, dict[str, Any]]] = [(0.05, "start", 0, {"offset": 0, "hash": 0})]
+    reported: list[tuple[float, str, int, dict[str, Any]]] = [(0.05, "start", 0, {"offset": 0, "hash": 0})]
     for epoch, leader, start, until in world.leads:
         winners = SERVERS[:3] if leader in SERVERS[:3] else SERVERS[2:]
         if node in winners:
-            said.append((start - 0.02, "vote", epoch, {"peer": leader}))
+            reported.append((start - 0.02, "vote", epoch, {"peer": leader}))
         if node == leader:
-            said.append((start - 0.05, "role", epoch, {"role": "candidate"}))
-            said.append((start, "role", epoch, {"role": "leader", "peer": leader, "offset": 0}))
+            reported.append((start - 0.05, "role", epoch, {"role": "candidate"}))
+            reported.append((start, "role", epoch, {"role": "leader", "peer": leader, "offset": 0}))
             if until < math.inf:
-                said.append((until, "role", epoch, {"role": "resigned"}))
+                reported.append((until, "role", epoch, {"role": "resigned"}))
         else:
             late = max([b for e, n, _, b in world.leads if n == node and e == epoch - 1], default=0.0)
-            said.append((max(start + 0.03, late + 0.2), "role", epoch, {"role": "follower", "peer": leader}))
+            reported.append((max(start + 0.03, late + 0.2), "role", epoch, {"role": "follower", "peer": leader}))
     cut = [f for f in world.faults if any(a == node for a, _ in f.cut) and len(f.cut) > 8]
     for i, (t, epoch, _, _) in enumerate(world.commits):
         shown = t + 0.004
@@ -154,11 +154,11 @@ def trace_of(world: World, node: str) -> list[dict[str, Any]]:
                 n for e, n, _, _ in world.leads if e == epoch
             ):
                 shown = f.healed_ns / NS + 0.2
-        said.append((shown, "high-watermark", epoch, {"offset": i + 1, "hash": i}))
+        reported.append((shown, "high-watermark", epoch, {"offset": i + 1, "hash": i}))
     down = [(f.injected_ns / NS, f.healed_ns / NS) for f in world.faults if node in f.nodes and f.card.kind == "kill"]
     for start, end in down:
-        said = [s for s in said if not start < s[0] < end] + [(end + 0.1, "start", 1, {"offset": 3, "hash": 0})]
-    said = rising(sorted(said, key=lambda s: s[0]))
+        reported = [s for s in reported if not start < s[0] < end] + [(end + 0.1, "start", 1, {"offset": 3, "hash": 0})]
+    reported = rising(sorted(reported, key=lambda s: s[0]))
     empty = {"offset": None, "hash": None, "peer": None, "role": None, "detail": None}
     return [
         {
@@ -171,7 +171,7 @@ def trace_of(world: World, node: str) -> list[dict[str, Any]]:
         }
         | empty
         | rest
-        for seq, (t, event, epoch, rest) in enumerate(said)
+        for seq, (t, event, epoch, rest) in enumerate(reported)
     ]
 
 
@@ -222,10 +222,10 @@ def descriptions(world: World, kind: str, seed: int) -> tuple[dict[str, Any], di
     return test, outcome
 
 
-def rising(said: list[tuple[float, str, int, dict[str, Any]]]) -> list[tuple[float, str, int, dict[str, Any]]]:
+def rising(reported: list[tuple[float, str, int, dict[str, Any]]]) -> list[tuple[float, str, int, dict[str, Any]]]:
     """Without the high watermarks that a node reports late, after it has learnt a higher one."""
     highest, kept = -1, []
-    for row in said:
+    for row in reported:
         if row[1] == "high-watermark":
             if row[3]["offset"] <= highest:
                 continue

@@ -99,7 +99,7 @@ def record(
         "two-groups": "the leader stays, the others cannot hear each other in two groups of two",
         "isolate-leader": f"{leader} apart from everybody but c1",
         "majorities-ring": "every node sees a majority, no two the same one",
-        "one-way": "one node is heard by nobody",
+        "one-way": "one node is heard by no other",
     }[name]
     return FaultRecord(
         card=Card(number, "partition", name, ordered, end),
@@ -210,5 +210,5 @@ def kill(world: World) -> None:
             heal_proof=Proof("as ordered", {}, running),
         )
     world.faults[4] = replace(
-        world.faults[4], achieved=Achieved.SKIPPED, reason="nobody led", injected_ns=-1, healed_ns=-1
+        world.faults[4], achieved=Achieved.SKIPPED, reason="no node led", injected_ns=-1, healed_ns=-1
     )

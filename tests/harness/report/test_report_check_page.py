@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
@@ -99,7 +100,7 @@ def judged(nasty: str = "v") -> list[JudgedFile]:
         out.append(JudgedFile(f"{name}.edn", verdict))
     row = {"table": "something new", "who": nasty, "how_much": 4}
     unknown_kind = Witness(
-        "a kind nobody has drawn yet", nasty, rows=(row,), facts={"held_by": ["n1", "n2"], "why": [nasty]}
+        "a kind without a drawing", nasty, rows=(row,), facts={"held_by": ["n1", "n2"], "why": [nasty]}
     )
     out.append(JudgedFile("new kind", Verdict(Validity.INVALID, witnesses=(unknown_kind,))))
     out.append(JudgedFile("cut.edn", Verdict(Validity.UNKNOWN, reason="line 4"), "line 4: '{' is never closed"))
@@ -116,7 +117,7 @@ def test_every_kind_of_witness_is_on_the_page(tmp_path: Path) -> None:
     assert html.count('class="witness"') == 3 * (5 + 2), "three widths each; of Kafka two anomalies"
     for part in (
         "Log of v",
-        "nobody",
+        "without a drawing",
         "Something new",
         "how much",
         "n1 and n2",
@@ -149,6 +150,26 @@ def test_an_edge_says_its_key_and_a_cycle_that_is_too_long_is_no_ring() -> None:
     assert cycle_of({"why": ["no cycle"]}) is None
 
 
+def test_edges_that_are_not_one_cycle_are_listed_and_not_drawn_as_a_ring() -> None:
+    ends = [("T1", "T2"), ("T2", "T3"), ("T3", "T2")]
+    broken = cycle_of({"cycle": [{"from": a, "to": b, "edge": "ww"} for a, b in ends], "length": 3})
+    assert broken is not None and broken.ring is None and len(broken.edges) == 3
+
+
+@pytest.mark.parametrize("count", (2, 3, 12))
+def test_a_ring_begins_at_the_top_and_goes_clockwise(count: int) -> None:
+    edges = [{"from": f"T{n}", "to": f"T{(n + 1) % count}", "edge": "ww"} for n in range(count)]
+    cycle = cycle_of({"cycle": edges, "length": count})
+    assert cycle is not None and cycle.ring is not None
+    nodes = cycle.ring.nodes
+    assert [node.name for node in nodes] == [f"T{n}" for n in range(count)]
+    if count == 2:
+        assert nodes[0].x < nodes[1].x and nodes[0].y == nodes[1].y
+    else:
+        assert nodes[0].y == min(node.y for node in nodes)
+        assert nodes[1].x > cycle.ring.width / 2 > nodes[-1].x
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
@@ -161,17 +182,17 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_and_hostile_values_do_nothing(chromium: Any, tmp_path: Path, scheme: str) -> None:
     page_path = render_check(judged(NASTY), "register", tmp_path / "page.html")
     for width in (390, 820, 1440):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page, said = context.new_page(), []
-        page.on("console", lambda m, said=said: said.append(m.text))
-        page.on("pageerror", lambda e, said=said: said.append(str(e)))
-        page.on("dialog", lambda d, said=said: (said.append(d.message), d.dismiss()))
+        context.set_default_timeout(1000 * PATIENCE_S)
+        page, messages = context.new_page(), []
+        page.on("console", lambda m, messages=messages: messages.append(m.text))
+        page.on("pageerror", lambda e, messages=messages: messages.append(str(e)))
+        page.on("dialog", lambda d, messages=messages: (messages.append(d.message), d.dismiss()))
         page.goto(page_path.as_uri())
         page.wait_for_function("document.documentElement.dataset.ready === 'yes'")
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -179,15 +200,15 @@ def test_nothing_overflows_and_hostile_values_do_nothing(chromium: Any, tmp_path
         assert page.evaluate(f"{CHECKS}.outside()") == [], f"at {width} pixels"
         assert page.evaluate(f"{CHECKS}.faint()") == [], f"too little contrast, {scheme}"
         assert page.locator("img").count() == 0
-        assert said == []
+        assert messages == []
         context.close()
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 def test_the_legal_order_can_be_stepped_through_without_a_run(chromium: Any, tmp_path: Path) -> None:
     page = chromium.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(1000 * PATIENCE_S)
     page.goto(render_check(judged(), "register", tmp_path / "page.html").as_uri())
     page.wait_for_function("document.documentElement.dataset.ready === 'yes'")
     step = page.locator("#finding-1 .step")

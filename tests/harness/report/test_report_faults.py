@@ -11,6 +11,7 @@ import pytest
 from report_runs import build
 
 from harness.report.evidence.load import ReportData, load
+from harness.report.faults import coverage
 from harness.report.faults import views as faults
 from harness.report.faults.majority import sides
 from harness.report.render import _ended_by
@@ -119,6 +120,25 @@ def test_an_old_record_that_was_measured_twice_only_is_read_as_well(data: Report
     assert seen.held_states == {"n2": "dead"}
     assert seen.ended("n2", 3 * S) and not seen.ended("n1", 3 * S) and not seen.ended("n2", 10 * S)
     assert seen.measured == []
+
+
+def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData) -> None:
+    cells = [["kill", "leader", "no node leads", 7], ["kill", "follower", "a node leads", 3]]
+    outcome = {**data.outcome, "coverage": {"cells": cells, "situations": {"two terms": 0, "one": 4, "votes": None}}}
+    shown = coverage.view(dataclasses.replace(data, outcome=outcome))
+    assert shown is not None
+    assert [(row.role, row.looks) for row in shown.rows] == [
+        ("leader", (0, 7, 0)),
+        ("follower", (3, 0, 0)),
+        ("without a leader", (0, 0, 0)),
+    ]
+    assert shown.summary == "2 of 9 combinations were met."
+    assert [row.words for row in shown.situations] == ["never", "met", "not reported by this system"]
+
+
+@pytest.mark.parametrize("kept", [{}, None, [], {"cells": 5}, {"cells": [["kill"], 7, [1, 2, 3, "x"]]}])
+def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Any) -> None:
+    assert coverage.view(dataclasses.replace(data, outcome={**data.outcome, "coverage": kept})) is None
 
 
 def test_no_line_of_the_report_branches_on_a_kind() -> None:

@@ -12,9 +12,9 @@ from harness.witness.legal import FOREVER, MOST_OPERATIONS, WindowOp, longest_or
 
 
 def op(f: str, invoke: int, complete: int, value: int | None, kind: Type = Type.OK, new: int | None = None) -> WindowOp:
-    got, asked = (value, None) if f == "read" else (None, value)
+    got, given = (value, None) if f == "read" else (None, value)
     done = complete if kind is Type.OK else FOREVER
-    return WindowOp(invoke, done, invoke, "n1", f, "k", kind, asked, new, got, invoke, complete, None)
+    return WindowOp(invoke, done, invoke, "n1", f, "k", kind, given, new, got, invoke, complete, None)
 
 
 def test_a_stale_read_is_where_the_order_sticks() -> None:

@@ -14,7 +14,7 @@ def event(index: int, process: int, kind: Type, f: str = "write", value: int | N
     return Event(index, index * 1000, process, kind, f, "k", value, **more)  # type: ignore[arg-type]
 
 
-def test_a_write_has_the_value_it_asked_for_and_a_read_the_one_it_was_told() -> None:
+def test_a_write_has_the_invoked_value_and_a_read_the_answered_one() -> None:
     ops = pair(
         events_to_table(
             [

@@ -13,10 +13,10 @@ from harness.report.evidence.load import ReportData
 from harness.report.witness.divergence import reach
 
 
-def trace(node: str, *said: tuple[int, str, int | None]) -> pa.Table:
-    """said: (time_ns, event, offset); of a role the event is `role:leader`."""
+def trace(node: str, *reported: tuple[int, str, int | None]) -> pa.Table:
+    """reported: (time_ns, event, offset); of a role the event is `role:leader`."""
     rows = []
-    for seq, (time_ns, event, offset) in enumerate(said):
+    for seq, (time_ns, event, offset) in enumerate(reported):
         name, _, role = event.partition(":")
         row: dict[str, Any] = dict.fromkeys(TRACE.names)
         row |= {"node": node, "incarnation": 0, "seq": seq, "time_ns": time_ns, "event": name, "epoch": 1}
@@ -31,24 +31,24 @@ def run(**traces: pa.Table) -> ReportData:
 MARK = [{"table": "trace", "node": "n1", "time_ns": 100, "event": "high-watermark", "offset": 34}]
 
 
-def test_each_log_is_told_as_it_was_at_that_moment() -> None:
+def test_each_log_is_shown_as_it_was_at_that_moment() -> None:
     data = run(
         n1=trace("n1", (1, "start", 0), (50, "role:leader", 30), (60, "append", 34), (70, "flush", 34)),
         n2=trace("n2", (1, "start", 20), (80, "append", 33), (90, "flush", 32), (101, "append", 99)),
         n10=trace("n10", (1, "start", 40), (99, "truncate", 31)),
         n3=trace("n3", (200, "start", 50)),
     )
-    told = reach(data, {"committed_below": 34}, MARK)
-    assert told is not None
-    assert [(n.node, n.end, n.durable, n.covers, n.role) for n in told.nodes] == [
+    shown = reach(data, {"committed_below": 34}, MARK)
+    assert shown is not None
+    assert [(n.node, n.end, n.durable, n.covers, n.role) for n in shown.nodes] == [
         ("n1", 34, 34, True, "leader"),
         ("n2", 33, 32, False, ""),
         ("n10", 31, 31, False, ""),
     ]
-    assert (told.base, told.time_ns) == (27, 100)
-    for node in told.nodes:
+    assert (shown.base, shown.time_ns) == (27, 100)
+    for node in shown.nodes:
         assert 0 <= node.durable_share <= node.end_share <= 100
-        assert (node.durable_share >= told.mark_share) == node.covers
+        assert (node.durable_share >= shown.mark_share) == node.covers
 
 
 def test_a_witness_without_a_mark_and_a_run_without_traces_have_no_such_picture() -> None:

@@ -44,13 +44,13 @@ def test_a_leader_is_deposed_from_its_successors_election_to_its_own_end(folder:
     assert found[0].reads == 1, "the one stale read of this run"
 
 
-def test_what_befell_the_node_is_told_without_guessing_at_causes(folder: Path) -> None:
+def test_what_happened_to_the_node_is_stated_without_guessed_causes(folder: Path) -> None:
     data = load(folder)
     all_roles, all_faults = roles.segments(data), faults.views(data)
     old = roles.deposed(data, all_roles)[0]
-    told = background(old.node, old.start_ns + 100_000_000, all_faults, all_roles)
-    assert told.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
-    assert "fault 1 (leader-with-c1) had been in force" in told
+    words = background(old.node, old.start_ns + 100_000_000, all_faults, all_roles)
+    assert words.startswith(f"{old.node} still believed it led epoch 1, 100 ms after ")
+    assert "fault 1 (leader-with-c1) had been in force" in words
     assert background("n9", data.end_ns, [], all_roles) == ""
 
 

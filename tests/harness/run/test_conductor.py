@@ -16,12 +16,14 @@ async def for_ever(ended: list[str]) -> None:
         ended.append("duty")
 
 
+@pytest.mark.virtual_time
 async def test_duties_end_with_the_work() -> None:
     ended: list[str] = []
     await beside(asyncio.sleep(0.01), [for_ever(ended), for_ever(ended)])
     assert ended == ["duty", "duty"]
 
 
+@pytest.mark.virtual_time
 async def test_a_duty_that_fails_ends_the_work_with_its_own_words() -> None:
     ended: list[str] = []
 
@@ -34,6 +36,7 @@ async def test_a_duty_that_fails_ends_the_work_with_its_own_words() -> None:
     assert ended == ["duty"]
 
 
+@pytest.mark.virtual_time
 async def test_cancelled_work_is_awaited_to_its_end() -> None:
     ended: list[str] = []
     task = asyncio.create_task(beside(for_ever(ended), [for_ever(ended)]))
@@ -45,7 +48,7 @@ async def test_cancelled_work_is_awaited_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "expected"),
     [
         (OSError("the disk is full"), "krucible: the disk is full"),
         (ExceptionGroup("two", [OSError("one"), ExceptionGroup("", [OSError("two")])]), "krucible: two"),
@@ -53,8 +56,8 @@ async def test_cancelled_work_is_awaited_to_its_end() -> None:
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_whatever_fails_the_exit_code_is_3_and_never_1(
-    problem: BaseException, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_after_every_failure_the_exit_code_is_3_and_never_1(
+    problem: BaseException, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def breaks(**_: object) -> None:
         raise problem
@@ -64,4 +67,4 @@ def test_whatever_fails_the_exit_code_is_3_and_never_1(
     with pytest.raises(SystemExit) as end:
         command_line.run_command_line()
     assert end.value.code == 3
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

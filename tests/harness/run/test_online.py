@@ -15,9 +15,13 @@ from waiting import eventually
 
 from checkers.base.columns import TRACE
 from checkers.base.history import Type
-from checkers.base.verdict import HARNESS_FAILED, Witness
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import HARNESS_FAILED, Validity, Witness
+from checkers.judging.pipeline import judge_run
 from checkers.online.finding import OnlineFinding
-from checkers.online.logs import LIVE, Entries
+from checkers.online.logs import LIVE, NewEntries
+from checkers.registers.checker import LINEARIZABILITY
+from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
 from harness.run.online import Online
 from harness.run.recorder import Recorder
@@ -27,7 +31,7 @@ from system_under_test.subject import Collected, NodeGone
 CHECKERS = ("linearizability", "election-safety", "vote-once", "monotonicity")
 
 
-NOTHING = Entries("n1", LIVE, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+NOTHING = NewEntries("n1", LIVE, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
 class Written:
@@ -36,11 +40,11 @@ class Written:
     def __init__(self, folder: Path, checkers: tuple[str, ...] = CHECKERS) -> None:
         self.found: list[OnlineFinding] = []
         stream = folder / "history.arrows"
-        self.said: list[str] = []
-        self.online = Online(stream, checkers, lambda: 7, self.told, self.said.append)
+        self.notes: list[str] = []
+        self.online = Online(stream, checkers, lambda: 7, self.collect, self.notes.append)
         self.recorder = Recorder(stream, self.online.hand_over)
 
-    async def told(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
+    async def collect(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         self.found += findings
 
     def asks(self, process: int, f: str, value: int | None, answer: int | None) -> None:
@@ -69,10 +73,10 @@ class FakeLive:
     def trace(self) -> pa.Table:
         return pa.Table.from_pylist(self.now, TRACE)
 
-    def entries(self) -> Entries:
+    def entries(self) -> NewEntries:
         return NOTHING
 
-    def tail(self, copy: Collected) -> Entries:
+    def tail(self, copy: Collected) -> NewEntries:
         return NOTHING
 
 
@@ -83,7 +87,7 @@ def row(node: str, seq: int, event: str, epoch: int, **columns: Any) -> dict[str
     )
 
 
-async def test_a_stale_read_is_told_once_with_the_witness_of_the_sealed_judgement(tmp_path: Path) -> None:
+async def test_a_stale_read_is_reported_once_with_the_witness_of_the_sealed_judgement(tmp_path: Path) -> None:
     run = Written(tmp_path)
     run.asks(0, "write", 1, 1)
     await run.look()
@@ -99,6 +103,23 @@ async def test_a_stale_read_is_told_once_with_the_witness_of_the_sealed_judgemen
     )
     assert run.online.record.findings[0]["time_ns"] == 7
     assert (run.online.record.completions, run.online.record.looks, run.online.record.failure) == (2, 3, "")
+
+
+async def test_a_finding_is_withdrawn_once_its_key_contradicts_itself(tmp_path: Path) -> None:
+    """The sealed run calls such a key unknown, and so no judge contradicts the other."""
+    run = Written(tmp_path)
+    run.asks(0, "write", 1, 1)
+    run.asks(1, "read", None, None)
+    await run.look()
+    assert [finding["key"] for finding in run.online.record.findings] == ["k1"]
+    run.asks(0, "write", 2, 3)
+    await run.look()
+    assert run.online.record.findings == []
+    run.recorder.close()
+    seal(tmp_path)
+    verdict = judge_run(StoredRun(tmp_path), [LINEARIZABILITY])["linearizability"]
+    assert verdict.validity is Validity.UNKNOWN
+    assert "write of 2 was acknowledged as 3" in verdict.reason
 
 
 async def test_a_workload_that_linearizability_does_not_judge_is_not_looked_at(tmp_path: Path) -> None:
@@ -122,14 +143,14 @@ async def test_two_votes_in_one_epoch_are_found_though_the_agent_did_not_answer_
     assert run.online.record.trace_rows == 2
 
 
-async def test_a_check_that_breaks_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_check_that_breaks_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
     run = Written(tmp_path)
     run.online.follow({"n1": BrokenLive()})
     watching = asyncio.create_task(run.online.watch())
     await eventually(lambda: run.online.record.failure)
     assert run.online.record.failure == "UnreadableRow: line 3 is no row"
     assert not watching.done(), "a duty that ends would end the run"
-    assert len(run.said) == 1 and "line 3 is no row" in run.said[0]
+    assert len(run.notes) == 1 and "line 3 is no row" in run.notes[0]
     watching.cancel()
 
 

@@ -1,4 +1,4 @@
-"""The rate outside faults, from a history that is sealed or not, whatever its batches."""
+"""The rate outside faults, from a sealed or an unsealed history, in batches of any size."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_each_batch_is_handed_over_once_it_is_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("type_", [Type.FAIL, Type.INFO])
-def test_without_an_answer_the_row_keeps_what_was_asked(tmp_path: Path, type_: Type) -> None:
+def test_without_an_answer_the_row_keeps_what_was_invoked(tmp_path: Path, type_: Type) -> None:
     r = recorder(tmp_path)
     r.invoke(0, Request("write", "k1", 5))
     r.complete(0, Request("write", "k1", 5), Outcome(type_, error="timed out", node="n1"))
@@ -59,11 +59,11 @@ requests = st.builds(
 
 
 @settings(max_examples=40, deadline=None)
-@given(asked=st.lists(st.tuples(requests, st.booleans()), max_size=30))
-def test_any_text_and_any_flush_pattern_survives(asked: list[tuple[Request, bool]], tmp_path_factory) -> None:
+@given(recorded=st.lists(st.tuples(requests, st.booleans()), max_size=30))
+def test_any_text_and_any_flush_pattern_survives(recorded: list[tuple[Request, bool]], tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("run")
     r = recorder(folder)
-    for process, (request, flush) in enumerate(asked):
+    for process, (request, flush) in enumerate(recorded):
         r.invoke(process, request)
         if flush:
             r.flush()
@@ -71,8 +71,8 @@ def test_any_text_and_any_flush_pattern_survives(asked: list[tuple[Request, bool
     table = read_history(folder)
     assert table.schema.equals(HISTORY)
     rows = table.to_pylist()
-    assert [row["index"] for row in rows] == list(range(len(asked)))
-    for row, (request, _) in zip(rows, asked, strict=True):
+    assert [row["index"] for row in rows] == list(range(len(recorded)))
+    for row, (request, _) in zip(rows, recorded, strict=True):
         assert (row["f"], row["key"], row["value"], row["payload"]) == (
             request.f,
             request.key,

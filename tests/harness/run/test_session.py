@@ -17,14 +17,16 @@ import pytest
 from rich.console import Console
 
 from checkers.judging.tasks import CannotJudge
+from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import BackendUnavailable
+from harness.backends.docker.backend import DockerBackend
 from harness.backends.in_process import InProcessBackend
 from harness.cli.main import run_command_line
 from harness.run import session
 from harness.run.conductor import Conductor
-from harness.run.progress import Progress
 from harness.run.session import choose_backend
 from harness.spec import Spec, WrongSpec
+from harness.terminal.progress import Progress
 
 
 class NoSpark:
@@ -180,7 +182,7 @@ def test_one_object_of_json_is_all_that_stands_on_stdout_where_it_is_wanted(
     [
         ("partition", "auto", "docker"),
         ("power,clock", "auto", "docker"),
-        ("packets", "auto", "namespaces"),
+        ("packets", "auto", "docker"),
         ("packets", "namespaces", "namespaces"),
     ],
 )
@@ -192,6 +194,15 @@ def test_auto_takes_a_backend_that_can_inject_the_faults(
     assert choose_backend(spec, Progress(Console(quiet=True))) == chosen
 
 
-def test_a_backend_that_cannot_inject_the_faults_is_refused() -> None:
+def test_auto_goes_on_to_a_backend_that_can_where_the_first_one_lacks_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: None)
+    monkeypatch.setattr(DockerBackend, "lacks", AgentCluster.lacks)
+    assert choose_backend(Spec(nemesis="packets", backend="auto"), Progress(Console(quiet=True))) == "namespaces"
+
+
+def test_a_backend_that_cannot_inject_the_faults_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DockerBackend, "lacks", AgentCluster.lacks)
     with pytest.raises(WrongSpec, match="packets cannot be injected: backend docker cannot impair packets"):
         choose_backend(Spec(nemesis="packets", backend="docker"), Progress(Console(quiet=True)))

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from harness.run.progress import Progress
 from harness.terminal.lines import wrapped
+from harness.terminal.progress import Progress
 
 S = 1_000_000_000
 
@@ -44,7 +44,7 @@ def test_faults_and_heals_are_shown_once_with_their_time() -> None:
 
 def test_a_fault_that_was_skipped_is_no_line() -> None:
     out = console()
-    Progress(out).fault(2, "nobody led", -1, -1)
+    Progress(out).fault(2, "no node led", -1, -1)
     assert printed(out) == ""
 
 
@@ -67,3 +67,9 @@ def test_each_kind_of_violation_is_one_line_with_the_time_of_the_first() -> None
         "0.0 s  violated: stale read (linearizability)",
         "1.0 s  violated: lost write (linearizability)",
     ]
+
+
+def test_a_violation_has_the_name_that_users_know() -> None:
+    out = console(90)
+    Progress(out).violation("list-append", "G0-realtime", 3 * S)
+    assert "3.0 s  violated: acknowledged append lost (G0-realtime) (list-append)" in printed(out)

@@ -1,4 +1,4 @@
-"""Witnesses drawn with characters: every kind, as wide as asked for, and what is wrong is marked without colour."""
+"""Witnesses drawn with characters: every kind, as wide as ordered, and what is wrong is marked without colour."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_may_have_been_done_before_the_window_is_said() -> None:
             )
         )
     )
-    assert "A: add of 1, under way before this window and perhaps done" in text
+    assert "A: add of 1, which was under way before this window and may have happened" in text
 
 
 MODELS = {
@@ -142,7 +142,7 @@ def test_a_cycle_of_transactions_goes_edge_by_edge_back_to_where_it_began() -> N
         )
     )
     text = "\n".join(lines)
-    assert lines[0] == "  G2-item"
+    assert lines[0] == "  write skew (G2-item)"
     assert lines[1].startswith("  ┌─▸ T") and lines[-3].startswith("  └────┘")
     assert "rw, key x: T2 read x as []" in text
     assert "append x 1, read y []" in text
@@ -171,6 +171,13 @@ ROWS = [
 ]
 
 
+def test_a_witness_has_the_name_that_users_know() -> None:
+    assert (
+        "long fork (G-nonadjacent), key k1"
+        in drawn({"kind": "G-nonadjacent", "summary": "", "facts": {"key": "k1"}})[0]
+    )
+
+
 def test_entries_of_logs_stand_side_by_side_and_rows_of_any_kind_in_a_table() -> None:
     lines = drawn({"kind": "log matching", "summary": "", "rows": ROWS, "facts": {"epoch": 3, "held_by": ["n1", "n2"]}})
     [entry] = [line for line in lines if line.strip().startswith("7 ")]
@@ -180,7 +187,7 @@ def test_entries_of_logs_stand_side_by_side_and_rows_of_any_kind_in_a_table() ->
         assert part in text
 
 
-def test_nothing_is_wider_than_asked_for_and_ascii_is_ascii() -> None:
+def test_nothing_is_wider_than_ordered_and_ascii_is_ascii() -> None:
     kinds = [witness_of(model, *lines) for model, lines in MODELS.items()]
     kinds += [witness_of("register", *STALE), {"kind": "log matching", "rows": ROWS, "facts": {}}]
     for witness in kinds:
@@ -189,11 +196,11 @@ def test_nothing_is_wider_than_asked_for_and_ascii_is_ascii() -> None:
         assert all(line.isascii() for line in drawn(witness, plain=True))
 
 
-def test_more_operations_than_fit_are_told_in_lines() -> None:
+def test_more_operations_than_fit_are_written_in_lines() -> None:
     lines = [line for i in range(60) for line in (f"{i} invoke write {i}", f"{i} ok write {i}")]
-    told = drawn(witness_of("register", *lines, "99 invoke read null", "99 ok read 0"))
-    assert max(map(len, told)) <= 80
-    assert any("read 0" in line and "✗" in line for line in told)
+    lines_drawn = drawn(witness_of("register", *lines, "99 invoke read null", "99 ok read 0"))
+    assert max(map(len, lines_drawn)) <= 80
+    assert any("read 0" in line and "✗" in line for line in lines_drawn)
 
 
 def test_where_there_is_no_terminal_there_is_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +242,7 @@ FACTS = (
     ),
     rows=st.lists(st.dictionaries(st.sampled_from(["table", "node", "offset", "copy"]), json_values), max_size=3),
 )  # fmt: skip
-def test_whatever_a_witness_holds_is_drawn(facts: Any, events: Any, rows: Any) -> None:
+def test_every_witness_is_drawn(facts: Any, events: Any, rows: Any) -> None:
     drawn({"kind": "k", "summary": "s", "facts": facts, "events": events, "rows": rows})
 
 

@@ -6,12 +6,12 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_mount import why_no_fuse
+from waiting import until
 
 from harness.agent.disk.verbs import DiskVerbs
 
@@ -80,8 +80,7 @@ def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
         disk.arm("fsync", 2)
         assert server.stdin is not None
         server.stdin.close()
-        while not disk.has_reached():
-            time.sleep(0.01)
+        until(disk.has_reached)
         disk.lose_power("lose", 1)
         assert orders == [False, True]
         assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"one"

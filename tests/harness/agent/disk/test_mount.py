@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from harness.agent.disk.mount import Mounted
 
@@ -114,8 +115,7 @@ def test_the_power_can_be_lost_at_the_very_fsync(disk: Mounted) -> None:
     if (child := os.fork()) == 0:
         append(log, b"3", sync=True)
         os._exit(0)
-    while not disk.has_reached():
-        time.sleep(0.01)
+    until(disk.has_reached)
     os.kill(child, 9)
     disk.lose_power("lose", 1)
     os.waitpid(child, 0)

@@ -1,0 +1,70 @@
+"""Runs one test as a process of its own, as a user would, and finds the folder that it left.
+
+The child leads a session of its own.  Ctrl-C in a terminal therefore reaches only the campaign, which passes it on
+once and waits: the child removes its nodes, keeps what was recorded, and ends.  SIGTERM (a cancelled CI job) does the
+same as Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from harness.run.interruption import sigterm_as_ctrl_c
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRun:
+    """How a child ended.  folder: of its run, None if it made none.  seconds: from its start to its end."""
+
+    exit_code: int
+    folder: Path | None
+    seconds: float
+
+    @property
+    def judged(self) -> Path | None:
+        """The folder, if the run in it was judged."""
+        return self.folder if self.folder is not None and (self.folder / "results.json").exists() else None
+
+
+def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
+    """Run `python -m harness WORDS --results RESULTS` and wait for it.  output: the file to which its words are added.
+
+    Raises KeyboardInterrupt after the child has cleaned up.
+    """
+    before, began_s = newest(results), time.monotonic()
+    with output.open("ab") as log:
+        code = _run([sys.executable, "-m", "harness", *words, "--results", str(results)], log)
+    folder = newest(results)
+    return ChildRun(code, None if folder == before else folder, time.monotonic() - began_s)
+
+
+def run_in_terminal(words: Sequence[str]) -> int:
+    """Run `python -m harness WORDS` with this process' own streams, and return its exit code.  Raises as run_child."""
+    return _run([sys.executable, "-m", "harness", *words], None)
+
+
+def newest(results: Path) -> Path | None:
+    """The run that was made last in a results folder, None if there is none."""
+    link = results / "latest"
+    return link.resolve() if link.exists() else None
+
+
+def _run(command: Sequence[str], log: IO[bytes] | None) -> int:
+    with sigterm_as_ctrl_c():
+        child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            child.wait()
+            raise
+        finally:
+            if child.poll() is None:  # a second Ctrl-C while the child cleaned up
+                child.kill()
+                child.wait()

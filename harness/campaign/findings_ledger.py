@@ -1,0 +1,133 @@
+"""The ledger of findings: which tries saw which finding, at which revision, and in how many seconds.
+
+`find` notes every try in TRIES of its results folder.  `findings` runs them all and takes the tries over into LEDGER,
+which stands in the repository; `docs/generate.py` makes the table of docs/findings.md from it.  A row counts the tries
+of the last revision that ran its finding.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from checkers.base.json_file import read_object
+from harness.campaign.child_run import run_in_terminal
+from harness.campaign.findings import FINDINGS, Finding
+from harness.spec import WrongSpec
+
+TRIES = "findings.jsonl"
+LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings.json"
+REVISION_LENGTH = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """clean: of the counterpart.  as_expected: the finding was seen, or its counterpart was valid.
+    verdict: of the run.  An invalid counterpart is a false alarm; an unknown one was no real test.
+    seconds: from the command to the verdict.
+    revision: of this repository, with a `+` behind it where files were changed."""
+
+    finding: str
+    clean: bool
+    as_expected: bool
+    verdict: str
+    seconds: float
+    revision: str
+
+
+def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
+    """Add a try to TRIES of a results folder.  run_folder: its run, whose files name the revision and the verdict."""
+    git = read_object(run_folder / "test.json").get("git") or {}
+    verdict = str(read_object(run_folder / "results.json").get("verdict"))
+    revision = str(git.get("revision") or "")[:REVISION_LENGTH] + ("+" if git.get("dirty") else "")
+    with (results / TRIES).open("a") as file:
+        file.write(json.dumps(asdict(Try(name, clean, as_expected, verdict, round(seconds, 1), revision))) + "\n")
+
+
+def tries_in(results: Path) -> list[Try]:
+    """What `note` wrote there, in order; nothing where there is no such file."""
+    path = results / TRIES
+    return [Try(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def last_of(tries: Iterable[Try]) -> list[Try]:
+    """Per finding and counterpart: the tries of the revision that ran it last."""
+    kept: dict[tuple[str, bool], list[Try]] = {}
+    for one in tries:
+        before = kept.setdefault((one.finding, one.clean), [])
+        if before and before[-1].revision != one.revision:
+            before.clear()
+        before.append(one)
+    return [one for several in kept.values() for one in several]
+
+
+def read_ledger(path: Path = LEDGER) -> list[Try]:
+    """Raises BrokenFile where the file is no ledger."""
+    return [Try(**row) for row in read_object(path)["tries"]] if path.exists() else []
+
+
+def take_over(results: Path, path: Path = LEDGER) -> list[Try]:
+    """Add the tries of a results folder to the ledger, and return all that it holds then."""
+    known = read_ledger(path)
+    every = last_of([*known, *(one for one in tries_in(results) if one not in known)])
+    rows = ",\n".join("  " + json.dumps(asdict(one)) for one in every)
+    path.write_text('{"tries": [\n' + rows + "\n]}\n")
+    return every
+
+
+def run_all(names: Sequence[str], times: int, results: Path, backend: str) -> list[str]:
+    """Run each finding and its counterpart so many times, each as a process of its own.
+
+    Returns, in words, what was not as expected.  Raises WrongSpec where nothing could be run.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    missed = []
+    for name in names:
+        for clean in (False, True) if FINDINGS[name].clean is not None else (False,):
+            seen = [_run(name, clean, results, backend) for _ in range(times)]
+            if not all(seen):
+                what = "its counterpart was valid" if clean else "was seen"
+                missed.append(f"{name}: {what} in {sum(seen)} of {times} runs")
+    return missed
+
+
+def _run(name: str, clean: bool, results: Path, backend: str) -> bool:
+    words = ["find", name, "--backend", backend, "--results", str(results)]
+    code = run_in_terminal([*words, *(["--clean"] if clean else [])])
+    if code < 0:
+        raise WrongSpec(f"the run of finding {name} was killed")
+    return code == 0
+
+
+def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> list[tuple[str, ...]]:
+    """The table of the ledger, one row a finding, in the order of the findings."""
+    table: list[tuple[str, ...]] = []
+    for name, finding in findings.items():
+        seen = [one for one in tries if one.finding == name and not one.clean]
+        clean = [one for one in tries if one.finding == name and one.clean]
+        seconds = [one.seconds for one in seen if one.as_expected]
+        table.append(
+            (
+                f"`make find-{name}`",
+                f"{finding.system}: {finding.configuration}",
+                finding.summary,
+                finding.published,
+                f"{statistics.median(seconds):.0f}" if seconds else "",
+                _count(seen),
+                f"{finding.clean.words}: {_count(clean)}" if finding.clean else "",
+            )
+        )
+    return table
+
+
+def _count(tries: Sequence[Try]) -> str:
+    if not tries:
+        return "not run yet"
+    where = tries[-1].revision or "an unknown revision"
+    others = Counter(one.verdict for one in tries if one.clean and not one.as_expected)
+    rest = "".join(f", {count} {verdict}" for verdict, count in sorted(others.items()))
+    return f"{sum(one.as_expected for one in tries)} of {len(tries)} at {where}{rest}"

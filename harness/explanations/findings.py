@@ -1,0 +1,193 @@
+"""The violations of a run in the order of their causes, all of them counted.
+
+A checker keeps a few witnesses of what may be thousands of violations; `looked_at["violations"]` has the number of all,
+and `details["violations_by_kind"]` the number of each kind.  Here witnesses are sorted as one reads a chain of causes:
+the earliest moment first, and of equal moments the earliest stage (`kinds/kind.py`).
+
+Some evidence has no moment.  A copy of a log shows that an entry is wrong or missing, and not since when.  It is
+sorted by the first violation that it can have caused: the next one of a later stage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.history import Type
+from checkers.base.json_file import mapping, number, sequence
+from checkers.base.verdict import VIOLATIONS_BY_KIND
+from harness.explanations.kinds.catalog import kind_of, name_in_words
+from harness.explanations.kinds.kind import MECHANISMS, Stage
+from harness.plain_words import shorten
+
+NEVER_NS = 1 << 62
+"""Moment of a violation whose evidence has no time at all."""
+
+_COPY_TABLES = frozenset({"log", "copies"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedViolation:
+    """One witness.  title: of its checker.  kind: as checkers name it; name: as readers know it.
+
+    moment_ns: when it showed, in ns since the test began, -1 if its evidence has no time.  cause_ns: moment by which it
+    is sorted.
+    """
+
+    checker: str
+    title: str
+    kind: str
+    name: str
+    summary: str
+    witness: Mapping[str, Any]
+    moment_ns: int = -1
+    cause_ns: int = NEVER_NS
+
+    @property
+    def stage(self) -> Stage:
+        return kind_of(self.kind).stage
+
+    @property
+    def mechanism(self) -> str:
+        return MECHANISMS[self.stage]
+
+
+@dataclass(frozen=True, slots=True)
+class KindCount:
+    """How many violations of one kind were found.  exact: False if a checker gave only the sum of several kinds."""
+
+    kind: str
+    name: str
+    found: int
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The violations of one mechanism.  findings: those with a witness, in order.  found: how many there are in all."""
+
+    mechanism: str
+    findings: tuple[ReportedViolation, ...]
+    kinds: tuple[KindCount, ...]
+    found: int
+
+
+def findings(results: Mapping[str, Any]) -> list[ReportedViolation]:
+    """Every violation that has a witness, the nearest to the cause first."""
+    found = []
+    for name, checker in _invalid(results).items():
+        for witness in map(mapping, sequence(checker.get("witness"))):
+            kind = shorten(str(witness.get("kind") or "violation"))
+            summary = shorten(str(witness.get("summary") or f"{kind}, found by {name}"))
+            named = name, title_of(name, checker), kind, name_in_words(kind)
+            found.append(ReportedViolation(*named, summary, witness, moment_ns(witness)))
+    return _by_cause(found)
+
+
+def groups(results: Mapping[str, Any]) -> list[Group]:
+    """The same findings by mechanism, in the order of their first findings."""
+    found = findings(results)
+    counted = _counts(results)
+    out = []
+    for mechanism in dict.fromkeys(f.mechanism for f in found):
+        mine = tuple(f for f in found if f.mechanism == mechanism)
+        kinds = tuple(
+            KindCount(kind, name_in_words(kind), *counted[kind])
+            for kind in dict.fromkeys([f.kind for f in mine] + [k for k in counted if _mechanism(k) == mechanism])
+        )
+        out.append(Group(mechanism, mine, kinds, sum(k.found for k in kinds)))
+    return out
+
+
+def violation_count(results: Mapping[str, Any]) -> int:
+    """How many violations all checkers found together, with or without a witness."""
+    return sum(_total(checker) for checker in _invalid(results).values())
+
+
+def title_of(name: str, checker: Mapping[str, Any]) -> str:
+    """A checker's title for people."""
+    return shorten(str(checker.get("title") or name.replace("-", " ").replace("_", " ").capitalize()))
+
+
+def moment_ns(witness: Mapping[str, Any]) -> int:
+    """When a violation showed: the answer that no order explains, else the last row; -1 if nothing has a time."""
+    facts = mapping(witness.get("facts"))
+    events = [mapping(e) for e in sequence(witness.get("events"))]
+    answer = _culprits_answer(events, facts)
+    timed = [answer] if answer else [*events, *map(mapping, sequence(witness.get("rows"))), facts]
+    return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
+
+
+def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The completion of the operation whose letter is the culprit's."""
+    named = {str(letter): number(index, -1) for index, letter in _indices(facts).items()}
+    call = named.get(str(facts.get("culprit") or ""))
+    if call is None:
+        return None
+    process = next((e.get("process") for e in events if e.get("index") == call), None)
+    later = [e for e in events if e.get("process") == process and number(e.get("index"), -1) > call]
+    first = min(later, key=lambda e: number(e.get("index"), -1), default=None)
+    return None if first is None or first.get("type") in (Type.INVOKE, "invoke") else first
+
+
+def _indices(facts: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(k): v for k, v in mapping(facts.get("letters")).items() if str(k).isdigit()}
+
+
+def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
+    timed = [f for f in found if f.moment_ns >= 0 and not _seen_in_a_copy(f)]
+
+    def cause_ns(f: ReportedViolation) -> int:
+        if f.moment_ns >= 0 and not _seen_in_a_copy(f):
+            return f.moment_ns
+        effects = [e.moment_ns for e in timed if e.stage > f.stage and e.moment_ns >= f.moment_ns]
+        return min(effects, default=f.moment_ns if f.moment_ns >= 0 else NEVER_NS)
+
+    ordered = [dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found]
+    return sorted(ordered, key=lambda f: (f.cause_ns, f.stage))
+
+
+def _seen_in_a_copy(f: ReportedViolation) -> bool:
+    """Whether the evidence is a copy of a log, which shows a state and not the moment at which it arose."""
+    rows = map(mapping, sequence(f.witness.get("rows")))
+    return bool(mapping(f.witness.get("facts")).get("copies")) or any(r.get("table") in _COPY_TABLES for r in rows)
+
+
+def _counts(results: Mapping[str, Any]) -> dict[str, tuple[int, bool]]:
+    """Kind -> (how many, whether that is exact).  Where a checker does not count its kinds apart, what it found beyond
+    its witnesses is added to the kind of its last witness: witnesses come worst first."""
+    counts: Counter[str] = Counter()
+    vague: set[str] = set()
+    for checker in _invalid(results).values():
+        by_kind = _counted(checker)
+        kept = [shorten(str(mapping(w).get("kind") or "violation")) for w in sequence(checker.get("witness"))]
+        by_kind = by_kind or dict(Counter(kept))
+        if kept and (beyond := _total(checker) - sum(by_kind.values())):
+            by_kind[kept[-1]] += beyond
+            vague |= {kept[-1]} if len(by_kind) > 1 else set()
+        counts.update(by_kind)
+    return {kind: (count, kind not in vague) for kind, count in counts.items()}
+
+
+def _mechanism(kind: str) -> str:
+    return kind_of(kind).mechanism
+
+
+def _total(checker: Mapping[str, Any]) -> int:
+    looked_at, kept = mapping(checker.get("looked_at")), len(sequence(checker.get("witness")))
+    named = (number(looked_at.get(name), 0) for name in ("violations", "invalid_keys"))
+    return max(kept, sum(_counted(checker).values()), *named)
+
+
+def _counted(checker: Mapping[str, Any]) -> dict[str, int]:
+    """What a checker counted of each kind; {} if it did not."""
+    counted = mapping(mapping(checker.get("details")).get(VIOLATIONS_BY_KIND))
+    return {str(kind): number(count, 0) for kind, count in counted.items()}
+
+
+def _invalid(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    checkers = {str(name): mapping(raw) for name, raw in mapping(results.get("checkers")).items()}
+    return {name: checker for name, checker in checkers.items() if checker.get("verdict") == "invalid"}

@@ -1,0 +1,89 @@
+"""The verdict of a run in one or two sentences, for the terminal, results.json and the head of the page.
+
+The sentence of an invalid run is the summary of its first violation in the order of causes (`findings.py`).  A planted
+bug that was not found makes the first sentence of the run, because then the run has not shown what it was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkers.base.json_file import mapping
+from harness.explanations.findings import findings, title_of, violation_count
+from harness.explanations.planted import planted
+from harness.plain_words import LONGEST, lower_first, plural, sentence, shorten
+
+_STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
+
+
+def verdict_in_words(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    """One or two sentences: what the run showed."""
+    bug = planted(results, test)
+    head = headline(results, test)
+    return f"{head} {bug.words}" if bug and bug.words not in head else head
+
+
+def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    """The verdict as one sentence, or two."""
+    if results.get("contradiction"):
+        return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
+    if failure := results.get("failure") or (results.get("verdict") == "harness failed" and results.get("reason")):
+        return f"The harness failed: {lower_first(sentence(shorten(str(failure))))}"
+    if results.get("verdict") == "invalid":
+        return _invalid(results)
+    bug = planted(results, test)
+    if bug and not bug.found and results.get("verdict"):
+        return f"Unknown: {lower_first(bug.words)}"
+    return _valid(results) if results.get("verdict") == "valid" else _unknown(results)
+
+
+def in_all(results: Mapping[str, Any]) -> str:
+    """How many violations there are, if more than one: a sentence, or ""."""
+    by, count = len({f.checker for f in findings(results)}), violation_count(results)
+    if count < 2:
+        return ""
+    return f"{'One checker' if by == 1 else f'{by} checkers'} found {count:,} violations in all."
+
+
+def _invalid(results: Mapping[str, Any]) -> str:
+    found = findings(results)
+    if not found:
+        return "Invalid, but no checker kept its evidence."
+    first = sentence(found[0].summary)
+    first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
+    return f"Invalid: {first} {in_all(results)}".strip()
+
+
+def _valid(results: Mapping[str, Any]) -> str:
+    checkers = _checkers(results)
+    judged = sum(c.get("verdict") == "valid" for c in checkers.values())
+    return f"Valid: {plural(judged, 'checker')} looked and found nothing wrong{_of_what(checkers)}."
+
+
+def _unknown(results: Mapping[str, Any]) -> str:
+    unknown = [(name, c) for name, c in _checkers(results).items() if c.get("verdict") == "unknown"]
+    if not unknown:
+        return f"Unknown: {lower_first(sentence(str(results.get('reason') or 'this run has not been judged')))}"
+    name, first = unknown[0]
+    reason = sentence(str(first.get("reason") or f"{title_of(name, first)} could not decide"))
+    more = f" {plural(len(unknown) - 1, 'more checker')} could not decide either." if len(unknown) > 1 else ""
+    return f"Unknown: {lower_first(reason)}{more}"
+
+
+def _checkers(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(name): mapping(raw) for name, raw in mapping(results.get("checkers")).items()}
+
+
+def _of_what(checkers: Mapping[str, Mapping[str, Any]]) -> str:
+    """How much was looked at, from the largest figures named operations and keys."""
+    seen: dict[str, int] = {}
+    for checker in checkers.values():
+        for name in ("operations", "keys"):
+            value = mapping(checker.get("looked_at")).get(name)
+            if isinstance(value, int):
+                seen[name] = max(seen.get(name, 0), value)
+    if "operations" not in seen:
+        return ""
+    keys = f" on {plural(seen['keys'], 'key')}" if "keys" in seen else ""
+    return f" in {plural(seen['operations'], 'operation')}{keys}"

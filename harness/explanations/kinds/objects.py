@@ -1,0 +1,99 @@
+"""Wrong answers of small objects: registers, counters, locks, queues, sets, logs and banks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.explanations.kinds.kind import Stage, ViolationKind
+
+OBJECTS: Mapping[str, ViolationKind] = {
+    "stale read": ViolationKind(
+        Stage.ANSWER,
+        "A read must return the latest value whose write was acknowledged before the read began. This read returned an "
+        "older value that had already been replaced.",
+    ),
+    "lost write": ViolationKind(
+        Stage.ANSWER,
+        "A write that was acknowledged must be visible until another write replaces it. No client ever saw this one, "
+        "and the older value came back.",
+    ),
+    "read against acknowledgement": ViolationKind(
+        Stage.ANSWER,
+        "A read must return the latest value whose write was acknowledged before the read began. Here one node "
+        "acknowledged a write and another node then answered with an older value: one of the two answers was wrong.",
+    ),
+    "value from nowhere": ViolationKind(
+        Stage.ANSWER,
+        "An answer can only contain what some client wrote. This answer contains a value that no successful write can "
+        "have produced.",
+    ),
+    "order cycle": ViolationKind(
+        Stage.ANSWER,
+        "All answers must fit one order of the operations in which each takes effect between its call and its answer. "
+        "Here every such order contradicts at least one answer.",
+    ),
+    "no order": ViolationKind(
+        Stage.ANSWER,
+        "All answers must fit one order of the operations in which each takes effect between its call and its answer. "
+        "A search tried every order of these operations, and none fits.",
+    ),
+    "impossible sum": ViolationKind(
+        Stage.ANSWER,
+        "A counter must return the sum of the changes that were made before. No choice of the changes that were "
+        "possible at that moment gives this sum.",
+    ),
+    "held twice": ViolationKind(
+        Stage.ANSWER,
+        "A lock belongs to one client at a time. Here two clients held it at the same moment, so both could change "
+        "what it protects.",
+    ),
+    "two values at one offset": ViolationKind(
+        Stage.ANSWER,
+        "Each position of a log holds one value for ever. Here two clients saw two values at the same position.",
+    ),
+    "duplicate": ViolationKind(
+        Stage.ANSWER,
+        "What was added once may come out once. Here the same element was delivered, handed out or stored twice.",
+    ),
+    "acknowledged element lost": ViolationKind(
+        Stage.ANSWER,
+        "What was added and acknowledged must be found later. This element was acknowledged, and no later answer "
+        "contains it.",
+    ),
+    "token handed out twice": ViolationKind(
+        Stage.ANSWER,
+        "Every holder of a lock must get a fencing token of its own. Here two processes got the same token.",
+    ),
+    "tokens out of order": ViolationKind(
+        Stage.ANSWER,
+        "Each fencing token must be greater than all tokens before it. Here a later holder got a smaller token.",
+    ),
+    "stale token accepted": ViolationKind(
+        Stage.ANSWER,
+        "What a lock guards must refuse the token of an earlier holder. Here it took one after a newer token.",
+    ),
+    "wrong total": ViolationKind(
+        Stage.ANSWER,
+        "Transfers move money and never make or destroy any. Here the balances of one read add up to another total.",
+    ),
+    "negative balance": ViolationKind(
+        Stage.ANSWER,
+        "A transfer that would overdraw an account must be refused. Here an account held less than nothing.",
+    ),
+    "other accounts": ViolationKind(
+        Stage.ANSWER,
+        "Every read must show every account of the bank. Here a read showed other accounts than all other reads.",
+    ),
+    "long fork": ViolationKind(
+        Stage.ANSWER,
+        "All readers must see two independent writes in one order. Here two reads saw them in opposite orders.",
+    ),
+    "out of order": ViolationKind(
+        Stage.ANSWER,
+        "A queue must return its elements in the order in which they were added. Here a later element came out first.",
+    ),
+    "not empty": ViolationKind(
+        Stage.ANSWER,
+        "A queue may answer that it is empty only while it is. Here it held at least one element all the time.",
+    ),
+}

@@ -1,0 +1,178 @@
+"""What the nodes of a Raft quorum may have done wrong: votes, leaders, logs, commits, applied states, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.explanations.kinds.kind import Stage, ViolationKind
+
+RAFT: Mapping[str, ViolationKind] = {
+    "row without a cause": ViolationKind(
+        Stage.STEP,
+        "Every step of a node needs a cause: votes before it leads, copies on a majority before it calls a write "
+        "committed. Here a node took a step whose cause no node's record shows.",
+    ),
+    "entry that no client wrote": ViolationKind(
+        Stage.LOG,
+        "Every entry of a log comes from one operation of a client, from set-up, or from the system itself. This entry "
+        "comes from none of them, so data has appeared or was changed on its way.",
+    ),
+    "entry without a cause": ViolationKind(
+        Stage.LOG,
+        "Besides the writes of clients a log holds the opening entry of each epoch, and one batch for each object that "
+        "was created. This log holds more, so data has changed without an operation.",
+    ),
+    "epoch without its opening entry": ViolationKind(
+        Stage.LOG,
+        "A leader opens its epoch in the log with an entry of its own, before it takes the writes of clients. This "
+        "epoch begins with a client's write, so it is unknown who led it.",
+    ),
+    "voted twice in one epoch": ViolationKind(
+        Stage.VOTE,
+        "In each epoch (a period of office) a node may vote for one candidate only. This node voted for two, so two "
+        "nodes may both believe that they won the election.",
+    ),
+    "vote not kept": ViolationKind(
+        Stage.VOTE,
+        "A node must write its vote to disk before it sends it, so that it cannot vote again after a restart. This "
+        "node sent a vote that its own files do not hold.",
+    ),
+    "epoch went back": ViolationKind(
+        Stage.VOTE,
+        "Epochs number the periods of office and only ever grow. Here a smaller number follows a larger one, so "
+        "decisions of a newer leader can be forgotten.",
+    ),
+    "two leaders in one epoch": ViolationKind(
+        Stage.LEADER,
+        "One node at a time, the leader, decides the order of all writes, and each epoch may have one leader only. "
+        "Here two nodes led in the same epoch, so each could accept writes of which the other knew nothing.",
+    ),
+    "leader again after a restart": ViolationKind(
+        Stage.LEADER,
+        "A leader that restarts must win a new election in a new epoch before it may lead again. This node went on "
+        "leading in its old epoch, without knowing what had happened meanwhile.",
+    ),
+    "leader without a committed entry": ViolationKind(
+        Stage.LEADER,
+        "A new leader must hold everything that was ever committed, because all others copy its log. This leader "
+        "lacked a committed entry when it was elected, so that entry is erased from the other nodes too.",
+    ),
+    "logs differ below an equal epoch": ViolationKind(
+        Stage.LOG,
+        "Each node keeps the writes in a log, and two logs with the same entry must be equal in everything before it. "
+        "Here two logs share a later epoch and still differ, so the nodes do not hold the same data.",
+    ),
+    "log has a hole": ViolationKind(
+        Stage.LOG,
+        "The entries of a log have consecutive offsets (positions). Here some are missing in the middle, so the node "
+        "cannot know what it should have applied there.",
+    ),
+    "snapshot differs from its prefix": ViolationKind(
+        Stage.LOG,
+        "A snapshot replaces the beginning of a log and must stand for exactly the same writes. This one stands for "
+        "others, so a node that starts from it holds wrong data.",
+    ),
+    "snapshot beyond the high watermark": ViolationKind(
+        Stage.LOG,
+        "A snapshot may contain committed writes only, because it cannot be undone. This one contains writes that were "
+        "not yet committed and may still be replaced.",
+    ),
+    "log begins behind its snapshot": ViolationKind(
+        Stage.LOG,
+        "A log must go on where its snapshot ends. Here entries between the two are missing: the node has lost them.",
+    ),
+    "high watermark without a majority": ViolationKind(
+        Stage.COMMIT,
+        "A write is committed, that is promised to be kept, only when a majority of the nodes have it on disk. Here a "
+        "node called writes committed that too few nodes held, so the loss of one node can lose them.",
+    ),
+    "high watermark before its majority": ViolationKind(
+        Stage.COMMIT,
+        "A leader may call a write committed only after a majority of the nodes has it on disk. Here a leader counted "
+        "a node that did not have the write yet, so for some time the loss of one node could have lost it.",
+    ),
+    "acknowledged before it was committed": ViolationKind(
+        Stage.COMMIT,
+        "A leader may acknowledge a write only when it is committed, that is when a majority of the nodes hold it. "
+        "Here the client got its answer before, so the write could still have been lost.",
+    ),
+    "read of an uncommitted value": ViolationKind(
+        Stage.COMMIT,
+        "A read may return only what is committed, because the rest can still disappear. Here a client read a value "
+        "before it was committed.",
+    ),
+    "high watermark went back": ViolationKind(
+        Stage.COMMIT,
+        "The high watermark marks up to where the log is committed, and it never falls while a node runs. Here it "
+        "fell, so the node took back a promise.",
+    ),
+    "committed entry lost": ViolationKind(
+        Stage.LOSS,
+        "What was once committed must stay in the logs for ever. Here an entry that a node had called committed is "
+        "missing from, or replaced in, a log that should hold it.",
+    ),
+    "committed prefixes differ": ViolationKind(
+        Stage.LOSS,
+        "All nodes must agree on everything that is committed. Here two nodes committed different entries at the same "
+        "place, so clients of one see other data than clients of the other.",
+    ),
+    "truncation below the high watermark": ViolationKind(
+        Stage.LOSS,
+        "A node may cut away the uncommitted end of its log, and nothing else. Here it cut away, or was ordered to cut "
+        "away, entries that were already committed.",
+    ),
+    "acknowledged write missing from a log": ViolationKind(
+        Stage.LOSS,
+        "A client got the answer that its write succeeded, so every complete log must hold that write. This log is "
+        "complete and does not hold it: an acknowledged write is lost.",
+    ),
+    "failed write in a log": ViolationKind(
+        Stage.LOSS,
+        "A client got the answer that its write certainly did not happen. The write stands in a log all the same, so "
+        "the client has drawn a wrong conclusion.",
+    ),
+    "write in a log twice": ViolationKind(
+        Stage.LOSS,
+        "Each write of a client may take effect once. This one stands in a log twice, so it can overwrite what was "
+        "written between the two.",
+    ),
+    "log order against real time": ViolationKind(
+        Stage.LOSS,
+        "A write that was acknowledged before another began must stand before it in the log. Here the order is the "
+        "reverse, so the older value can win.",
+    ),
+    "read of a write that never happened": ViolationKind(
+        Stage.ANSWER,
+        "A client got no answer to a write, and no complete log holds it, so it never happened. Another client read "
+        "its value all the same: it read what was not committed, or what was committed is lost.",
+    ),
+    "answer against the order of the log": ViolationKind(
+        Stage.ANSWER,
+        "The log holds the writes in the order in which they took effect, and every answer must fit that order. This "
+        "answer is older than one that a client had before this operation began.",
+    ),
+    "applied states differ": ViolationKind(
+        Stage.STATE,
+        "Nodes that have applied the same number of entries must hold the same data. Here two nodes did and hold "
+        "different data.",
+    ),
+    "applied beyond the high watermark": ViolationKind(
+        Stage.STATE,
+        "A node may show its clients only what is committed. Here it applied entries that were not committed and may "
+        "still disappear.",
+    ),
+    "applied offset went back": ViolationKind(
+        Stage.STATE,
+        "A node applies the entries of its log once and in order. Here it went back and applied some of them again.",
+    ),
+    "node died": ViolationKind(
+        Stage.PROCESS,
+        "A node's process must run until the harness stops it, in spite of every fault. This process ended by itself; "
+        "often it noticed that an earlier promise was broken and refused to go on.",
+    ),
+    "not recovered": ViolationKind(
+        Stage.PROCESS,
+        "When every fault is over the system must come back by itself. Here it still did not serve its clients after "
+        "the time limit.",
+    ),
+}

@@ -1,0 +1,104 @@
+"""Steps that the rules of the consensus protocol do not allow.  Each is of one node and stands in its own record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.explanations.kinds.kind import Stage, ViolationKind
+
+STEPS: Mapping[str, ViolationKind] = {
+    "vote for a stranger": ViolationKind(
+        Stage.VOTE,
+        "Votes may go to members of the group of voters only. This node voted for one that is no member.",
+    ),
+    "vote out of turn": ViolationKind(
+        Stage.VOTE,
+        "A node may vote only in its own epoch and while it knows no leader there. This node voted at another"
+        " moment, so it may help to elect a second leader.",
+    ),
+    "vote for a log that is behind": ViolationKind(
+        Stage.VOTE,
+        "A node may vote only for a candidate whose log is at least as complete as its own. This candidate's "
+        "log was behind, so committed entries can be lost if it wins.",
+    ),
+    "candidate without its own vote": ViolationKind(
+        Stage.VOTE,
+        "A candidate votes for itself first, which counts towards its majority. This one had not.",
+    ),
+    "impossible change of role": ViolationKind(
+        Stage.LEADER,
+        "A node moves between the roles of follower, candidate and leader by fixed rules. This change is not "
+        "among them, so the node acted in a role that it did not have.",
+    ),
+    "more recovered than written": ViolationKind(
+        Stage.LOG,
+        "After a restart a node may find what it wrote before, and no more. This node found entries that it "
+        "never wrote.",
+    ),
+    "flushed entries lost": ViolationKind(
+        Stage.LOG,
+        "What a node has flushed to disk must be there after a restart. This node lost some of it, although "
+        "it had already counted as safe.",
+    ),
+    "append out of turn": ViolationKind(
+        Stage.LOG,
+        "Only a leader, and followers that copy from it, add entries to their logs. This node was neither "
+        "when it added some.",
+    ),
+    "append to another log than the leader's": ViolationKind(
+        Stage.LOG,
+        "A follower may add the leader's entries only where its own log is equal to the leader's so far. This"
+        " one was not, so the two logs now differ below what they share.",
+    ),
+    "entry of another epoch": ViolationKind(
+        Stage.LOG,
+        "A follower holds the entries that its leader holds, with the same epochs. This entry has another epoch.",
+    ),
+    "truncation out of turn": ViolationKind(
+        Stage.LOG,
+        "Only a follower may cut the end of its log, to become equal to its leader's. This node was no follower.",
+    ),
+    "truncation of what the leader holds": ViolationKind(
+        Stage.LOG,
+        "A follower may cut away only what differs from its leader's log. This one cut away entries that the "
+        "leader holds as well.",
+    ),
+    "prefix hash contradicts the log": ViolationKind(
+        Stage.LOG,
+        "A node records a hash of everything in its log up to each entry. This hash does not belong to the "
+        "entries that the log must hold there.",
+    ),
+    "mark out of turn": ViolationKind(
+        Stage.COMMIT,
+        "Only a leader and its followers may advance the mark of what is committed. This node was neither.",
+    ),
+    "mark beyond the log": ViolationKind(
+        Stage.COMMIT,
+        "A node may call committed only what it has safely in its own log. This mark lies beyond that.",
+    ),
+    "mark without an entry of its epoch": ViolationKind(
+        Stage.COMMIT,
+        "A new leader may commit older entries only together with one of its own, because older ones can "
+        "still be replaced. This leader did it without (figure 8 of the Raft paper).",
+    ),
+    "mark over another log than the leader's": ViolationKind(
+        Stage.COMMIT,
+        "What a node calls committed must be the leader's log or its beginning. Here the node's log differs "
+        "from the leader's below the mark.",
+    ),
+    "applied out of order": ViolationKind(
+        Stage.STATE,
+        "A node applies committed entries once and in order. Here it applied some that were not next, or not "
+        "committed.",
+    ),
+    "batch skipped or split": ViolationKind(
+        Stage.STATE,
+        "Every node applies the same batches of entries, one after another. Here a node left one out or "
+        "applied a part of it.",
+    ),
+    "row contradicts the rows before it": ViolationKind(
+        Stage.STEP,
+        "A node's record of itself must be a possible sequence of steps. This step does not follow from the "
+        "ones before it.",
+    ),
+}

@@ -1,0 +1,36 @@
+"""Which server processes ended during a run, by whose order, and of what nodes complained in their own logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.backends.backend import Exit
+from system_under_test.subject import Complaint
+
+
+def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monotonic_ns: int) -> list[dict[str, Any]]:
+    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered)."""
+    ended = [
+        {
+            "node": end.node,
+            "time_ns": end.monotonic_ns - started_monotonic_ns,
+            "status": end.status,
+            "ordered": end.ordered,
+            "reason": f"killed by signal {-end.status}" if end.status < 0 else f"exited with status {end.status}",
+            "excerpt": "",
+        }
+        for end in exits
+    ]
+    complained = [
+        {
+            "node": complaint.node,
+            "time_ns": -1,
+            "status": 0,
+            "ordered": False,
+            "reason": complaint.reason,
+            "excerpt": complaint.excerpt,
+        }
+        for complaint in complaints
+    ]
+    return ended + complained

@@ -1,0 +1,98 @@
+"""What a user sees while a run goes on: one line that changes on a terminal, a line now and then in a log file.
+
+Beside that line, lines that stay: each phase that took a second, each fault and each heal with its time, and each kind
+of violation that online checks find.  The sentence about a violation stands in the verdict, once.  Times are seconds
+since the test began, as everywhere in the report.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.status import Status
+
+from harness.explanations.kinds.catalog import name_in_words
+from harness.terminal.lines import width_of, wrapped
+
+QUIET_S = 10.0
+"""Where there is no terminal, a line about the running phase is printed this often."""
+
+
+class Progress:
+    """phase() begins a phase; detail(), running() and fault() say what it is doing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = console.status("starting") if console.is_terminal else None
+        self._phase = ""
+        self._began = self._printed_s = time.monotonic()
+        self._in_force: dict[int, str] = {}
+        self._healed: set[int] = set()
+        self._violated: set[tuple[str, str]] = set()
+        if self._status:
+            self._status.start()
+
+    def phase(self, name: str) -> None:
+        """A new phase; the one before stays on the screen with its duration."""
+        now = time.monotonic()
+        if self._phase and now - self._began >= 1.0:
+            self.say(f"  {self._phase}: {now - self._began:.1f} s")
+        self._phase, self._began = name, now
+        self._tell(name, always=True)
+
+    def detail(self, words: str) -> None:
+        self._tell(f"{self._phase}: {words}")
+
+    def fault(self, number: int, words: str, injected_ns: int, healed_ns: int) -> None:
+        """What is known of a fault now; times are ns since the test began, -1 for what has not happened."""
+        if injected_ns >= 0 and number not in self._in_force and number not in self._healed:
+            self._in_force[number] = words
+            self._lasting(f"fault {number}: {words}", injected_ns)
+        if healed_ns >= 0 and number not in self._healed:
+            self._healed.add(number)
+            if self._in_force.pop(number, None) is not None:
+                self._lasting(f"fault {number} healed", healed_ns)
+
+    def violation(self, checker: str, kind: str, time_ns: int) -> None:
+        """An online check has found a violation; the first of each kind is shown.  time_ns: since the test began."""
+        if (checker, kind) not in self._violated:
+            self._violated.add((checker, kind))
+            self._lasting(f"violated: {name_in_words(kind)} ({checker})", time_ns, style="bold red")
+
+    def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
+        """limit_s: how long the phase will last, where that is known."""
+        elapsed_s = time.monotonic() - self._began
+        clock = f"{elapsed_s:.0f} s" if limit_s is None else f"{min(elapsed_s, limit_s):.0f}/{limit_s:.0f} s"
+        running = f"{clock}, {rate_hz:.0f} operations/s, {unknown} of unknown outcome"
+        words = [self._phase, running, leader, " + ".join(self._in_force.values())]
+        self._tell(" · ".join(w for w in words if w))
+
+    def say(self, words: str) -> None:
+        """A line that stays."""
+        indent = words[: len(words) - len(words.lstrip())]
+        lines = wrapped(words.strip(), width_of(self._console), indent, f"{indent}  ")
+        self._console.print(lines, highlight=False, markup=False)
+
+    def command(self, words: str) -> None:
+        """A command to copy: on one line, however narrow the terminal is."""
+        self._console.print(f"  {words}", highlight=False, markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._phase:
+            self.phase("")
+        if self._status:
+            self._status.stop()
+
+    def _lasting(self, words: str, time_ns: int, style: str | None = None) -> None:
+        head = f"  {time_ns / 1e9:7.1f} s  "
+        lines = wrapped(words, width_of(self._console), head)
+        self._console.print(lines, highlight=False, markup=False, style=style)
+
+    def _tell(self, words: str, *, always: bool = False) -> None:
+        now = time.monotonic()
+        if self._status:
+            self._status.update(words.replace("[", "\\["))
+        elif words and (now - self._printed_s >= QUIET_S or (always and self._console.is_terminal)):
+            self._printed_s = now
+            self._console.print(wrapped(words, width_of(self._console), "  ", "    "), highlight=False, markup=False)

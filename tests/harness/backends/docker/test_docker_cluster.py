@@ -1,0 +1,291 @@
+"""One cluster of containers, and everything a subject and a nemesis do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import waiting
+from cluster_links import closed_links, cut, until_file_holds, until_retransmitted
+from docker_things import forget_neighbours, left_of, needs_docker
+from waiting import PATIENCE_S
+
+from checkers.base.history import Type
+from harness.backends.agent_cluster import directed_links
+from harness.backends.backend import ClusterSpec
+from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker.engine import connect
+from system_under_test.client import Placement, Request
+from system_under_test.subject import NodeGone
+
+pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]
+
+SERVERS, CLIENTS = ("n1", "n2", "n3"), ("c1", "c2")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[DockerBackend]:
+    run_id = f"test-{os.getpid()}"
+    backend = DockerBackend(ClusterSpec(run_id, SERVERS, CLIENTS, seed=1))
+    try:
+        await backend.create(print)
+        yield backend
+    finally:
+        await backend.destroy()
+        await backend.destroy()  # safe to call twice
+    assert left_of(run_id) == []
+
+
+# ---- links ---------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_cut_at_first(cluster: DockerBackend) -> None:
+    assert await closed_links(cluster) == set()
+
+
+async def test_a_link_is_cut_in_one_direction_only(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2")}) as seen:
+        assert seen == {("n1", "n2")}
+
+
+async def test_both_directions(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2"), ("n2", "n1")}) as seen:
+        assert seen == {("n1", "n2"), ("n2", "n1")}
+
+
+async def test_client_nodes_are_cut_like_servers(cluster: DockerBackend) -> None:
+    side = {"n1", "c1"}
+    halves = {(a, b) for a, b in directed_links([*SERVERS, *CLIENTS]) if (a in side) != (b in side)}
+    async with cut(cluster, halves) as seen:
+        assert seen == halves
+
+
+async def test_a_new_cut_replaces_the_old_one_and_none_heals_all(cluster: DockerBackend) -> None:
+    async with cut(cluster, {("n1", "n2")}):
+        await cluster.cut({("n3", "c2")})
+        assert await closed_links(cluster) == {("n3", "c2")}
+    assert await closed_links(cluster) == set()
+
+
+async def test_a_link_cut_for_long_opens_at_once_and_the_other_direction_stays_open(cluster: DockerBackend) -> None:
+    """Nodes forget each other's ARP entries meanwhile.  They find each other again, because only IP is dropped."""
+    async with cut(cluster, {("n1", "n2")}):
+        for node in ("n1", "n2"):  # as if minutes had passed
+            await asyncio.to_thread(forget_neighbours, cluster.spec.run_id, node)
+        assert await closed_links(cluster) == {("n1", "n2")}
+    assert await closed_links(cluster) == set()
+
+
+ECHO = """
+import socket, sys
+with socket.create_server((sys.argv[1], 9999)) as server:
+    print("listens", flush=True)
+    connection, _ = server.accept()
+    while data := connection.recv(100):
+        connection.sendall(data)
+"""
+ASK_TWICE = """
+import os, socket, sys, time
+with socket.create_connection((sys.argv[1], 9999)) as connection:
+    for word in (b"before", b"during"):
+        connection.sendall(word)
+        print(connection.recv(100).decode(), flush=True)
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
+"""
+
+
+async def test_a_tcp_connection_stalls_in_a_cut_and_survives_it(cluster: DockerBackend) -> None:
+    n1, n2 = cluster.node("n1"), cluster.node("n2")
+    output, listens, go = f"{n1.log_dir}/asker.log", f"{n2.log_dir}/echo.log", f"{n1.log_dir}/go"
+    await n2.start(["python3", "-c", ECHO, n2.address], output=listens)
+    try:
+        await until_file_holds(n2, listens, b"listens\n")
+        await n1.start(["python3", "-c", ASK_TWICE, n2.address, go], output=output)
+        await until_file_holds(n1, output, b"before\n")
+        await cluster.cut({("n1", "n2")})
+        await n1.write(go, b"")
+        await until_retransmitted(n1, 9999)
+        assert await n1.read(output) == b"before\n"
+        await cluster.cut(())
+        await until_file_holds(n1, output, b"before\nduring\n")
+    finally:
+        await cluster.cut(())
+        await cluster.kill("n1")
+        await cluster.kill("n2")
+
+
+async def test_an_unknown_node_cannot_be_cut(cluster: DockerBackend) -> None:
+    with pytest.raises(KeyError):
+        await cluster.cut({("n1", "n9")})
+
+
+async def test_the_network_has_no_way_out(cluster: DockerBackend) -> None:
+    (network,) = connect().api.networks(filters={"label": f"krucible.run={cluster.spec.run_id}"})
+    assert network["Internal"]
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_is_paused_resumed_killed_and_restarted(cluster: DockerBackend) -> None:
+    before = len(cluster.exits())
+    pid = await cluster.node("n1").start(["python3", "-c", "import time; time.sleep(100)"])
+    assert await cluster.state("n1") == "running"
+    await cluster.pause("n1")
+    assert await cluster.state("n1") == "stopped"
+    await cluster.resume("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+    assert await cluster.state("n1") == "dead"
+    await cluster.restart("n1")
+    assert await cluster.state("n1") == "running"
+    await cluster.kill("n1")
+    ends = cluster.exits()[before:]
+    assert [(end.node, end.status, end.ordered) for end in ends] == [("n1", -9, True)] * 2
+    assert ends[0].pid == pid
+
+
+async def test_an_unexpected_death_is_reported_at_once(cluster: DockerBackend) -> None:
+    before, before_ns = len(cluster.exits()), time.monotonic_ns()
+    await cluster.node("n2").start(["sh", "-c", "kill -SEGV $$"])
+    await waiting.eventually(lambda: len(cluster.exits()) > before)
+    end = cluster.exits()[before]
+    assert (end.node, end.status, end.ordered) == ("n2", -11, False)
+    assert before_ns <= end.monotonic_ns <= time.monotonic_ns()
+
+
+async def test_the_agent_is_process_one_and_reaps_orphans(cluster: DockerBackend) -> None:
+    node = cluster.node("n3")
+    await node.run(["sh", "-c", "(sleep 0.1 &) & exit 0"])
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            listing = (await node.run(["ps", "-eo", "pid,stat,args"])).stdout.decode()
+            assert "1 " in listing and "harness.agent" in listing
+            if "sleep" not in listing and "defunct" not in listing:
+                break
+
+
+async def test_a_restart_of_what_never_ran_is_refused(cluster: DockerBackend) -> None:
+    with pytest.raises(OSError, match="c1: no server was ever started here"):
+        await cluster.restart("c1")
+
+
+# ---- files and clients ---------------------------------------------------------------------------------------------
+
+
+async def test_files_go_in_and_come_out(cluster: DockerBackend, tmp_path: Path) -> None:
+    node = cluster.node("n1")
+    await node.write(f"{node.data_dir}/a/b", b"\0\1\2" * 1000)
+    assert await node.read(f"{node.data_dir}/a/b", 3, 3) == b"\0\1\2"
+    await node.copy_out(node.data_dir, tmp_path / "data")
+    assert (tmp_path / "data" / "a" / "b").read_bytes() == b"\0\1\2" * 1000
+    done = await node.run(["sh", "-c", 'ls -d "$0" "$1" "$2"', node.data_dir, node.trace_dir, node.log_dir])
+    assert done.status == 0
+    assert len({node.data_dir, node.trace_dir, node.log_dir}) == 3
+
+
+async def test_every_module_of_the_nodes_loads_in_the_image(cluster: DockerBackend) -> None:
+    """What runs on nodes needs nothing that the image has not got."""
+    node = cluster.node("n1")
+    modules = [
+        "harness.agent.process",
+        "checkers.base.history",
+        "system_under_test.client",
+        "system_under_test.subject",
+    ]
+    modules += [
+        "system_under_test.kraft.node.node",
+        "system_under_test.kraft.client.client",
+        "system_under_test.etcd.client",
+    ]
+    done = await node.run([*node.python, "-c", f"import {', '.join(modules)}, sys; assert 'numpy' not in sys.modules"])
+    assert done.status == 0, done.stderr.decode()
+    assert (await node.run(["etcd", "--version"])).status == 0
+
+
+async def test_clients_run_on_their_node(cluster: DockerBackend) -> None:
+    host = cluster.client_host("c1")
+    module = (Path(__file__).parents[2] / "agent" / "clients_for_agent_tests.py").read_bytes()
+    await cluster.node("c1").write("/opt/krucible/code/clients_for_agent_tests.py", module)
+    await host.open("clients_for_agent_tests", [Placement(0, "c1", True, False)], {}, {})
+    assert (await host.invoke(0, Request("read", "k", 5), PATIENCE_S)).value == 5
+    assert (await host.invoke(0, Request("raise"), PATIENCE_S)).type is Type.INFO
+    await host.close()
+
+
+async def test_health_names_every_node(cluster: DockerBackend) -> None:
+    health = await cluster.health()
+    assert health.steal_s.keys() == {*SERVERS, *CLIENTS}
+    assert all(0 <= steal_s < 600 for steal_s in health.steal_s.values())
+
+
+# ---- how the containers are made -----------------------------------------------------------------------------------
+
+
+async def test_nodes_have_no_capabilities_and_everything_is_labelled(cluster: DockerBackend) -> None:
+    api = connect().api
+    run_id = cluster.spec.run_id
+    listed = api.containers(filters={"label": f"krucible.run={run_id}"})
+    assert {c["Names"][0] for c in listed} == {f"/krucible-{run_id}-{n}" for n in (*SERVERS, *CLIENTS, "helper")}
+    for container in listed:
+        seen = api.inspect_container(container["Id"])
+        assert seen["Config"]["StdinOnce"] and seen["HostConfig"]["AutoRemove"]
+        assert not seen["HostConfig"]["Privileged"]
+        assert seen["HostConfig"]["CapDrop"] == ["ALL"]
+        helper = seen["Name"].endswith("-helper")
+        assert (seen["HostConfig"]["CapAdd"] or []) == (["NET_ADMIN", "NET_RAW"] if helper else [])
+        assert seen["Config"]["Labels"]["krucible.owner"].startswith(f"{os.getpid()}:")
+
+
+async def test_all_addresses_are_of_the_benchmarking_range(cluster: DockerBackend) -> None:
+    addresses = [cluster.node(name).address for name in (*SERVERS, *CLIENTS)]
+    assert len(set(addresses)) == 5
+    assert all(address.startswith(("198.18.", "198.19.")) for address in addresses)
+
+
+async def test_two_runs_at_once_do_not_touch_each_other(cluster: DockerBackend) -> None:
+    """Another cluster comes, cuts, and goes; the first keeps its own cut throughout."""
+    other = DockerBackend(ClusterSpec(f"other-{os.getpid()}", ("n1", "n2"), (), seed=2))
+    async with cut(cluster, {("n1", "n2")}):
+        try:
+            await other.create(print)
+            await other.cut({("n2", "n1")})
+            theirs, ours = await asyncio.gather(closed_links(other), closed_links(cluster))
+            assert (theirs, ours) == ({("n2", "n1")}, {("n1", "n2")})
+        finally:
+            await other.destroy()
+        assert await closed_links(cluster) == {("n1", "n2")}
+    assert left_of(other.spec.run_id) == []
+
+
+async def test_a_node_whose_container_died_is_gone_and_its_links_are_left_out(cluster: DockerBackend) -> None:
+    """Last, because the container does not come back."""
+    name = f"krucible-{cluster.spec.run_id}-c2"
+    await asyncio.to_thread(subprocess.run, ["docker", "kill", name], check=True, capture_output=True)
+    with pytest.raises(NodeGone, match="c2: its agent is gone"):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await cluster.node("c2").state()
+    seen = await cluster.observe(0.1, 5.0)
+    assert seen.keys() == set(directed_links([*SERVERS, "c1"]))
+
+
+async def test_before_it_is_created_nothing_answers() -> None:
+    backend = DockerBackend(ClusterSpec("never", ("n1",), ("c1",), seed=1))
+    with pytest.raises(NodeGone, match="n1: there is no such node"):
+        backend.node("n1")
+    outcome = await backend.client_host("c1").invoke(0, Request("read"), 1.0)
+    assert outcome.type is Type.INFO
+    await backend.destroy()
+
+
+async def test_a_run_id_that_cannot_be_part_of_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot stand in a container's name"):
+        DockerBackend(ClusterSpec("a b; rm", ("n1",), (), seed=1))

@@ -1,0 +1,163 @@
+"""Nothing is left, however the harness ends: killed at any moment, interrupted, or dead since long.
+
+What is left is looked for by this file's own means (docker's and nft's command lines), by label and by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+from docker_things import left_of, needs_docker, processes_of, seconds_until
+from held_cluster import HeldCluster
+from waiting import PATIENCE_S
+
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.docker import cleanup, containers
+from harness.backends.docker.backend import DockerBackend
+from harness.backends.docker.engine import connect
+from harness.backends.docker.image import ensure_image
+from harness.backends.owner import current_owner
+
+pytestmark = needs_docker
+
+
+@pytest.fixture(autouse=True, scope="module")
+def image() -> str:
+    return ensure_image(print)
+
+
+class Harness(HeldCluster):
+    def __init__(self, run_id: str) -> None:
+        super().__init__("docker", run_id)
+
+    def kill_and_count(self, with_group: bool = True) -> float:
+        """kill -9; seconds until nothing is left of it, processes included."""
+        self.kill(with_group)
+        took_s = seconds_until(lambda: not left_of(self.run_id))
+        seconds_until(lambda: not processes_of(self.run_id) and not left_of(self.run_id))
+        return took_s
+
+
+@pytest.fixture
+def harness() -> Iterator[Harness]:
+    started = Harness(f"kill-{os.getpid()}-{time.monotonic_ns() % 10**9}")
+    yield started
+    started.kill_if_alive()
+    cleanup.remove_run(connect(), started.run_id)
+
+
+def test_killed_while_everything_runs(harness: Harness) -> None:
+    harness.wait_for("up")
+    assert len([thing for thing in left_of(harness.run_id) if thing.startswith("container")]) == 4
+    print(f"gone after {harness.kill_and_count():.1f} s")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_killed_while_it_creates(harness: Harness, share: float) -> None:
+    time.sleep(3.0 * share)
+    harness.kill_and_count()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(20))
+def test_killed_at_any_moment(harness: Harness, number: int) -> None:
+    time.sleep(random.Random(number).uniform(0.0, 8.0))
+    print(f"gone after {harness.kill_and_count():.1f} s")
+
+
+def test_killed_with_a_node_paused(harness: Harness) -> None:
+    """A frozen container cannot be killed, and does not see that its stdin ended."""
+    harness.wait_for("up")
+    pause = ["docker", "pause", f"krucible-{harness.run_id}-n2"]  # refused while the node waits for its FUSE disk
+    seconds_until(lambda: subprocess.run(pause, check=False, capture_output=True).returncode == 0)
+    harness.kill_and_count()
+
+
+def test_killed_with_its_helper_dead_already(harness: Harness) -> None:
+    """Only the reaper can then delete the table."""
+    harness.wait_for("up")
+    subprocess.run(["docker", "kill", f"krucible-{harness.run_id}-helper"], check=True, capture_output=True)
+    assert any(thing.startswith("rules") for thing in left_of(harness.run_id))
+    harness.kill_and_count()
+
+
+@pytest.mark.parametrize("when", ["creating", "up"])
+def test_interrupted(harness: Harness, when: str) -> None:
+    if when == "up":
+        harness.wait_for("up")
+    else:
+        time.sleep(1.0)
+    harness.process.send_signal(signal.SIGINT)
+    harness.process.wait(PATIENCE_S)
+    assert left_of(harness.run_id) == []
+    seconds_until(lambda: not processes_of(harness.run_id))
+
+
+async def test_a_creation_that_fails_says_why_in_one_sentence_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = containers.create
+
+    def refuse_n2(client: Any, plan: containers.ContainerPlan) -> str:
+        if plan.hostname == "n2":
+            raise APIError("500 Server Error", explanation="no space left on device")
+        return create(client, plan)
+
+    monkeypatch.setattr(containers, "create", refuse_n2)
+    backend = DockerBackend(ClusterSpec(f"fails-{os.getpid()}", ("n1", "n2", "n3"), ("c1",), seed=1))
+    try:
+        with pytest.raises(BackendUnavailable, match=r"could not bring the nodes up: no space left on device$"):
+            await backend.create(print)
+    finally:
+        await backend.destroy()
+    assert left_of(backend.spec.run_id) == []
+
+
+def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str) -> None:
+    """The dead run's reaper is dead as well: everything stays until the next run begins."""
+    number = f"{os.getpid()}-{time.monotonic_ns() % 10**9}"
+    dead, living = f"dead-{number}", f"living-{number}"
+    words = "from harness.backends.owner import current_owner; print(current_owner())"
+    gone = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        for run_id, owner in ((dead, gone), (living, current_owner())):
+            _leave_behind(image, run_id, owner)
+        asyncio.run(_create_and_destroy(f"next-{number}"))
+        assert left_of(dead) == []
+        kinds = sorted(thing.split()[0] for thing in left_of(living))
+        assert kinds == ["container", "labelled", "labelled", "labelled", "network", "rules"]
+    finally:
+        for run_id in (dead, living):
+            cleanup.remove_run(connect(), run_id)
+            cleanup.delete_table(connect(), ("bridge", f"krucible_{run_id.replace('-', '_')}"), run_id)
+
+
+def _leave_behind(image: str, run_id: str, owner: str) -> None:
+    labels = ["--label", f"krucible.run={run_id}", "--label", f"krucible.owner={owner}"]
+    helper = ["docker", "run", "--rm", "--network", "host", "--cap-add", "NET_ADMIN", image]
+    table = f"krucible_{run_id.replace('-', '_')}"
+    for command in (
+        ["docker", "network", "create", "--internal", *labels, f"krucible-{run_id}"],
+        ["docker", "volume", "create", *labels, f"krucible-{run_id}"],
+        ["docker", "create", "--name", f"krucible-{run_id}-n1", *labels, image, "true"],
+        [*helper, "nft", f'table bridge {table} {{ comment "{owner}"; }}'],
+    ):
+        subprocess.run(command, check=True, capture_output=True, timeout=1000)
+
+
+async def _create_and_destroy(run_id: str) -> None:
+    backend = DockerBackend(ClusterSpec(run_id, ("n1",), (), seed=1))
+    try:
+        await backend.create(print)
+    finally:
+        await backend.destroy()

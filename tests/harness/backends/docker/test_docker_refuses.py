@@ -1,0 +1,149 @@
+"""An engine that refuses: no sweep and no clean-up fails a run, and each says what is left, why, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError
+
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.docker import cleanup, engine, network
+from harness.backends.docker.backend import DockerBackend
+from harness.backends.owner import current_owner
+
+STUCK = "error while removing network: network krucible-r1 id 6f0c has active endpoints"
+OF_A_DEAD_PROCESS = ":".join(("1", "1", "an earlier boot", *current_owner().split(":", 4)[3:]))
+
+
+def refusal(status: int, words: str) -> APIError:
+    response = requests.Response()
+    response.status_code = status
+    return APIError("refused", response=response, explanation=words)
+
+
+class FakeEngine:
+    """The part of `docker.APIClient` that clean-up uses.  stuck: networks that it never removes."""
+
+    def __init__(self, **networks: str) -> None:
+        self.api = self
+        self.there = {name: {"Id": name, "Name": name, "Labels": engine.labels(*of)} for name, of in pairs(networks)}
+        self.stuck: set[str] = set()
+        self.subnet_refusals: list[APIError] = []
+        self.created: list[str] = []
+        self.disconnected: list[str] = []
+        self.asleep = False
+        self.closed = False
+
+    def containers(self, **_: Any) -> list[Any]:
+        if self.asleep:
+            raise requests.ReadTimeout("Read timed out. (read timeout=60)")
+        return []
+
+    def volumes(self, **_: Any) -> dict[str, Any]:
+        return {"Volumes": None}
+
+    def networks(self, filters: dict[str, str]) -> list[Any]:
+        key, _, value = filters["label"].partition("=")
+        return [n for n in self.there.values() if not value or n["Labels"].get(key) == value]
+
+    def remove_network(self, name: str) -> None:
+        if name in self.stuck:
+            raise refusal(403, STUCK)
+        del self.there[name]
+
+    def inspect_network(self, name: str) -> dict[str, Any]:
+        return {"Containers": {"ep-1": {"Name": f"{name}-n1"}}}
+
+    def disconnect_container_from_network(self, name: str, network: str, force: bool) -> None:
+        assert force
+        self.disconnected.append(name)
+
+    def create_network(self, name: str, ipam: Any, **_: Any) -> None:
+        if self.subnet_refusals:
+            raise self.subnet_refusals.pop(0)
+        self.created.append(ipam["Config"][0]["Subnet"])
+
+    def images(self, **_: Any) -> list[Any]:
+        raise refusal(500, "the storage driver is busy")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def pairs(networks: dict[str, str]) -> list[tuple[str, tuple[str, str]]]:
+    return [(name, (name.removeprefix("krucible_"), owner)) for name, owner in networks.items()]
+
+
+def test_a_network_that_cannot_be_removed_is_one_sentence_with_the_engines_words() -> None:
+    docker = FakeEngine(krucible_r1=current_owner())
+    docker.stuck = {"krucible_r1"}
+    left = cleanup.remove_run(docker, "r1", limit_s=30.0, stuck_s=0.1)
+    assert STUCK in left
+    assert "restart Docker" in left
+    assert "\n" not in left
+    assert "krucible_r1-n1" in docker.disconnected  # the engine's stale endpoints were let go of by force
+
+
+def test_a_sweep_that_meets_it_removes_the_others_and_goes_on() -> None:
+    docker = FakeEngine(krucible_r1=OF_A_DEAD_PROCESS, krucible_r2=OF_A_DEAD_PROCESS, krucible_r3=current_owner())
+    docker.stuck = {"krucible_r1"}
+    swept = cleanup.sweep_dead(docker, stuck_s=0.1)
+    assert swept.removed == ("r2",)
+    assert len(swept.left) == 1
+    assert STUCK in swept.left[0]
+    assert set(docker.there) == {"krucible_r1", "krucible_r3"}
+
+
+def test_a_sweep_of_an_engine_that_does_not_answer_is_a_sentence_as_well() -> None:
+    docker = FakeEngine(krucible_r1=OF_A_DEAD_PROCESS)
+    docker.asleep = True
+    assert cleanup.sweep_dead(docker).left == ("dead runs could not be looked for: Read timed out. (read timeout=60)",)
+    assert "Read timed out" in cleanup.remove_run(docker, "r1", limit_s=0.1)
+
+
+def test_rules_that_cannot_be_deleted_are_a_sentence_as_well() -> None:
+    words = cleanup.delete_table(FakeEngine(), ("bridge", "krucible_r1"), "r1")
+    assert words == "the rules bridge krucible_r1 could not be deleted: the storage driver is busy"
+
+
+def test_a_taken_subnet_and_a_refused_one_lead_to_another() -> None:
+    docker = FakeEngine()
+    docker.subnet_refusals = [
+        refusal(403, "Pool overlaps with other one on this address space"),
+        refusal(500, "failed to allocate gateway (198.18.7.1): Address already in use"),
+    ]
+    subnet = network.create_network(docker, "krucible-r9", {})
+    assert docker.created == [str(subnet)]
+
+
+def test_an_engine_that_makes_no_network_at_all_gets_five_requests() -> None:
+    docker = FakeEngine()
+    docker.subnet_refusals = [refusal(500, "no space left on device") for _ in range(1000)]
+    with pytest.raises(BackendUnavailable, match=r"makes no network \(no space left on device\)"):
+        network.create_network(docker, "krucible-r9", {})
+    assert len(docker.subnet_refusals) == 1000 - network.REFUSALS_MAX
+
+
+async def test_the_end_of_a_run_survives_it_and_hands_the_rest_to_the_reaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleanup.remove_run, "__defaults__", (30.0, 0.1))
+    ends: list[str] = []
+
+    class FakeReaper:
+        def dismiss(self) -> None:
+            ends.append("dismissed")
+
+        def take_over(self) -> None:
+            ends.append("took over")
+
+    docker = FakeEngine(krucible_r1=current_owner())
+    docker.stuck = {"krucible_r1"}
+    backend = DockerBackend(ClusterSpec("r1", ("n1",), (), seed=1))
+    backend._client, backend._reaper = docker, FakeReaper()
+    await backend.destroy()
+    await backend.destroy()
+    assert docker.closed
+    assert ends == ["took over"]
+    assert len(backend.leftovers) == 1
+    assert STUCK in backend.leftovers[0]

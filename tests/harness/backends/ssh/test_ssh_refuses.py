@@ -1,0 +1,208 @@
+"""Hosts that cannot be used: each is refused with one sentence that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from docker_things import needs_docker
+from ssh_hosts import FOLDER, SshHosts
+
+from harness.backends.backend import BackendUnavailable, ClusterSpec
+from harness.backends.ssh.backend import SshBackend
+from harness.backends.ssh.inventory import Host
+from harness.backends.ssh.visit import reach
+from nemesis.cluster import DISK, CannotInject
+from system_under_test.subject import Needs
+
+pytestmark = needs_docker
+
+
+@pytest.fixture
+def host(hosts: SshHosts) -> Host:
+    known = str(hosts.known_hosts)
+    return Host("beta", hosts.address_of["beta"], "server", key=str(hosts.key), known_hosts=known)
+
+
+def refused(host: Host, needs: Needs | None = None) -> str:
+    with pytest.raises(BackendUnavailable) as refusal:
+        reach(host, needs or Needs()).connection.close()
+    return str(refusal.value)
+
+
+def make_key(path: Path, passphrase: str = "") -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
+    return str(path)
+
+
+@contextmanager
+def without(hosts: SshHosts, path: str) -> Iterator[None]:
+    hosts.run("beta", "mv", path, f"{path}.away")
+    try:
+        yield
+    finally:
+        hosts.run("beta", "mv", f"{path}.away", path)
+
+
+def test_an_unknown_host_is_refused_with_the_line_to_add(host: Host, hosts: SshHosts, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    stranger = replace(host, known_hosts=str(known))
+    words = refused(stranger)
+    shown = hosts.run("beta", "ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    assert f"beta ({host.address}): its host key is not known, {shown}." in words
+    assert f"add this line to {known}:" in words
+    known.write_text(words.splitlines()[-1] + "\n")
+    reach(stranger, Needs()).connection.close()
+
+
+def test_a_host_that_shows_another_key_is_refused(host: Host, tmp_path: Path) -> None:
+    kind, key, *_ = Path(make_key(tmp_path / "other") + ".pub").read_text().split()
+    known = tmp_path / "known_hosts"
+    known.write_text(f"{host.address} {kind} {key}\n")
+    words = refused(replace(host, known_hosts=str(known)))
+    assert "it shows another host key than the one that is known" in words
+    assert f"ssh-keygen -R {host.address}" in words
+
+
+def test_a_key_that_the_host_does_not_accept(host: Host, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "other")
+    words = refused(replace(host, key=key))
+    assert f"the host refuses the key {key} for the user root" in words
+    assert "add its public key to ~root/.ssh/authorized_keys there" in words
+
+
+def test_a_key_that_needs_a_passphrase(host: Host, tmp_path: Path) -> None:
+    assert "needs a passphrase: hand it to an agent" in refused(replace(host, key=make_key(tmp_path / "k", "secret")))
+
+
+def test_a_key_file_that_is_not_there_or_is_none(host: Host, tmp_path: Path) -> None:
+    assert "there is no key file" in refused(replace(host, key=str(tmp_path / "none")))
+    (tmp_path / "text").write_text("no key\n")
+    assert re.match(r"beta \(.*\): ssh failed: .+\.$", refused(replace(host, key=str(tmp_path / "text"))))
+
+
+def test_a_port_where_nothing_answers(host: Host) -> None:
+    assert "nothing answers on port 2222 (Connection refused): does sshd run there?" in refused(
+        replace(host, port=2222)
+    )
+
+
+def test_a_host_without_python(host: Host, hosts: SshHosts) -> None:
+    with without(hosts, "/usr/bin/python3"):
+        assert refused(host).endswith("there is no python3: `apt-get install python3` there.")
+
+
+def test_a_python_that_is_too_old_or_does_not_run(host: Host, hosts: SshHosts) -> None:
+    for version, words in (("3.9", "its python3 is 3.9, and nodes need 3.11 or later"), ("oops", "does not run: oops")):
+        with without(hosts, "/usr/bin/python3"):
+            hosts.put("beta", "/usr/bin/python3", f"#!/bin/sh\necho {version}\n".encode())
+            assert words in refused(host)
+
+
+def test_a_host_without_nft(host: Host, hosts: SshHosts) -> None:
+    with without(hosts, "/usr/sbin/nft"):
+        assert "there is no nft, which cuts links: `apt-get install nftables` there." in refused(host)
+
+
+def test_a_host_without_what_the_system_needs(host: Host) -> None:
+    assert "`apt-get install redis-server` there" in refused(host, Needs(debian=("python3", "redis-server")))
+    assert "there is no user postgres" in refused(host, Needs(user="postgres"))
+
+
+def test_a_user_who_may_not_become_root(host: Host, hosts: SshHosts) -> None:
+    someone = replace(host, user="someone")
+    words = refused(someone)
+    assert "someone is not root there, and sudo refuses (sudo: a password is required)" in words
+    rule = re.search(r"`(someone ALL=.*)` in (\S+)\)", words)
+    assert rule is not None
+    hosts.put("beta", rule[2], rule[1].encode() + b"\n")
+    try:
+        hosts.run("beta", "chmod", "440", rule[2])
+        visit = reach(someone, Needs())
+        visit.connection.close()
+        assert visit.facts.prefix == ("sudo", "-n")
+    finally:
+        hosts.run("beta", "rm", rule[2])
+
+
+# ---- the backend ---------------------------------------------------------------------------------------------------
+
+
+def backend(hosts: SshHosts, run_id: str, **changed: str) -> SshBackend:
+    inventory = hosts.inventory(("alpha", "beta"), ("gamma",), **changed)
+    return SshBackend(ClusterSpec(run_id, ("n1", "n2"), ("c1",), seed=1, inventory=inventory))
+
+
+async def test_every_host_that_cannot_be_used_is_named_at_once(hosts: SshHosts, tmp_path: Path) -> None:
+    wrong = backend(hosts, "refused", key=make_key(tmp_path / "other"))
+    try:
+        with pytest.raises(BackendUnavailable) as refusal:
+            await wrong.create(print)
+    finally:
+        await wrong.destroy()
+    assert [line.split()[0] for line in str(refusal.value).splitlines()] == ["alpha", "beta", "gamma"]
+    assert wrong.leftovers == []
+
+
+async def test_a_second_run_on_the_same_hosts_is_refused_and_does_not_disturb_the_first(hosts: SshHosts) -> None:
+    first, second = backend(hosts, "first"), backend(hosts, "second")
+    second.patience_s = 0.5
+    try:
+        await first.create(print)
+        await first.node("n1").start(["sleep", "1000"])
+        with pytest.raises(BackendUnavailable, match=r"another run is using this host \(first\): wait for its end"):
+            await second.create(print)
+        await second.destroy()
+        assert second.leftovers == []
+        assert await first.state("n1") == "running"
+        assert not any("second" in line for line in hosts.left_on("alpha"))
+    finally:
+        await second.destroy()
+        await first.destroy()
+    assert first.leftovers == []
+
+
+async def test_a_run_waits_for_one_that_is_about_to_leave(hosts: SshHosts) -> None:
+    first, second = backend(hosts, "first"), backend(hosts, "second")
+    try:
+        await first.create(print)
+        await first.close_links()
+        await second.create(print)
+        assert await second.state("n1") == "dead"
+    finally:
+        await first.destroy()
+        await second.destroy()
+    assert first.leftovers + second.leftovers == []
+
+
+async def test_a_host_whose_folder_cannot_be_made_says_so(hosts: SshHosts) -> None:
+    hosts.put("beta", "/etc/krucible-file", b"")
+    broken = backend(hosts, "nowhere", folder="/etc/krucible-file/runs")
+    try:
+        with pytest.raises(BackendUnavailable, match=r"the agent did not start: NotADirectoryError"):
+            await broken.create(print)
+    finally:
+        await broken.destroy()
+        for host in ("alpha", "beta", "gamma"):
+            hosts.run(host, "rm", "-rf", "/etc/krucible-file")
+    assert FOLDER not in "".join(hosts.left_on("alpha"))
+
+
+async def test_a_host_without_fuse_says_what_it_needs(hosts: SshHosts) -> None:
+    inventory = hosts.inventory(("beta",), ())
+    backend = SshBackend(ClusterSpec("fuseless", ("n1",), (), seed=1, wanted=frozenset({DISK}), inventory=inventory))
+    hosts.run("beta", "rm", "/dev/fuse")
+    try:
+        await backend.create(print)
+        assert "It needs /dev/fuse, the right to mount (CAP_SYS_ADMIN)" in backend.lacks(DISK)
+        with pytest.raises(CannotInject, match="cannot fail on order"):
+            await backend.probe_disk("n1")
+    finally:
+        await backend.destroy()
+        hosts.run("beta", "mknod", "-m", "666", "/dev/fuse", "c", "10", "229")
+    assert backend.leftovers == []

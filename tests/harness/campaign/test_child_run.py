@@ -1,0 +1,79 @@
+"""A campaign's runs are processes of their own: their folders are found, and Ctrl-C lets them clean up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness.campaign import child_run
+from harness.campaign.child_run import run_child
+
+PYTHON = sys.executable
+BEGIN = """
+import signal, sys, time
+from pathlib import Path
+results = Path(sys.argv[sys.argv.index("--results") + 1])
+def begin(name, *files):
+    run = results / name
+    run.mkdir()
+    for file in files:
+        (run / file).write_text("{}")
+    (results / "latest").unlink(missing_ok=True)
+    (results / "latest").symlink_to(name)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets what `python -m harness` does."""
+
+    def become(source: str) -> None:
+        script = tmp_path / "program"
+        script.write_text(f"#!{PYTHON}\n{BEGIN}{source}")
+        script.chmod(0o700)
+        monkeypatch.setattr(child_run.sys, "executable", str(script))
+
+    return become
+
+
+def test_the_folder_of_a_run_is_the_one_that_it_made(tmp_path: Path, program: Callable[[str], None]) -> None:
+    program('begin("first", "results.json"); print("some words"); raise SystemExit(1)')
+    first = run_child(["run"], tmp_path, tmp_path / "log")
+    assert (first.exit_code, first.judged) == (1, tmp_path / "first")
+    assert (tmp_path / "log").read_text() == "some words\n"
+    program('begin("second"); raise SystemExit(3)')
+    second = run_child(["run"], tmp_path, tmp_path / "log")
+    assert (second.folder, second.judged) == (tmp_path / "second", None)
+    program("raise SystemExit(3)")
+    assert run_child(["run"], tmp_path, tmp_path / "log").folder is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_campaign_waits_until_its_run_has_cleaned_up(
+    tmp_path: Path, program: Callable[[str], None], number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    program(
+        'signal.signal(signal.SIGTERM, lambda *_: (begin("cleaned-up"), sys.exit(3)))\n'
+        'open(results / "ready", "w").write("ready")\n'
+        "signal.pause()"
+    )
+    os.mkfifo(tmp_path / "ready")
+
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+
+    def interrupt() -> None:
+        assert (tmp_path / "ready").read_text() == "ready"
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_child(["run"], tmp_path, tmp_path / "log")
+    assert (tmp_path / "cleaned-up").is_dir()

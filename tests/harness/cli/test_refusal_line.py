@@ -1,0 +1,268 @@
+"""What cannot be done is refused in one sentence, with exit code 3 and a line of JSON, before anything is made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from harness.cli.main import COMMANDS, cli, run_command_line
+from harness.cli.refusal_line import REFUSED, results_folder
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("numba", "matplotlib", "pyspark", "pyarrow", "numpy", "pandas", "docker", "asyncio", "rich")
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def krucible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """The command line, called in this process from an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["krucible", *words])
+        with pytest.raises(SystemExit) as end:
+            run_command_line()
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, out, err
+
+    return call
+
+
+REFUSALS = [
+    (["run", "--subject", "zookeeper"], "unknown subject 'zookeeper'; known: kraft"),
+    (["run", "--subject", "etdc"], "unknown subject 'etdc'; did you mean 'etcd'?  Known: kraft"),
+    (["run", "--workload", "registre"], "unknown workload 'registre'; did you mean 'register'?"),
+    (["run", "--nemesis", "flood"], "unknown nemesis 'flood'; known: none"),
+    (["run", "--nemesis", "partiton"], "did you mean 'partition'?"),
+    (["run", "--backend", "cloud"], "unknown backend 'cloud'"),
+    (["run", "--bug", "off-by-one"], "unknown bug of kraft 'off-by-one'; known: stale-read"),
+    (["run", "--nodes", "0"], "--nodes must be at least 1, not 0"),
+    (["run", "--time-limit", "nan"], "--time-limit must be at least 1, not nan"),
+    (["run", "--time-limit", "inf"], "--time-limit must be at most 604800, not inf"),
+    (["run", "--rate", "nan"], "--rate must be at least 0, not nan"),
+    (["run", "--rate", "inf"], "--rate must be at most"),
+    (["run", "--keys", "100000000"], "--keys must be at most 10000, not 100000000"),
+    (["run", "--keys", "10000"], "--keys must be at most 6000 here, not 10000"),
+    (["run", "--concurrency", "1000000"], "--concurrency must be at most"),
+    (["run", "--seed", "9" * 400], "--seed must be at most"),
+    (["run", "--time-limit", "3"], "--time-limit 3 leaves no time for any fault of nemesis partition: it must be at"),
+    (["run", "--subject", "canary"], "subject canary has no nodes to break: choose --nemesis none"),
+    (["run", "--subject", "canary", "--schedule", __file__], "subject canary has no nodes to break, so it cannot play"),
+    (["run", "--schedule", __file__], "test_refusal_line.py: "),
+    (["run", "--schedule", "/nowhere.json"], "'/nowhere.json' does not exist"),
+    (
+        ["run", "--bug", "stale-read", "--nemesis", "none"],
+        "--nemesis none cannot show the planted bug stale-read: choose",
+    ),
+    (["run", "--bug", "double-vote"], "no run on nodes can show the planted bug double-vote"),
+    (["run", "--no-online", "--stop-on-violation"], "--stop-on-violation needs online checks"),
+    (["run", "--time-limit", "soon"], "'soon' is not a valid"),
+    (["run", "--tme-limit", "3"], "Did you mean '--time-limit'?"),
+    (["run", "--spark-master", "node:7077"], "'node:7077' is no address of a Spark master"),
+    (["analyze", "."], "is not a run folder"),
+    (["analyze", "/nowhere"], "does not exist"),
+    (["find", "rediss"], "unknown finding 'rediss'; did you mean 'redis'?"),
+    (["find", "redis", "--clean"], "finding redis has no clean counterpart"),
+    (["findings", "mariabd", "--times", "0"], "unknown finding 'mariabd'; did you mean 'mariadb'?"),
+    (["flounder"], "No such command 'flounder'"),
+    (["analize"], "No such command 'analize'; did you mean 'analyze'?"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), REFUSALS)
+def test_a_refusal_is_one_sentence_with_exit_code_3(krucible: Call, words: list[str], expected: str) -> None:
+    code, out, err = krucible(*words)
+    assert code == 3
+    assert expected in err
+    assert err.startswith("krucible: ")
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+CARD = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2.0, "heal_s": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("{", "schedule.json: "),
+        ("\x00\xff", "schedule.json: "),
+        ("[]", "the schedule holds no card"),
+        ("3", "schedule.json: "),
+        (json.dumps([{**CARD, "heal_s": 70.0}]), "card 1 is healed at 70 s, after the --time-limit of 60 s"),
+        (json.dumps([{**CARD, "heal_s": float("inf")}]), "card 1"),
+        (json.dumps([{**CARD, "at_s": float("nan")}]), "card 1"),
+        (json.dumps([{**CARD, "at_s": "soon"}]), "card 1"),
+        (json.dumps([{**CARD, "kind": "flood"}]), "card 1"),
+        (json.dumps([{**CARD, "name": "thirds-of"}]), "card 1"),
+        (json.dumps([CARD, 5]), "card 2"),
+        (json.dumps([{"number": 1}]), "card 1"),
+    ],
+)
+def test_a_schedule_that_cannot_be_played_is_refused(
+    krucible: Call, tmp_path: Path, schedule: str, expected: str
+) -> None:
+    file = tmp_path / "schedule.json"
+    file.write_text(schedule)
+    code, _, err = krucible("run", "--schedule", str(file))
+    assert code == 3
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_a_refused_run_leaves_a_line_of_json_and_no_latest(krucible: Call, tmp_path: Path) -> None:
+    results = tmp_path / "kept"
+    (results / "earlier").mkdir(parents=True)
+    (results / "latest").symlink_to("earlier")
+    for nodes in ("0", "10"):
+        code, out, _ = krucible("run", "--nodes", nodes, "--results", str(results), "--json")
+        assert code == 3
+    lines = [json.loads(line) for line in (results / REFUSED).read_text().splitlines()]
+    assert [line["reason"] for line in lines] == [
+        "--nodes must be at least 1, not 0",
+        "--nodes must be at most 9, not 10",
+    ]
+    assert lines[1] == json.loads(out)
+    assert (lines[1]["verdict"], lines[1]["exit_code"]) == ("refused", 3)
+    assert lines[1]["command"][:3] == ["run", "--nodes", "10"]
+    assert (results / "latest").resolve().name == "earlier"
+
+
+def test_other_commands_leave_no_file(krucible: Call, tmp_path: Path) -> None:
+    krucible("analyze", "/nowhere")
+    krucible("flounder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_changes_nothing_about_the_refusal(krucible: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = krucible("run", "--nodes", "0", "--results=file")
+    assert code == 3
+    assert err.splitlines()[0] == "krucible: --nodes must be at least 1, not 0"
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (["run"], "results"),
+        (["run", "--results", "a/b"], "a/b"),
+        (["run", "--results=c"], "c"),
+        (["run", "--results"], "results"),
+    ],
+)
+def test_the_folder_of_results_is_known_even_where_the_options_are_wrong(words: list[str], folder: str) -> None:
+    assert results_folder(words) == Path(folder)
+
+
+def test_help_teaches_a_first_run_and_the_exit_codes(krucible: Call) -> None:
+    code, out, _ = krucible("--help")
+    assert code == 0
+    assert "python -m harness run --nemesis partition" in out
+    for line in ("0  valid", "1  invalid", "2  unknown", "3  the harness failed"):
+        assert line in out
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert "--bug" in krucible("run", "--help")[1]
+
+
+def test_the_version_is_that_of_the_package(krucible: Call) -> None:
+    assert krucible("--version")[1].startswith("krucible 0.")
+
+
+def completed(*words: str) -> list[str]:
+    return [
+        item.value for item in ShellComplete(cli, {}, "krucible", "_C").get_completions(list(words[:-1]), words[-1])
+    ]
+
+
+def test_a_shell_completes_commands_options_and_names(krucible: Call) -> None:
+    assert completed("an") == ["analyze"]
+    assert "--nemesis" in completed("run", "--ne")
+    assert completed("run", "--nemesis", "part") == ["partition"]
+    assert completed("run", "--backend", "na") == ["namespaces"]
+    assert {"stale", "lose"} <= set(completed("run", "--subject", "canary", "--bug", ""))
+    assert "_KRUCIBLE_COMPLETE=bash_complete" in krucible("completion", "bash")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["check", "--help"],
+        ["--version"],
+        ["flounder"],
+        ["run", "--nodes", "0"],
+        ["run", "--nemesis", "flood"],
+        ["check", "--model", "nonsense", "file"],
+        ["check", "--model", "register", "--report", "/nowhere/at/all.html", "file"],
+        ["analyze", "/nowhere"],
+    ],
+)
+def test_what_starts_at_once_imports_nothing_heavy(words: list[str]) -> None:
+    assert imported(words) == set()
+
+
+def test_listing_names_imports_no_judge() -> None:
+    assert imported(["list"]) <= {"asyncio"}
+
+
+WRITE = "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
+ACQUIRE = "{:process 0, :type :invoke, :f :acquire, :value nil}\n{:process 0, :type :ok, :f :acquire, :value nil}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "needed"),
+    [
+        ("register", WRITE, {"numba", "numpy", "pyarrow", "asyncio"}),
+        ("mutex", ACQUIRE, {"numba", "numpy", "asyncio"}),
+        ("register", WRITE.replace(":invoke", ":ok"), set()),
+        ("list-append", "{:process", set()),
+        ("kafka", None, set()),
+    ],
+    ids=["register", "object", "contradicts itself", "cut off", "no file"],
+)
+def test_a_check_imports_only_what_its_model_needs(
+    tmp_path: Path, model: str, text: str | None, needed: set[str]
+) -> None:
+    history = tmp_path / "history.edn"
+    if text is not None:
+        history.write_text(text)
+    assert imported(["check", "--model", model, str(history)]) <= needed
+
+
+def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: Path) -> None:
+    history = tmp_path / "history.edn"
+    history.write_text(WRITE)
+    script = (
+        "import io, sys\nfrom harness.cli.main import run_command_line\nseen = []\n"
+        "class Terminal(io.StringIO):\n"
+        "    def isatty(self): return True\n"
+        f"    def write(self, words): words and seen.append((words, [m for m in {HEAVY} if m in sys.modules]))\n"
+        "sys.stderr = Terminal()\ntry:\n    run_command_line()\nexcept SystemExit:\n    sys.stdout.write(repr(seen[0]))"
+    )
+    command = [sys.executable, "-c", script, "check", "--model", "register", str(history)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
+    verdict, first = done.stdout.splitlines()
+    assert verdict == f"valid    {history}"
+    assert eval(first) == (f"reading {history}".encode(), [])
+
+
+def imported(words: list[str]) -> set[str]:
+    """Which heavy modules a process has after these words of the command line."""
+    script = (
+        "import os, sys\nfrom harness.cli.main import run_command_line\n"
+        "sys.stdout = sys.stderr = open(os.devnull, 'w')\n"
+        "try:\n    run_command_line()\nexcept SystemExit:\n"
+        f"    print([m for m in {HEAVY} if m in sys.modules], file=sys.__stdout__)"
+    )
+    command = [sys.executable, "-c", script, *words, *(["--results", "/dev/null/none"] if words[0] == "run" else [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
+    return set(eval(done.stdout))

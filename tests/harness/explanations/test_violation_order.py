@@ -1,0 +1,98 @@
+"""Violations are counted in full, and the nearest to the cause comes first."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from harness.explanations.findings import findings, groups, moment_ns, violation_count
+from harness.explanations.headline import headline, in_all
+from harness.explanations.kinds.catalog import kind_of
+from harness.explanations.kinds.kind import Stage
+from harness.judge.judge_run import judge
+
+DATA = Path(__file__).parents[2] / "data"
+S = 1_000_000_000
+
+
+def witness(kind: str, time_s: float | None = None, table: str = "trace") -> dict[str, Any]:
+    rows = [{"table": table} | ({} if time_s is None else {"time_ns": round(time_s * S)})]
+    return {"kind": kind, "summary": f"{kind} at {time_s}", "rows": rows}
+
+
+def invalid(*witnesses: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"verdict": "invalid", "witness": list(witnesses)} | more
+
+
+def kinds(**checkers: dict[str, Any]) -> list[str]:
+    return [f.kind for f in findings({"checkers": checkers})]
+
+
+def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / "kraft-lone-vote.tar.xz").read_bytes()))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    results = judge(tmp_path, None, lambda _: None, report=False)
+    order = list(dict.fromkeys(f.kind for f in findings(results)))
+    cause = order.index("two leaders in one epoch")
+    assert cause < order.index("logs differ below an equal epoch")
+    assert all(cause < order.index(kind) for kind in order if kind_of(kind).stage >= Stage.COMMIT)
+    first = findings(results)[0]
+    assert first.stage <= Stage.LEADER
+    assert headline(results, {}).startswith(f"Invalid: {first.summary.removesuffix('.')}")
+
+
+def test_the_earliest_moment_comes_first_and_of_equal_moments_the_deepest_stage() -> None:
+    late, early = invalid(witness("two leaders in one epoch", 9.0)), invalid(witness("stale read", 4.0))
+    assert kinds(elections=late, registers=early) == ["stale read", "two leaders in one epoch"]
+    same = invalid(witness("two leaders in one epoch", 4.0))
+    assert kinds(registers=early, elections=same) == ["two leaders in one epoch", "stale read"]
+
+
+def test_a_log_without_a_time_stands_before_the_first_effect_it_can_have() -> None:
+    logs = invalid(witness("logs differ below an equal epoch", table="log"))
+    votes, answers = invalid(witness("two leaders in one epoch", 3.0)), invalid(witness("stale read", 7.0))
+    order = ["two leaders in one epoch", "logs differ below an equal epoch", "stale read"]
+    assert kinds(registers=answers, logs=logs, elections=votes) == order
+    assert kinds(logs=logs, elections=votes) == order[:2], "without any effect it comes last"
+
+
+def test_a_loss_seen_in_a_copy_is_not_older_than_its_effect_because_the_write_was() -> None:
+    lost = invalid(witness("committed entry lost", 6.5, table="log"))
+    early = invalid(witness("high watermark without a majority", 6.6))
+    answer = invalid(witness("stale read", 6.7))
+    assert kinds(lost=lost, answer=answer, mark=early)[0] == "high watermark without a majority"
+
+
+def test_all_violations_are_counted_and_not_the_witnesses_kept() -> None:
+    ten = [witness("stale read", 1.0 + i) for i in range(10)]
+    by_kind = invalid(*ten, looked_at={"violations": 48}, details={"violations_by_kind": {"stale read": 48}})
+    keys = invalid(*ten, looked_at={"invalid_keys": 100})
+    for checker, count in ((by_kind, 48), (keys, 100)):
+        results = {"checkers": {"registers": checker}}
+        assert violation_count(results) == count
+        assert in_all(results) == f"One checker found {count} violations in all."
+        (group,) = groups(results)
+        assert (len(group.findings), group.found) == (10, count)
+        assert [(k.kind, k.found, k.exact) for k in group.kinds] == [("stale read", count, True)]
+
+
+def test_kinds_that_share_a_sum_are_not_called_exact() -> None:
+    two = invalid(witness("lost write", 1.0), witness("stale read", 2.0), looked_at={"violations": 9})
+    (group,) = groups({"checkers": {"registers": two}})
+    assert {k.kind: (k.found, k.exact) for k in group.kinds} == {"lost write": (1, True), "stale read": (8, False)}
+    assert group.found == 9
+
+
+def test_the_moment_is_the_answer_that_no_order_explains() -> None:
+    events = [
+        {"index": 1, "process": 0, "type": 0, "time_ns": 1},
+        {"index": 2, "process": 1, "type": 0, "time_ns": 2},
+        {"index": 3, "process": 0, "type": 1, "time_ns": 3},
+        {"index": 9, "process": 1, "type": 1, "time_ns": 99},
+    ]
+    facts = {"letters": {"1": "A", "2": "B"}, "culprit": "A"}
+    assert moment_ns({"kind": "stale read", "events": events, "facts": facts}) == 3
+    assert moment_ns({"kind": "stale read", "events": events}) == 99

@@ -1,0 +1,246 @@
+"""A forger who alters files and binds them anew is met by the other files: such a run is never valid."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forger import Row, edit, forge_everything, rewrite
+from recorded_runs import unpacked
+
+from checkers.base import ledger
+from checkers.base.history import NEMESIS, MalformedHistory, Type
+from checkers.base.json_file import BrokenFile
+from checkers.sealing.seal import seal
+from harness.judge.judge_run import judge
+
+Attack = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    found = {name: unpacked(name, folder / name) for name in ("kraft-partition", "kraft-kill", "etcd-partition")}
+    for run in found.values():
+        seal(run)
+    return found
+
+
+def verdict_of(run: Path) -> str:
+    try:
+        return str(judge(run, None, lambda _: None, report=False)["verdict"])
+    except (MalformedHistory, BrokenFile) as refusal:
+        return f"refused: {refusal}"
+
+
+def of_rows(change: Callable[[list[Row]], object]) -> Attack:
+    return lambda run: forge_everything(run, change)
+
+
+def of_file(name: str, change: Callable[[Any], object]) -> Attack:
+    def attack(run: Path) -> None:
+        edit(run, name, change)
+        forge_everything(run)
+
+    return attack
+
+
+def final_reads(rows: list[Row]) -> list[int]:
+    phase = [i for i, row in enumerate(rows) if row["f"] == ledger.PHASE and row["payload"] == '"final reads"']
+    return [i for i in range(phase[0], phase[1]) if rows[i]["process"] != NEMESIS]
+
+
+def one_key_read_twice_and_another_never(rows: list[Row]) -> None:
+    reads = final_reads(rows)
+    first = rows[reads[0]]["key"]
+    other = next(rows[i]["key"] for i in reads if rows[i]["key"] != first)
+    answer = next(rows[i]["value"] for i in reads if rows[i]["key"] == first and rows[i]["type"] == Type.OK)
+    for i in reads:
+        if rows[i]["key"] == other:
+            rows[i].update(key=first, value=answer if rows[i]["type"] == Type.OK else None)
+
+
+def without(f: str) -> Callable[[list[Row]], object]:
+    def change(rows: list[Row]) -> None:
+        rows[:] = [row for row in rows if row["f"] != f or row["process"] == NEMESIS]
+
+    return change
+
+
+def answers_of_two_nodes_exchanged(rows: list[Row]) -> None:
+    names = sorted({row["node"] for row in rows if row["process"] != NEMESIS and row["node"]})[:2]
+    for row in rows:
+        if row["process"] != NEMESIS and row["node"] in names:
+            row["node"] = names[1 - names.index(row["node"])]
+
+
+def unknown_made_failed(rows: list[Row]) -> None:
+    for row in rows:
+        if row["process"] != NEMESIS and row["type"] == Type.INFO:
+            row["type"] = int(Type.FAIL)
+
+
+def traces_exchanged_with_their_names(run: Path) -> None:
+    """The traces of two nodes, with every name of the two in them exchanged as well."""
+    one, other = run / "trace" / "n2.jsonl", run / "trace" / "n3.jsonl"
+    texts = [
+        path.read_text().replace('"n2"', '"?"').replace('"n3"', '"n2"').replace('"?"', '"n3"') for path in (one, other)
+    ]
+    one.write_text(texts[1])
+    other.write_text(texts[0])
+    forge_everything(run)
+
+
+def copies_exchanged(run: Path) -> None:
+    """The last copies of two nodes' disks."""
+    one, other = run / "nodes" / "n2" / "copies" / "2", run / "nodes" / "n3" / "copies" / "2"
+    one.rename(run / "aside")
+    other.rename(one)
+    (run / "aside").rename(other)
+    forge_everything(run)
+
+
+def last_rows_of_a_trace_dropped(run: Path) -> None:
+    path = run / "trace" / "n1.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
+    forge_everything(run)
+
+
+def a_copy_left_out(run: Path) -> None:
+    """One copy of all nodes: its files, its entries in the index, and its rows in the history."""
+    edit(run, "copies.json", lambda rows: rows.__setitem__(slice(None), [row for row in rows if row["copy"] != 1]))
+    for folder in run.glob("nodes/*/copies/1"):
+        shutil.rmtree(folder)
+
+    def change(rows: list[Row]) -> None:
+        left_out = {"before heal 2"}
+        rows[:] = [r for r in rows if r["f"] != ledger.COPY or json.loads(r["payload"])["when"] not in left_out]
+
+    forge_everything(run, change)
+
+
+def a_fault_moved_from_another_run(source: Path) -> Attack:
+    def attack(run: Path) -> None:
+        other = json.loads((source / "faults.json").read_text())
+        edit(run, "faults.json", lambda records: records.__setitem__(1, other[1]))
+        forge_everything(run)
+
+    return attack
+
+
+def first_fault_in_place_of_the_second(records: list[Any]) -> None:
+    """With the second's card and times, as if the first had been repeated."""
+    kept = {name: records[1][name] for name in ("card", "injected_ns", "heal_ordered_ns", "healed_ns", "apply_ms")}
+    records[1] = {**records[0], **kept}
+
+
+def fault_moved_in_time(shift_ns: int) -> Attack:
+    """The first fault with its rows, record and measurements; traces keep the time at which it happened."""
+
+    def move(records: list[Any]) -> None:
+        for name in ("injected_ns", "heal_ordered_ns", "healed_ns"):
+            records[0][name] += shift_ns
+        for measurement in records[0]["measured"]:
+            measurement["from_ns"] += shift_ns
+            measurement["to_ns"] += shift_ns
+
+    def attack(run: Path) -> None:
+        edit(run, "faults.json", move)
+
+        def change(rows: list[Row]) -> None:
+            end = next(i for i, row in enumerate(rows) if row["f"].startswith("heal-") and row["type"] == Type.OK)
+            mine = [row for row in rows[: end + 1] if row["f"].startswith(("inject-", "heal-"))]
+            for row in mine:
+                rows.remove(row)
+                row["time_ns"] += shift_ns
+                rows.insert(next(i for i, other in enumerate(rows) if other["time_ns"] >= row["time_ns"]), row)
+
+        forge_everything(run, change)
+
+    return attack
+
+
+def client_node_renamed(run: Path) -> None:
+    """c1 is called c9 wherever its name stands."""
+    for name in ("faults.json", "outcome.json", "test.json"):
+        (run / name).write_text((run / name).read_text().replace("c1", "c9"))
+
+    def change(rows: list[Row]) -> None:
+        for row in rows:
+            if row["process"] == NEMESIS and row["payload"]:
+                row["payload"] = row["payload"].replace("c1", "c9")
+
+    forge_everything(run, change)
+
+
+def attack_on_spec(**changes: Any) -> Attack:
+    """The spec in test.json, and what the ledger entered of that file; the first row names the spec too."""
+    return lambda run: rewrite(run, "test.json", lambda test: test["spec"].update(changes))
+
+
+PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
+ATTACKS: list[tuple[str, str, Attack]] = [
+    (PARTITION, "a final read twice", of_rows(one_key_read_twice_and_another_never)),
+    (ETCD, "no reads", of_rows(without("read"))),
+    (ETCD, "no writes", of_rows(without("write"))),
+    (ETCD, "no creates", of_rows(without("create"))),
+    (KILL, "no creates", of_rows(without("create"))),
+    (PARTITION, "first fault repeated", of_file("faults.json", first_fault_in_place_of_the_second)),
+    (PARTITION, "client node renamed", client_node_renamed),
+    (ETCD, "client node renamed", client_node_renamed),
+    (KILL, "other nemesis", of_file("test.json", lambda test: test["spec"].update(nemesis="pause"))),
+    (ETCD, "fewer keys", of_file("test.json", lambda test: test["spec"].update(keys=3))),
+    (ETCD, "higher rate", of_file("test.json", lambda test: test["spec"].update(rate_hz=600.0))),
+    (ETCD, "lower rate", attack_on_spec(rate_hz=6.0)),
+    (ETCD, "other seed", attack_on_spec(seed=2)),
+    (KILL, "fault moved in time", fault_moved_in_time(7 * 10**9)),
+    (KILL, "fault moved back in time", fault_moved_in_time(-(10**9))),
+    (KILL, "schedule removed", of_file("test.json", lambda test: test.pop("schedule"))),
+    (KILL, "answers of two nodes exchanged", of_rows(answers_of_two_nodes_exchanged)),
+    (PARTITION, "unknown made failed", of_rows(unknown_made_failed)),
+    (PARTITION, "traces exchanged with names", traces_exchanged_with_their_names),
+    (PARTITION, "copies exchanged", copies_exchanged),
+    (KILL, "end of a trace dropped", last_rows_of_a_trace_dropped),
+    (KILL, "a copy left out", a_copy_left_out),
+    (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),
+    (PARTITION, "state of a node", of_file("copies.json", lambda rows: rows[0].update(state="paused"))),
+    (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
+    (PARTITION, "moment of a copy", of_file("copies.json", lambda rows: rows[0].update(when="final"))),
+]
+
+
+@pytest.mark.parametrize(("name", "attack"), [(n, a) for n, _, a in ATTACKS], ids=[f"{n}: {w}" for n, w, _ in ATTACKS])
+def test_no_run_whose_evidence_was_forged_is_valid(
+    runs: dict[str, Path], name: str, attack: Attack, tmp_path: Path
+) -> None:
+    run = shutil.copytree(runs[name], tmp_path / "run")
+    attack(run)
+    assert verdict_of(run) != "valid"
+
+
+@pytest.mark.parametrize("name", [PARTITION, KILL, ETCD])
+def test_what_was_bound_anew_without_a_change_is_valid(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
+    run = shutil.copytree(runs[name], tmp_path / "run")
+    forge_everything(run)
+    assert verdict_of(run) == "valid"
+
+
+def test_a_fault_of_another_run_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = shutil.copytree(runs[PARTITION], tmp_path / "run")
+    a_fault_moved_from_another_run(runs[KILL])(run)
+    assert verdict_of(run) != "valid"
+
+
+def test_results_of_an_earlier_judging_are_not_believed(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Judging writes results.json anew; what a forger wrote there, or in buckets and tables, counts for nothing."""
+    run = shutil.copytree(runs[ETCD], tmp_path / "run")
+    forge_everything(run, without("write"))
+    (run / "results.json").write_text(json.dumps({"verdict": "valid", "exit_code": 0, "checkers": {}}))
+    shutil.rmtree(run / "buckets")
+    shutil.copytree(runs[ETCD] / "buckets", run / "buckets")
+    assert verdict_of(run) == "invalid"
+    assert json.loads((run / "results.json").read_text())["verdict"] == "invalid"

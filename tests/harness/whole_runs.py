@@ -1,0 +1,56 @@
+"""Whole runs in a process of their own, as a user starts them, for tests of what comes out of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from long_enough import long_enough
+
+from harness.backends.docker import engine
+from harness.backends.namespaces import probe
+
+ROOT = Path(__file__).parents[2]
+TIME_LIMIT_S = 22
+RATE_HZ = 60
+SMALL = ("--nodes", "3", "--rate", str(RATE_HZ), "--keys", "5", "--concurrency", "8")
+
+no_docker, no_namespaces = engine.why_unavailable(), probe.why_unavailable()
+on_docker = (pytest.mark.docker, pytest.mark.skipif(no_docker is not None, reason=f"no Docker: {no_docker}"))
+in_namespaces = (
+    pytest.mark.namespaces,
+    pytest.mark.skipif(no_namespaces is not None, reason=f"no namespaces: {no_namespaces}"),
+)
+
+
+def command(results: Path, backend: str, seed: int, *words: str) -> list[str]:
+    limit = ("--time-limit", str(TIME_LIMIT_S))
+    run = ["run", "--backend", backend, "--results", str(results), "--seed", str(seed), *SMALL, *limit, *words]
+    return [sys.executable, "-m", "harness", *run]
+
+
+def enough(
+    results: Path, backend: str, *words: str, time_limit_s: int = TIME_LIMIT_S, rate_hz: int = RATE_HZ
+) -> subprocess.CompletedProcess[str]:
+    """A run that tested enough to be valid or invalid."""
+
+    def run(limit_s: int, hz: int) -> list[str]:
+        return command(results, backend, 7, *words, "--time-limit", str(limit_s), "--rate", str(hz))
+
+    return long_enough(run, results, time_limit_s, rate_hz, ROOT)
+
+
+def ended(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=False)
+
+
+def results_of(results: Path) -> dict:
+    return json.loads((results / "latest" / "results.json").read_text())
+
+
+def outcome_of(results: Path) -> dict:
+    return json.loads((results / "latest" / "outcome.json").read_text())
