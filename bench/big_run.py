@@ -1,18 +1,23 @@
 """Seals and judges whole runs of up to a hundred million events, and measures the memory of all processes at work.
 
-    python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--json FILE]
+    python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--as-user] [--json FILE]
 
-A run (`big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with registers, on
-Spark.  Each step is a process of its own, and its memory is that of the process, of the virtual machine and of Spark's
-workers together (`memory.py`).  Each size is measured twice.  A clean run must be valid.  The other run has a stale
-read and a lost write near its end: linearizability and history-against-log must find one each, and no other checker may
-find any violation.  A run of a hundred million events needs 16 GB of disk, which are free again afterwards.
+A run (`simulated/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
+registers, on Spark.  Each step is a process of its own, and its memory is that of the process, of the virtual machine
+and of Spark's workers together (`instruments/memory.py`).  Each size is measured twice.  A clean run must be valid.
+The other run has a stale read and a lost write near its end: linearizability and history-against-log must find one
+each, and no other checker may find any violation.  A run of a hundred million events needs 16 GB of disk, which are
+free again afterwards.
+
+--as-user: the nodes' logs and traces are files as nodes leave them, and one step takes all of it: `krucible analyze`,
+which seals, reads logs and traces, judges by every checker, and writes the report.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -20,9 +25,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.big_history import write_run
-from bench.figures import Sheet
-from bench.memory import ProcessWatch
+from bench.instruments.figures import Sheet
+from bench.instruments.memory import ProcessWatch
+from bench.simulated.big_history import write_run
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
@@ -46,6 +51,7 @@ def main() -> None:
     parser.add_argument("--events", default="1000000", help="numbers of events, with commas between them")
     parser.add_argument("--folder", type=Path, help="where there is room for the runs")
     parser.add_argument("--clean-only", action="store_true", help="leave out the runs with violations")
+    parser.add_argument("--as-user", action="store_true", help="raw logs and traces, judged by `analyze`")
     parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--wrong", action="store_true", help=argparse.SUPPRESS)
@@ -57,14 +63,18 @@ def main() -> None:
     for events in map(int, chosen.events.split(",")):
         for wrong in (False,) if chosen.clean_only else (False, True):
             with tempfile.TemporaryDirectory(prefix="krucible-big-", dir=chosen.folder) as name:
-                measure(Path(name) / "run", events, wrong, sheet)
+                measure(Path(name) / "run", events, wrong, sheet, chosen.as_user)
 
 
-def measure(folder: Path, events: int, wrong: bool, sheet: Sheet) -> None:
+def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool = False) -> None:
     """Write, seal and judge one run."""
     what = "two violations" if wrong else "clean"
-    run_step("write", folder, events, wrong)
-    for step in ("seal", "judge"):
+    run_step("write raw" if as_user else "write", folder, events, wrong)
+    if as_user:
+        for name in ("nodes", "trace"):
+            held_mb = sum(p.stat().st_size for p in (folder / name).rglob("*") if p.is_file()) / 1e6
+            sheet.add(f"size of {name}/, {what}", events, "events", held_mb, "MB")
+    for step in ("analyze",) if as_user else ("seal", "judge"):
         seconds, watch = run_step(step, folder, events, wrong)
         sheet.add(f"{step}, whole run, {what}", events, "events", seconds)
         sheet.add(f"{step}, whole run, {what}: processor time", events, "events", watch.cpu_s)
@@ -92,7 +102,7 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
     began = time.perf_counter()
     with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, ProcessWatch(process.pid) as watch:
         status = process.wait()
-    assert status == 0, f"{step} ended with status {status}"
+    assert status == (1 if wrong and step == "analyze" else 0), f"{step} ended with status {status}"
     return time.perf_counter() - began, watch
 
 
@@ -115,7 +125,15 @@ def _judge(folder: Path, events: int, wrong: bool) -> None:
     spark.stop()
 
 
-STEPS = {"write": _write, "seal": _seal, "judge": _judge}
+def _write_raw(folder: Path, events: int, wrong: bool) -> None:
+    write_run(folder, events, wrong, raw=True)
+
+
+def _analyze(folder: Path, events: int, wrong: bool) -> None:
+    os.execv(sys.executable, [sys.executable, "-m", "harness", "analyze", str(folder)])
+
+
+STEPS = {"write": _write, "seal": _seal, "judge": _judge, "write raw": _write_raw, "analyze": _analyze}
 
 
 if __name__ == "__main__":

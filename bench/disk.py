@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench.figures import Sheet
+from bench.instruments.figures import Sheet
 from checkers.base.history import Type
 from harness.backends.backend import Backend, ClusterSpec
 from harness.registry import load_backend, load_subject, load_workload

@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.calibration import factor
-from bench.figures import read
+from bench.instruments.calibration import factor
+from bench.instruments.figures import read
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,7 +60,9 @@ def main() -> int:
     if broken:
         print(f"{', '.join(broken)} ended with an error; see above", file=sys.stderr)
         return 3
-    subprocess.run([sys.executable, "-m", "bench.plot", str(file), str(chosen.into / "cost.png")], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "bench.instruments.plot", str(file), str(chosen.into / "cost.png")], cwd=ROOT, check=True
+    )
     missed = [figure for figure in read(file) if not figure.reached]
     print(f"\n{len(read(file))} figures in {file}, {len(missed)} goals missed" + (":" if missed else ""))
     for figure in missed:

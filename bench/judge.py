@@ -5,8 +5,8 @@
 A shape is how the events of a history are spread: a key per 100 events (100,000 keys for ten million), ten keys, one
 key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is warm by
 then, and twice in process; the better of the two counts.  The same is measured on Spark with one stale read near the
-end, its witness included.  Memory is what a process held at its peak while it judged.  Figures are kept as `figures.py`
-describes; state how busy the machine was.
+end, its witness included.  Memory is what a process held at its peak while it judged.  Figures are kept as
+`instruments/figures.py` describes; state how busy the machine was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.figures import Sheet
+from bench.instruments.figures import Sheet
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY

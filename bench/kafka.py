@@ -18,7 +18,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 
-from bench.figures import Sheet, load
+from bench.instruments.figures import Sheet, load
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type

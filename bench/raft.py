@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.figures import Sheet, load
+from bench.instruments.figures import Sheet, load
 from checkers.base.columns import COPIES, HISTORY, TRACE
 from checkers.base.demands import Demands
 from checkers.base.stored_run import StoredRun

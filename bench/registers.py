@@ -3,8 +3,8 @@
     python -m bench.registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5] [--json FILE]
 
 Kernels are compiled before anything is measured.  CPU time of this process; for short measurements the smallest and the
-median of some runs.  Figures are kept as `figures.py` describes; state how busy the machine was: the load is printed
-last.
+median of some runs.  Figures are kept as `instruments/figures.py` describes; state how busy the machine was: the
+load is printed last.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.figures import Sheet, load
-from bench.hard_histories import VIOLATIONS, another_answer, correct_key
+from bench.instruments.figures import Sheet, load
+from bench.simulated.hard_histories import VIOLATIONS, another_answer, correct_key
 from checkers.base.arrays import Int8
 from checkers.base.history import Event
 from checkers.formats.recognise import read_any
@@ -133,7 +133,7 @@ def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> N
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """What became of one history."""
 
     verdict: str
@@ -142,10 +142,10 @@ class Cell:
     size_bytes: int
 
 
-def judged(key: Key, positions: int, steps_max: int = STEPS) -> Cell:
+def judged(key: Key, positions: int, steps_max: int = STEPS) -> GridCell:
     began = time.process_time()
     code, _, steps, size = antichain.measure_key(key, positions, START, steps_max, SIZE_BYTES)
-    return Cell(NAMES.get(int(code), "no verdict"), time.process_time() - began, int(steps), int(size))
+    return GridCell(NAMES.get(int(code), "no verdict"), time.process_time() - began, int(steps), int(size))
 
 
 def timed_often(work: Callable[[], object], times: int) -> tuple[float, float]:

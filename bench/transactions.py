@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.figures import Sheet, load
-from bench.transaction_anomalies import LISTS, REGISTERS
-from bench.transaction_histories import simulate, spliced, strewn, with_stale_reads
+from bench.instruments.figures import Sheet, load
+from bench.simulated.transaction_anomalies import LISTS, REGISTERS
+from bench.simulated.transaction_histories import simulate, spliced, strewn, with_stale_reads
 from checkers.base.columns import HISTORY
 from checkers.kernels.transactions.columns import READ, Transactions
 from checkers.sealing.history_rows import ROWS_PER_GROUP

@@ -32,7 +32,7 @@ def transaction(steps: Sequence[Sequence[object]]) -> Request:
     return Request("txn", DATABASE, payload=json.dumps(steps))
 
 
-class Transactions(Workload):
+class TransactionWorkload(Workload):
     """write: how the history names a step that writes."""
 
     write: ClassVar[str]
@@ -71,7 +71,7 @@ class Transactions(Workload):
         return transaction(steps)
 
 
-class ListAppend(Transactions):
+class ListAppend(TransactionWorkload):
     name = "list-append"
     summary = "transactions that append to lists and read them"
     checkers: ClassVar[tuple[str, ...]] = ("list-append",)
@@ -79,7 +79,7 @@ class ListAppend(Transactions):
     write = "append"
 
 
-class RwRegister(Transactions):
+class RwRegister(TransactionWorkload):
     name = "rw-register"
     summary = "transactions that write registers and read them"
     checkers: ClassVar[tuple[str, ...]] = ("rw-register",)

@@ -7,7 +7,7 @@ A workload is one file in this folder and one entry in `harness/registry.py`.  I
   every workload whose client functions it has.
 * `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
 * `reads` and `writes`: which `f` report a state, and which may change one.
-* `generator`: what one thread invokes during the main phase, a value of `workloads/generators.py`.
+* `generator`: what one thread invokes during the main phase, a value of `workloads/generators/`.
 * `final`: what is invoked after recovery, each request until it is ok.
 * `real_test`: in one sentence, what a run must contain to show anything.
 """
@@ -20,8 +20,7 @@ from typing import ClassVar
 from checkers.base.history import CREATE
 from system_under_test.client import Placement as Placement
 from system_under_test.client import Request as Request
-from workloads.generators import Generator
-from workloads.pace import Pace, Steady
+from workloads.generators import Generator, Pace, Steady
 
 
 class Workload:
@@ -41,6 +40,8 @@ class Workload:
     """Of the scheduled rate, so much is invoked where nothing is broken: a generator that waits invokes less."""
     ok_share: ClassVar[float] = 1.0
     """Of the operations it invokes, so many can be ok where nothing is broken; locks are mostly held by another."""
+    dealt_by_seed: ClassVar[bool] = False
+    """Whether the seed alone decides what each thread invokes: no generator looks at an outcome, or at the time."""
     prefix: ClassVar[str] = "k"
 
     def __init__(self, key_count: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures
-from bench.calibration import factor
+from bench.instruments import figures
+from bench.instruments.calibration import factor
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])

@@ -12,9 +12,9 @@ from rich.console import Console
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_workload
 from harness.run.conductor import Conductor
-from harness.run.progress import Progress
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
+from harness.terminal.progress import Progress
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hot_register.py"
 NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ...\n"
@@ -44,7 +44,7 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     outside = tmp_path / "hot_register.py"
     outside.write_text(EXAMPLE.read_text())
     spec = Spec(
-        subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=3, rate_hz=500, online=False
+        subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=4, rate_hz=200, online=False
     )
     stored = RunFolder.create(tmp_path / "results", spec)
     asyncio.run(Conductor(spec, "in-process", stored, Progress(Console(file=io.StringIO()))).run())

@@ -1,4 +1,4 @@
-"""The logs and traces of five servers that agree, of any length, written in parts as the tables that checkers read."""
+"""Writes logs and traces of any length, in parts: five servers that agree, as the tables that checkers read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SimulatedLogs:
 
     def __enter__(self) -> SimulatedLogs:
         for node in SERVERS:
-            rows = [{"seq": seq, "time_ns": seq, **row} for seq, row in enumerate(_elected(node))]
+            rows = [{"seq": seq, "time_ns": seq, **row} for seq, row in enumerate(elected(node))]
             named = [{"node": node, "incarnation": 0, **row} for row in rows]
             self._trace[node].write_table(pa.Table.from_pylist(named, TRACE))
             self._seq[node] = len(rows)
@@ -78,12 +78,12 @@ class SimulatedLogs:
         shown = np.where(is_state, chain_each(np.repeat(hashes, each)), np.repeat(hashes, each))
         none = pa.nulls(count * each, pa.string())
         for node in SERVERS:
-            later_ns = 0 if node == LEADER else 1_000
+            later = np.array([1_000 * (place > 1 and node != LEADER) for place in range(each)])
             columns = {
                 "node": pa.array([node]).take(pa.array(np.zeros(count * each, np.int64))),
                 "incarnation": np.zeros(count * each, np.int32),
                 "seq": np.arange(self._seq[node], self._seq[node] + count * each),
-                "time_ns": np.repeat(times_ns + later_ns, each),
+                "time_ns": np.repeat(times_ns, each) + np.tile(later, count),
                 "event": event,
                 "epoch": np.ones(count * each, np.int32),
                 "offset": np.repeat(ends, each),
@@ -119,7 +119,7 @@ class SimulatedLogs:
             folder = self._folder / "nodes" / node / f"copy-{number}"
             folder.mkdir(parents=True)
             (folder / "log-end").write_text(f"{log_end}\n")
-            index.append({**row, "folder": str(folder.relative_to(self._folder))})
+            index.append({**row, "trace_size_bytes": 0, "folder": str(folder.relative_to(self._folder))})
         self.copies_index += index
         return {"copy": number, "when": when, "nodes": dict.fromkeys(SERVERS, "running")}
 
@@ -153,7 +153,7 @@ class SimulatedLogs:
         pq.write_table(pa.Table.from_pylist(self._copies, COPIES), self._folder / "tables" / "copies.parquet")
 
 
-def _elected(node: str) -> list[dict[str, Any]]:
+def elected(node: str) -> list[dict[str, Any]]:
     """What a node traces until the first leader leads."""
     begin = [
         {"event": "start", "epoch": 0, "offset": 0, "hash": 0},

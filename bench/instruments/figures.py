@@ -6,8 +6,7 @@
 `size` and `of` say how much was worked on; figures of one name and several sizes make one line of the plot.  `goal` is
 null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
 
-Goals are stated for the machine they were set on and scaled to this one (`bench/calibration.py`).  `goal` is the scaled
-one.
+Goals are stated for the machine they were set on and scaled to this one (`calibration.py`).  `goal` is the scaled one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.calibration import factor
+from bench.instruments.calibration import factor
 
 
 @dataclass(frozen=True, slots=True)

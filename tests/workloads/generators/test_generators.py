@@ -11,15 +11,18 @@ import pytest
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from workloads.generators import (
-    VALUES_PER_TURN,
+    Bursts,
     Call,
     Generator,
     InOrder,
     Limit,
     Mix,
+    Pace,
     PerKey,
     Phases,
     Stagger,
+    Steady,
+    Steps,
     Turn,
     Until,
     Wait,
@@ -29,7 +32,7 @@ from workloads.generators import (
     zipf,
     zipf_of_moving,
 )
-from workloads.pace import Bursts, Pace, Steady, Steps
+from workloads.generators.generator import VALUES_PER_TURN
 
 OK = Outcome(Type.OK)
 

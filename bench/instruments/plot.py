@@ -1,4 +1,4 @@
-"""Draw what judging costs against how much is judged: `python -m bench.plot FIGURES.jsonl cost.png`.
+"""Draw what judging costs against how much is judged: `python -m bench.instruments.plot FIGURES.jsonl cost.png`.
 
 One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost is in
 proportion.  A cross is a goal.  A figure that belongs to no panel is in the file and not in the picture.
@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from bench.figures import BenchFigure, read
+from bench.instruments.figures import BenchFigure, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ PANELS = (
 
 def main(words: Sequence[str]) -> int:
     if len(words) != 2 or not Path(words[0]).exists():
-        print("usage: python -m bench.plot FIGURES.jsonl IMAGE.png", file=sys.stderr)
+        print("usage: python -m bench.instruments.plot FIGURES.jsonl IMAGE.png", file=sys.stderr)
         return 3
     figures = read(Path(words[0]))
     picture, all_axes = pyplot.subplots(2, 2, figsize=(13, 9.5), layout="constrained")

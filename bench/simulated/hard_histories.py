@@ -1,4 +1,4 @@
-"""Histories of one register that are correct by construction, and ways to make one late answer certainly wrong.
+"""Makes histories of one register that are correct by construction, and can make one late answer certainly wrong.
 
 Each violation is one by reasoning that needs no search: see `VIOLATIONS`.
 """

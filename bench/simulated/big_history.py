@@ -6,8 +6,9 @@ operation in two thousand has no known outcome, and one write in two thousand is
 copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
 follower.
 
-The ledger, the end mark, the manifest and the copies are as the harness writes them, but logs and traces are written as
-tables (`tables/`), not as a node's own files.
+The ledger, the end mark, the manifest and the copies are as the harness writes them.  Logs and traces are written as
+tables (`tables/`); or, if they are to be `raw`, as the files of nodes, in a folder that `analyze` judges as it judges a
+run of the bundled KRaft.
 
 Violations (`wrong`): a read that returns what was overwritten before it was invoked; and an acknowledged write whose
 entry is missing from all logs, though reads saw it.
@@ -22,86 +23,62 @@ from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bench.big_logs import SERVERS, SimulatedLogs
+from bench.simulated.big_logs import SERVERS, SimulatedLogs
+from bench.simulated.raw_logs import ENTRIES_PER_CREATE, RawLogs
+from bench.simulated.register_clients import (
+    PROCESSES_MAX,
+    HistoryPart,
+    State,
+    drained,
+    final_reads,
+    new_state,
+    simulate,
+)
 from checkers.base import ledger
-from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.columns import HISTORY
 from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
-from checkers.kernels.jit import kernel
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.sealing.row_digest import row_digest, together
+from harness.judge.demanded import demands_of
+from harness.spec import LIMITS, Spec
 
 FAULT = "c2 and n5 cannot reach each other"
+CARD = {"number": 1, "kind": "partition", "name": "one link", "at_s": 20, "heal_s": 40}
 CLIENTS = ("c1", "c2")
-PROCESSES_MAX = 1_000
+FUNCTIONS = ("read", "write", "create")
+"""By the code that a part has for them."""
+
 EVENTS_PER_PROCESS = 1_000
 EVENTS_PER_KEY = 5_000
-WRITES_OF = 12
-"""One operation in this many is a write."""
-UNKNOWN_OF = 2_000
 SECONDS = 100
 """How long the run lasts, at every size."""
 
 ROWS_PER_BATCH = 1 << 18
 
-_IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 
-
-class State(NamedTuple):
-    """What the system and its clients hold between two parts.
-
-    doing, key, value, offset, called: of every client's open operation; number: of its process.
-    now, before, changed: of every key what is committed, what was before, and the row in which that changed; -1: none.
-    fresh: the next value of every key.  pending: offset, key and value of what is not committed.
-    counts: [entries of the log, entries committed, pending ones, processes ever, stale reads, lost writes].
-    """
-
-    doing: Int8
-    key: Int32
-    value: Int64
-    offset: Int64
-    called: Int64
-    number: Int32
-    now: Int64
-    before: Int64
-    changed: Int64
-    fresh: Int64
-    pending: Int64
-    counts: Int64
-
-
-class HistoryPart(NamedTuple):
-    """Rows of clients; entries of the log; and the end offset and the row of each commit."""
-
-    process: Int32
-    type: Int8
-    f: Int8
-    key: Int32
-    value: Int64
-    entry_key: Int32
-    entry_value: Int64
-    ends: Int64
-    rows: Int64
-
-
-def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
+def write_run(folder: Path, events: int, wrong: bool = False, raw: bool = False) -> Demands:
     """Write an unsealed run of about this many events into a new folder.  Returns what is demanded of it."""
-    (folder / "tables").mkdir(parents=True)
-    keys = [f"k{k}" for k in range(max(1, events // EVENTS_PER_KEY))]
-    demands = _demands(keys)
-    spec = {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
-    test = {"format": ledger.FORMAT, "run_id": "big", "spec": spec, "started_monotonic_ns": 0}
-    with _Stream(folder, events, keys) as stream, SimulatedLogs(folder, keys) as logs:
+    (folder / ("." if raw else "tables")).mkdir(parents=True)
+    count = max(1, events // EVENTS_PER_KEY)
+    keys = [f"k{k}" for k in range(min(count, int(LIMITS["keys"][1])) if raw else count)]
+    of_user = _spec(events, len(keys))
+    demands = demands_of(of_user) if raw else _demands(keys)
+    spec = of_user.to_json() if raw else {"nodes": len(SERVERS), "backend": "namespaces", "nemesis": "partition"}
+    logs: RawLogs | SimulatedLogs
+    test = {"format": ledger.FORMAT, "run_id": "big", "spec": spec, "started_monotonic_ns": 0, "schedule": [CARD]}
+    with _Stream(folder, events, keys) as stream, (RawLogs if raw else SimulatedLogs)(folder, keys) as logs:
         stream.enter(Type.OK, ledger.BEGIN, {"format": ledger.FORMAT, "run_id": "big", "spec": spec})
+        state = new_state(len(keys), _processes(events))
         with stream.phase("set-up"):
-            pass
-        state = new_state(len(keys), max(20, min(PROCESSES_MAX, events // EVENTS_PER_PROCESS)))
+            if isinstance(logs, RawLogs):
+                stream.create(logs)
+                state.counts[:2] += ENTRIES_PER_CREATE * len(keys)
         with stream.phase("main"):
             _main(stream, logs, state, events // 5, -1, wrong=False)
             injected = stream.note(Type.INVOKE, "inject-partition", FAULT), stream.note(Type.OK, "inject-partition")
@@ -110,11 +87,11 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
             healed = stream.note(Type.INVOKE, "heal-partition", FAULT), stream.note(Type.OK, "heal-partition")
             late = stream.rows + int(0.55 * events)
             _main(stream, logs, state, events - events // 5 * 2, late if wrong else -1, wrong)
-            stream.write(_drained(state, stream.rows), logs)
+            stream.write(drained(state, stream.rows), logs)
         with stream.phase("recovery"):
             pass
         with stream.phase(ledger.FINAL_READS):
-            stream.write(_final_reads(state), logs)
+            stream.write(final_reads(state), logs)
         with stream.phase("collection"):
             _copy(stream, logs, "final")
         fault = _fault(injected[1], healed[0], healed[1])
@@ -131,103 +108,9 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
     return demands
 
 
-def new_state(keys: int, processes: int) -> State:
-    """Nothing was invoked, and no key holds anything."""
-    none = np.full(keys, -1, np.int64)
-    idle = np.zeros(processes, np.int64)
-    counts = np.array([1, 1, 0, processes, 0, 0])  # the leader's own entry is the first
-    number = np.arange(processes, dtype=np.int32)
-    doing, key = np.zeros(processes, np.int8), np.zeros(processes, np.int32)
-    pending = np.zeros(3 * 4 * PROCESSES_MAX, np.int64).reshape(-1, 3)
-    return State(
-        doing, key, idle, idle.copy(), idle.copy(), number, none, none.copy(), none.copy(), none + 1, pending, counts
-    )
-
-
-@kernel
-def simulate(state: State, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> HistoryPart:
-    """The next `rows` events, or fewer if `drain` lets open operations end and none begin.
-
-    wrong_from: the row from which the violations are planted as soon as they can be; -1 for none.
-    """
-    np.random.seed(seed)
-    part = HistoryPart(
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int8),
-        np.empty(rows, np.int8),
-        np.empty(rows, np.int32),
-        np.full(rows, -1, np.int64),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-    )
-    entries, commits, at, client = 0, 0, 0, -1
-    keys = state.now.shape[0]
-    while at < rows:
-        client = client + 1 if drain else np.random.randint(state.doing.shape[0])
-        if client >= state.doing.shape[0]:
-            break
-        row, doing = first_row + at, state.doing[client]
-        if doing == _IDLE:
-            if drain:
-                continue
-            state.key[client], state.value[client], state.called[client] = np.random.randint(keys), -1, row
-            state.doing[client] = _READ
-            if np.random.randint(WRITES_OF) == 0:
-                key = state.key[client]
-                state.value[client] = state.fresh[key]
-                state.fresh[key] += 1
-                state.doing[client] = _REFUSED if np.random.randint(UNKNOWN_OF) == 0 else _WRITE
-            if state.doing[client] == _WRITE:
-                state.offset[client] = state.counts[0]
-                waiting = state.pending[state.counts[2]]
-                waiting[0], waiting[1], waiting[2] = state.counts[0], state.key[client], state.value[client]
-                part.entry_key[entries], part.entry_value[entries] = state.key[client], state.value[client]
-                state.counts[0] += 1
-                state.counts[2] += 1
-                entries += 1
-            type_ = 0
-        else:
-            type_ = 2 if doing == _REFUSED else 3 if np.random.randint(UNKNOWN_OF) == 0 else 1
-            if type_ == 1 and doing == _WRITE and state.offset[client] >= state.counts[1]:
-                for i in range(state.counts[2]):
-                    key = state.pending[i, 1]
-                    state.before[key], state.changed[key] = state.now[key], row
-                    state.now[key] = state.pending[i, 2]
-                state.counts[1], state.counts[2] = state.counts[0], 0
-                part.ends[commits], part.rows[commits] = state.counts[1], row
-                commits += 1
-            if type_ == 1 and doing == _READ:
-                key = state.key[client]
-                state.value[client] = state.now[key]
-                late = 0 <= wrong_from <= row and state.counts[4] == 0
-                asked = state.called[client] - 10 * state.doing.shape[0]  # by then what was overwritten was answered
-                if late and state.before[key] >= 0 and state.changed[key] < asked:
-                    state.value[client] = state.before[key]
-                    state.counts[4] = 1
-            state.doing[client] = _IDLE
-        part.process[at], part.type[at], part.f[at] = state.number[client], type_, 0
-        part.f[at] = 0 if (state.doing[client] if type_ == 0 else doing) == _READ else 1
-        part.key[at], part.value[at] = state.key[client], state.value[client]
-        if type_ == 3:
-            state.number[client] = state.counts[3]
-            state.counts[3] += 1
-        at += 1
-    return HistoryPart(
-        part.process[:at],
-        part.type[:at],
-        part.f[:at],
-        part.key[:at],
-        part.value[:at],
-        part.entry_key[:entries],
-        part.entry_value[:entries],
-        part.ends[:commits],
-        part.rows[:commits],
-    )
-
-
-def _main(stream: _Stream, logs: SimulatedLogs, state: State, events: int, wrong_from: int, wrong: bool) -> None:
+def _main(
+    stream: _Stream, logs: RawLogs | SimulatedLogs, state: State, events: int, wrong_from: int, wrong: bool
+) -> None:
     """So many events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
@@ -238,33 +121,32 @@ def _main(stream: _Stream, logs: SimulatedLogs, state: State, events: int, wrong
         stream.write(part, logs)
 
 
-def _drained(state: State, first_row: int) -> HistoryPart:
-    """The ends of all open operations."""
-    return simulate(state, len(state.doing), first_row, 1, -1, True)
+def _copy(stream: _Stream, logs: RawLogs | SimulatedLogs, when: str) -> None:
+    stream.enter(Type.INVOKE, ledger.COPY, {"when": when})
+    stream.enter(Type.OK, ledger.COPY, logs.copy(when, stream.time_ns))
 
 
-def _final_reads(state: State) -> HistoryPart:
-    """One process reads every key."""
-    keys = len(state.now)
-    none = np.empty(0, np.int64)
-    value = np.full(2 * keys, -1, np.int64)
-    value[1::2] = state.now
-    return HistoryPart(
-        np.full(2 * keys, state.counts[3], np.int32),
-        np.tile(np.array([0, 1], np.int8), keys),
-        np.zeros(2 * keys, np.int8),
-        np.repeat(np.arange(keys, dtype=np.int32), 2),
-        value,
-        none.astype(np.int32),
-        none,
-        none,
-        none,
+def _processes(events: int) -> int:
+    return max(20, min(PROCESSES_MAX, events // EVENTS_PER_PROCESS))
+
+
+def _spec(events: int, keys: int) -> Spec:
+    """The test that such a run would be."""
+    seconds = events * _step_ns(events) / 1e9
+    return Spec(
+        nodes=len(SERVERS),
+        backend="namespaces",
+        concurrency=_processes(events),
+        rate_hz=events / 2 / seconds,
+        keys=keys,
+        time_limit_s=seconds,
+        online=False,
     )
 
 
-def _copy(stream: _Stream, logs: SimulatedLogs, when: str) -> None:
-    stream.enter(Type.INVOKE, ledger.COPY, {"when": when})
-    stream.enter(Type.OK, ledger.COPY, logs.copy(when, stream.time_ns))
+def _step_ns(events: int) -> int:
+    """The time between two rows."""
+    return max(2_000, SECONDS * 10**9 // events)
 
 
 class _Stream:
@@ -273,8 +155,8 @@ class _Stream:
     def __init__(self, folder: Path, events: int, keys: list[str]) -> None:
         self.rows = 0
         self.phases: list[dict[str, Any]] = []
-        self._step_ns = max(2_000, SECONDS * 10**9 // events)
-        self._keys, self._functions, self._nodes = pa.array(keys), pa.array(["read", "write"]), pa.array(["", "n1"])
+        self._step_ns = _step_ns(events)
+        self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
         self._counts: Counter[tuple[str, int]] = Counter()
         self._digest = 0
@@ -284,10 +166,24 @@ class _Stream:
     def time_ns(self) -> int:
         return self.rows * self._step_ns
 
-    def write(self, part: HistoryPart, logs: SimulatedLogs) -> None:
+    def write(self, part: HistoryPart, logs: RawLogs | SimulatedLogs) -> None:
         """Rows of clients, and what their servers did."""
         logs.append(part.entry_key, part.entry_value)
         logs.commit(part.ends, part.rows * self._step_ns)
+        self._write_clients(part)
+
+    def create(self, logs: RawLogs) -> None:
+        """One process creates every key."""
+        keys = len(self._keys)
+        logs.create((self.rows + 2 * np.arange(keys)) * self._step_ns)
+        number, type_ = np.repeat(np.arange(keys, dtype=np.int32), 2), np.tile(np.array([0, 1], np.int8), keys)
+        function, value = np.full(2 * keys, FUNCTIONS.index("create"), np.int8), np.full(2 * keys, -1)
+        none = np.empty(0, np.int64)
+        process = np.zeros(2 * keys, np.int32)
+        part = HistoryPart(process, type_, function, number, value, none.astype(np.int32), none, none, none)
+        self._write_clients(part)
+
+    def _write_clients(self, part: HistoryPart) -> None:
         count = len(part.type)
         index = np.arange(self.rows, self.rows + count)
         answered = (part.type == Type.OK).astype(np.int32)
@@ -306,8 +202,8 @@ class _Stream:
             ),
             "node": pa.DictionaryArray.from_arrays(answered, self._nodes),
         }
-        for code, times in enumerate(np.bincount(part.f.astype(np.int64) * 4 + part.type, minlength=8).tolist()):
-            self._counts["read" if code < 4 else "write", code % 4] += times
+        for code, times in enumerate(np.bincount(part.f.astype(np.int64) * 4 + part.type).tolist()):
+            self._counts[FUNCTIONS[code // 4], code % 4] += times
         self._add(pa.record_batch([columns[name] for name in HISTORY.names], schema=HISTORY))
 
     def enter(self, type_: Type, f: str, content: object) -> int:
@@ -380,7 +276,7 @@ def _fault(injected_ns: int, heal_ordered_ns: int, healed_ns: int) -> dict[str, 
     measured += [{"phase": "before heal", "from_ns": heal_ordered_ns, "to_ns": heal_ordered_ns, "links": links}]
     measured += [{"phase": "heal", "from_ns": healed_ns, "to_ns": healed_ns, "links": healed}]
     return {
-        "card": {"number": 1, "kind": "partition", "name": "one link", "at_s": 20, "heal_s": 40},
+        "card": CARD,
         "words": FAULT,
         "achieved": "installed",
         "reason": "",

@@ -1,68 +1,12 @@
-"""Generators: small values that say what one thread invokes next, composed into workloads.
-
-Theory.  A generator is a value that never changes.  `next` returns a step and the generator that follows it; `heard`
-takes the outcome of a request and returns the generator that follows.  So a generator needs no cluster, no clock and no
-lock, and a test drives it with a loop (`Jepsen`'s generators are the example).  A step is one of three things:
-
-    Request    invoke this now
-    Wait       invoke nothing for this long, then call `next` again
-    None       the generator is exhausted
-
-Everything that varies comes in with the `Turn`: the thread, its seeded random stream, the time since the main phase
-began, and how many requests the thread has had.  The last gives values that no other thread uses (`Turn.fresh`), so
-that threads share no counter and the seed alone decides what each thread invokes.
-
-How often requests are invoked is no matter of generators: the interpreter paces all threads, and a workload may vary
-that pace (`workloads/pace.py`).
-"""
+"""The generators that workloads are composed of: calls, phases, mixes, limits, pauses and a generator for each key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from random import Random
 
 from system_under_test.client import Outcome, Placement, Request
-
-VALUES_PER_TURN = 8
-"""How many fresh values one request may use: a transaction has at most five steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """placement: the thread.  threads: how many there are.  rng: the thread's own stream; it advances when it is used.
-    time_s: since the main phase began.  count: the requests that this thread has had."""
-
-    placement: Placement
-    threads: int
-    rng: Random
-    time_s: float = 0.0
-    count: int = 0
-
-    def fresh(self, place: int = 0) -> int:
-        """A whole number above 0 that no other turn of any thread gives.  place: below VALUES_PER_TURN."""
-        assert 0 <= place < VALUES_PER_TURN
-        return (self.count * VALUES_PER_TURN + place) * self.threads + self.placement.thread + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    seconds: float
-
-
-Step = Request | Wait | None
-
-
-class Generator:
-    """The base of all generators: exhausted at once, and it ignores outcomes."""
-
-    def next(self, turn: Turn) -> tuple[Step, Generator]:
-        return None, self
-
-    def heard(self, request: Request, outcome: Outcome) -> Generator:
-        """The generator after the outcome of a request that `next` gave."""
-        return self
+from workloads.generators.generator import Generator, Step, Turn, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,49 +175,3 @@ class PerKey(Generator):
         if self.last not in self.active:
             return self
         return replace(self, active={**self.active, self.last: self.active[self.last].heard(request, outcome)})
-
-
-# ---- which key ---------------------------------------------------------------------------------------------------
-
-Pick = Callable[[Turn], str]
-"""Chooses the key of a request."""
-
-
-def uniform(names: Sequence[str]) -> Pick:
-    """Every key as often as any other."""
-    return lambda turn: turn.rng.choice(names)
-
-
-def zipf(names: Sequence[str], exponent: float = 1.0) -> Pick:
-    """The k-th key with a weight of 1 / k ** exponent: a few keys have much concurrency, many have little."""
-    cumulative = _zipf_weights(len(names), exponent)
-    return lambda turn: turn.rng.choices(names, cum_weights=cumulative)[0]
-
-
-def moving(names: Sequence[str], width: int, requests_per_key: int) -> Pick:
-    """`width` neighbouring keys at a time.  After `requests_per_key` requests of the thread the oldest is retired and
-    the next one taken, in a circle."""
-    return zipf_of_moving(names, width, requests_per_key, exponent=0.0)
-
-
-def zipf_of_moving(names: Sequence[str], width: int, requests_per_key: int, exponent: float = 1.0) -> Pick:
-    """As `moving`; of the keys in use the newest is chosen most often, as `zipf` does."""
-    if not 0 < width <= len(names):
-        raise ValueError(f"{width} keys at a time, and there are {len(names)}")
-    cumulative = _zipf_weights(width, exponent)
-
-    def pick(turn: Turn) -> str:
-        newest = turn.count // requests_per_key + width - 1
-        rank = turn.rng.choices(range(width), cum_weights=cumulative)[0]
-        return names[(newest - rank) % len(names)]
-
-    return pick
-
-
-def reads_of(f: str, names: Sequence[str]) -> list[Request]:
-    """One request per key: the final reads of most workloads."""
-    return [Request(f, name) for name in names]
-
-
-def _zipf_weights(count: int, exponent: float) -> list[float]:
-    return list(accumulate(rank**-exponent for rank in range(1, count + 1)))

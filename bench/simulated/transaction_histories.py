@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.transaction_anomalies import history, smallest
+from bench.simulated.transaction_anomalies import history, smallest
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, OK, READ, WRITE, Transactions

@@ -1,0 +1,43 @@
+"""What workloads are composed of: generators, the choice of a key, and the pace of all threads."""
+
+from workloads.generators.combinators import (
+    Call,
+    InOrder,
+    Limit,
+    Mix,
+    PerKey,
+    Phases,
+    Stagger,
+    Until,
+    reserve,
+)
+from workloads.generators.generator import VERSION, Generator, Step, Turn, Wait
+from workloads.generators.keys import Pick, moving, reads_of, uniform, zipf, zipf_of_moving
+from workloads.generators.pace import Bursts, Pace, Steady, Steps
+
+__all__ = [
+    "VERSION",
+    "Bursts",
+    "Call",
+    "Generator",
+    "InOrder",
+    "Limit",
+    "Mix",
+    "Pace",
+    "PerKey",
+    "Phases",
+    "Pick",
+    "Stagger",
+    "Steady",
+    "Step",
+    "Steps",
+    "Turn",
+    "Until",
+    "Wait",
+    "moving",
+    "reads_of",
+    "reserve",
+    "uniform",
+    "zipf",
+    "zipf_of_moving",
+]
