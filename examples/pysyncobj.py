@@ -1,9 +1,9 @@
-"""PySyncObj as Debian packages it: Raft as a library in Python, here with a dictionary and a small server around it."""
+"""PySyncObj, Raft as a library in Python, here with a dictionary and a small server around it."""
 
 import json
 import socket
 
-from krucible import Client, Needs, NodeStatus, System
+from krucible import Client, Needs, System
 
 SERVER = """
 import json, socketserver, sys
@@ -41,25 +41,20 @@ ASK_STATUS = """exec 3<>/dev/tcp/{}/7000; echo '["status", "", 0]' >&3; head -n 
 
 class PySyncObj(System):
     port = 7000
-    needs = Needs(debian=("python3-pysyncobj",))
-    entries_until_compaction = 500
+    needs = Needs(wheels=("pysyncobj==0.3.17",))
+    entries_until_compaction = 100
 
     async def start(self, node, nodes):
         self.names = {f"{other.address}:7001": other.name for other in nodes}
         await node.write("server.py", SERVER)
         others = ",".join(other.address for other in nodes if other is not node)
-        return ["/usr/bin/python3", "server.py", node.address, others, str(self.entries_until_compaction)]
+        return [*node.python, "server.py", node.address, others, str(self.entries_until_compaction)]
 
     async def status(self, node):
         answer = await node.output(ASK_STATUS.format(node.address))
         known = json.loads(answer) if answer else {}
         leader = self.names.get(known.get("leader"))
-        if leader is None:
-            return None
-        return NodeStatus(node.name, int(known["raft_term"]), "leader" if leader == node.name else "follower", leader)
-
-    async def ready(self, nodes):
-        return None if all([await self.status(node) for node in nodes]) else "a node knows no leader"
+        return node.reports(int(known["raft_term"]), leader) if leader else None
 
     async def caught_up(self, nodes):
         known = {node.name: json.loads(await node.output(ASK_STATUS.format(node.address)) or "{}") for node in nodes}

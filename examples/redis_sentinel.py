@@ -1,6 +1,8 @@
 """Redis 7.0 as Debian packages it, with a Sentinel beside each server."""
 
-from krucible import Client, Needs, NodeStatus, System
+import redis
+
+from krucible import Client, Needs, System
 
 PORT, SENTINEL, NAME = 6379, 26379, "mymaster"
 ROLE = f"redis-cli -h {{0}} -p {PORT} role; redis-cli -h {{0}} -p {SENTINEL} sentinel master {NAME}"
@@ -24,37 +26,34 @@ class Redis(System):
         words = (await node.output(ROLE.format(node.address))).split("\n")
         if "config-epoch" not in words:
             return None
-        primary = self.names.get(words[words.index("ip") + 1])
-        role = "leader" if words[0] == "master" and primary == node.name else "follower"
-        return NodeStatus(node.name, int(words[words.index("config-epoch") + 1]), role, primary)
+        fields = dict(zip(words[words.index("name") :: 2], words[words.index("name") + 1 :: 2], strict=False))
+        if int(fields["num-slaves"]) < len(self.names) - 1:  # a Sentinel asks for replicas every ten seconds
+            return None
+        primary = self.names.get(fields["ip"])
+        leader = None if primary == node.name and words[0] != "master" else primary
+        return node.reports(int(fields["config-epoch"]), leader)
 
 
 class RedisClient(Client):
-    def __init__(self, who, servers):
-        import redis
-
-        super().__init__(who, servers)
-        self.redis, self.refused = redis, (redis.ReadOnlyError,)
+    refused = (redis.ReadOnlyError,)
 
     def leader(self):
         found, patience = [], {"socket_timeout": 0.3, "socket_connect_timeout": 0.3}
         for server in self.servers.values():
             try:
-                seen = self.redis.Redis(server.host, SENTINEL, **patience).sentinel_master(NAME)
+                seen = redis.Redis(server.host, SENTINEL, **patience).sentinel_master(NAME)
                 found.append((int(seen["config-epoch"]), seen["ip"]))
-            except (self.redis.RedisError, OSError):
+            except (redis.RedisError, OSError):
                 continue
         return next(server.node for server in self.servers.values() if server.host == max(found)[1])
 
     def open(self, server):
-        self.db = self.redis.Redis(server.host, PORT, single_connection_client=True)
-        self.db.ping()
-
-    def close(self):
-        self.db.close()
+        connection = redis.Redis(server.host, PORT, single_connection_client=True)
+        connection.ping()
+        return connection
 
     def add(self, key, value):
-        self.db.sadd(key, value)
+        self.connection.sadd(key, value)
 
     def members(self, key):
-        return sorted(map(int, self.db.smembers(key)))
+        return sorted(map(int, self.connection.smembers(key)))

@@ -1,9 +1,12 @@
 """ZooKeeper 3.8.0 as Debian packages it: an ensemble, and registers whose readers sync first."""
 
-from krucible import Client, Needs, NodeStatus, System
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
 
-ENSEMBLE = "tickTime=1000\ninitLimit=10\nsyncLimit=5\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
-OWN = "dataDir={}/zookeeper\nclientPort=2181\nclientPortAddress={}\n"
+from krucible import Client, Needs, System
+
+CONFIGURATION = """tickTime=1000\ninitLimit=10\nsyncLimit=5\nadmin.enableServer=false\n4lw.commands.whitelist=srvr
+dataDir={node.data_dir}/zookeeper\nclientPort=2181\nclientPortAddress={node.address}\n{servers}"""
 JAR = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 SERVER = f"-Xmx96m -cp {JAR} org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg"
 
@@ -15,23 +18,16 @@ class ZooKeeper(System):
 
     async def start(self, node, nodes):
         servers = "".join(f"server.{other.index + 1}={other.address}:2888:3888\n" for other in nodes)
-        await node.write("zoo.cfg", ENSEMBLE + OWN.format(node.data_dir, node.address) + servers)
+        await node.write("zoo.cfg", CONFIGURATION, servers=servers)
         identity = f"mkdir -p zookeeper; test -s zookeeper/myid || echo {node.index + 1} > zookeeper/myid"
         return f"{identity}; sync zookeeper/myid zookeeper .; exec java {self.options} {SERVER}"
 
     async def status(self, node):
-        answer = await node.output(f"exec 3<>/dev/tcp/{node.address}/2181; echo srvr >&3; cat <&3")
+        answer = await node.ask(2181, "srvr")
         words = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
         if "Mode" not in words:
             return None
-        role, leader = ("leader", node.name) if words["Mode"] == "leader" else ("follower", None)
-        return NodeStatus(node.name, int(words["Zxid"], 16) >> 32, role, leader)
-
-    async def ready(self, nodes):
-        silent = [node.name for node in nodes if await self.status(node) is None]
-        return f"{', '.join(silent)} serves no client" if silent else None
-
-    caught_up = ready
+        return node.reports(int(words["Zxid"], 16) >> 32, node.name if words["Mode"] == "leader" else None)
 
 
 class TrustEmpty(ZooKeeper):
@@ -42,11 +38,8 @@ class TrustEmpty(ZooKeeper):
 
 class RegisterClient(Client):
     def open(self, server):
-        from kazoo.client import KazooClient
-        from kazoo.retry import KazooRetry
-
-        once = {"connection_retry": KazooRetry(max_tries=0), "command_retry": KazooRetry(max_tries=0)}
-        self.zk = KazooClient(f"{server.host}:{server.port}", **once)
+        once = KazooRetry(max_tries=0)
+        self.zk = KazooClient(f"{server.host}:{server.port}", connection_retry=once, command_retry=once)
         self.zk.start(timeout=2)
 
     def close(self):

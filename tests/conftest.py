@@ -14,8 +14,11 @@ from virtual_time import VirtualLoop
 
 from checkers.spark.session import SparkJudge
 
-settings.register_profile("any load", deadline=None)  # how long an example takes says nothing on a loaded machine
-settings.load_profile("any load")
+# How long an example takes says nothing on a loaded machine.  A change is tested with the same examples each time; new
+# ones are tried at night, with `--hypothesis-profile=night`.
+settings.register_profile("night", deadline=None, print_blob=True)
+settings.register_profile("every change", deadline=None, derandomize=True)
+settings.load_profile("every change")
 
 NIGHT_SEED = os.environ.setdefault("NIGHT_SEED", str(int(time.time())))
 """Of everything random that every night tries anew.  Workers of pytest-xdist inherit it with the environment."""

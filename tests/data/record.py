@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SMALL = ("--nodes", "3", "--time-limit", "22", "--rate", "60", "--keys", "4", "--concurrency", "8")
 TWO_CARDS = ("--nodes", "5", "--time-limit", "36")
-"""The second card splits the others in two, and either half must have somebody to elect."""
+"""The second card splits the others in two, and each half must have a voter to elect."""
 
 SEEDS = range(1, 13)
 

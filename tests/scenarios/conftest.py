@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system_under_test" / "kraft" / "raft"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,7 +23,8 @@ brings something, or refuses in another way than the last one.  The rest is sile
 
 from __future__ import annotations
 
-from raft_world import Connection, Node, World
+from simulated_quorum.network import Connection, Node
+from simulated_quorum.world import World
 
 from system_under_test.kraft.raft.effects import (
     Accepted,
@@ -133,7 +134,7 @@ class Narrator(World):
             case BeginQuorumEpochRequest(epoch=epoch):
                 return f"-> {peer}: leads epoch {epoch}"
             case EndQuorumEpochRequest(epoch=epoch, preferred_candidates=preferred):
-                line = ", ".join(str(key.id) for key in preferred) or "nobody"
+                line = ", ".join(str(key.id) for key in preferred) or "none"
                 return f"-> {peer}: leads epoch {epoch} no more; next in line: {line}"
             case FetchRequest(fetch_offset=offset, last_fetched_epoch=epoch):
                 place = (peer, offset, epoch)
@@ -179,24 +180,24 @@ def _answer(connection: Connection, request: RaftRequest, response: RaftResponse
 def play(scenario: str) -> str:
     """The scenario with what the voters do now between its commands.  Raises UnknownCommand."""
     world: Narrator | None = None
-    told: list[str] = []
+    written: list[str] = []
     for line in scenario.splitlines():
         if line.startswith("#"):
-            told.append(line)
+            written.append(line)
         elif line.startswith(">"):
-            told += ["", line]
+            written += ["", line]
             command = line[1:].strip()
             if command.startswith("voters"):
                 world = _begin(command.split())
             else:
                 assert world is not None, "a scenario begins with `voters`"
                 _do(world, command)
-            told += world.lines
+            written += world.lines
             world.lines.clear()
     assert world is not None
-    told.append("")
-    told += [str(violation) for violation in world.watch.violations] or ["Every invariant held."]
-    return "\n".join(told) + "\n"
+    written.append("")
+    written += [str(violation) for violation in world.watch.violations] or ["Every invariant held."]
+    return "\n".join(written) + "\n"
 
 
 def _begin(words: list[str]) -> Narrator:

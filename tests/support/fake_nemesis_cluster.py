@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from checkers.base.history import Type
-from nemesis.cluster import Beacons, CannotInject, Link
+from nemesis.cluster import Beacons, CannotInject, Cluster, Link
 from nemesis.faults import Card, FaultRecord
-from nemesis.inject import Hooks, play
+from nemesis.inject import play
+from nemesis.playing.records import Hooks
 from system_under_test.subject import NodeGone, NodeStatus
 
 
@@ -68,8 +69,8 @@ class FakeCluster:
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
         self._ordered("cut", str(len(links)) + (f" reject {len(reject)}" if reject else ""))
         for a, b in links:
-            self._asked(a)
-            self._asked(b)
+            self._answers_or_raises(a)
+            self._answers_or_raises(b)
         self.silent = frozenset(links) - self.leaks | (self.silent & self.stuck)
 
     async def beat(self, interval_ms: float) -> None:
@@ -109,7 +110,7 @@ class FakeCluster:
         self._sent += whole
 
     async def state(self, server: str) -> Any:
-        self._asked(server)
+        self._answers_or_raises(server)
         return self.states[server]
 
     async def pause(self, server: str) -> None:
@@ -133,7 +134,7 @@ class FakeCluster:
         await self._set("stop", server, "dead")
 
     async def restart(self, server: str) -> None:
-        self._asked(server)
+        self._answers_or_raises(server)
         assert self.states[server] == "dead", f"{server} was started twice"
         await self._set("restart", server, "running")
 
@@ -150,7 +151,7 @@ class FakeCluster:
 
     async def _set(self, order: str, server: str, state: str) -> None:
         self._ordered(order, server)
-        self._asked(server)
+        self._answers_or_raises(server)
         await asyncio.sleep(0.001)
         if server not in self.immortal:
             self.states[server] = state
@@ -160,7 +161,7 @@ class FakeCluster:
             raise CannotInject(self.cannot[order])
         self.orders.append(f"{order} {what}")
 
-    def _asked(self, server: str) -> None:
+    def _answers_or_raises(self, server: str) -> None:
         if server in self.gone:
             raise NodeGone(f"the agent of {server} does not answer")
 
@@ -201,8 +202,9 @@ async def played(
     cluster: FakeCluster, *cards: Card, seed: int = 7, hooks: Hooks | None = None, **more: Any
 ) -> tuple[list[FaultRecord], Witness]:
     witness = Witness(cluster)
+    injected = cast(Cluster, cluster)  # it lacks the verbs of capabilities; a test that needs one adds it
     records = await play(
-        cards, cluster, cluster.statuses, now_ns, now_ns(), Random(seed), hooks or witness.hooks, **more
+        cards, injected, cluster.statuses, now_ns, now_ns(), Random(seed), hooks or witness.hooks, **more
     )
     return records, witness
 
@@ -212,5 +214,5 @@ def now_ns() -> int:
 
 
 def timeless(record: FaultRecord) -> FaultRecord:
-    """The record without what a clock said."""
+    """The record without the times of any clock."""
     return replace(record, injected_ns=0, heal_ordered_ns=0, healed_ns=0, apply_ms=0.0)

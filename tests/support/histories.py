@@ -36,19 +36,19 @@ class Script:
         return self
 
     def ok(self, process: int, value: int | None = None, node: str = "n1") -> Script:
-        asked = self._open.pop(process)
-        answer = value if asked.f == "read" else asked.value
-        self._add(process, Type.OK, asked.f, answer, asked.value2, None, node)
+        invoke = self._open.pop(process)
+        answer = value if invoke.f == "read" else invoke.value
+        self._add(process, Type.OK, invoke.f, answer, invoke.value2, None, node)
         return self
 
     def fail(self, process: int, error: str = "refused") -> Script:
-        asked = self._open.pop(process)
-        self._add(process, Type.FAIL, asked.f, asked.value, asked.value2, error)
+        invoke = self._open.pop(process)
+        self._add(process, Type.FAIL, invoke.f, invoke.value, invoke.value2, error)
         return self
 
     def info(self, process: int) -> Script:
-        asked = self._open.pop(process)
-        self._add(process, Type.INFO, asked.f, asked.value, asked.value2, "timed out")
+        invoke = self._open.pop(process)
+        self._add(process, Type.INFO, invoke.f, invoke.value, invoke.value2, "timed out")
         return self
 
     def _add(
@@ -74,12 +74,12 @@ def tiny(rng: Random, operations: int, processes: int, cas: bool = True) -> list
     idle = list(range(processes))
     fresh = processes
     values: list[int | None] = [None]
-    asked = 0
-    while (asked < operations and idle) or busy:
-        if asked < operations and idle and (not busy or rng.random() < 0.55):
+    invoked = 0
+    while (invoked < operations and idle) or busy:
+        if invoked < operations and idle and (not busy or rng.random() < 0.55):
             process = idle.pop(rng.randrange(len(idle)))
             f = rng.choice(["read", "read", "write", "cas"] if cas else ["read", "write"])
-            asked += 1
+            invoked += 1
             if f == "read":
                 script.invoke(process, f)
             else:
@@ -132,10 +132,10 @@ def by_construction(
     idle, fresh_process = list(range(processes)), processes
     pending: list[_Pending] = []
     lost: list[_Pending] = []
-    index = asked = 0
-    while asked < operations or pending:
+    index = invoked = 0
+    while invoked < operations or pending:
         step = rng.random()
-        if asked < operations and idle and (step < 0.34 or not pending):
+        if invoked < operations and idle and (step < 0.34 or not pending):
             key, draw = names[rng.randrange(keys)], rng.random()
             value = value2 = None
             f = "read"
@@ -147,7 +147,7 @@ def by_construction(
             process = idle.pop(rng.randrange(len(idle)))
             event = Event(index, index * 1000, process, Type.INVOKE, f, key, value, value2)
             yield event
-            index, asked = index + 1, asked + 1
+            index, invoked = index + 1, invoked + 1
             pending.append(_Pending(event, 0))
             continue
         if lost and rng.random() < 0.01:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +35,15 @@ def nonsense(rng: Random, operations: int, processes: int, domain: int) -> list[
     values = [None, *range(domain)]
     crash = rng.choice([0, 0.1, 0.3])
     fs = ["read", "write", "cas", *(["mismatch"] if rng.random() < 0.4 else [])]
-    idle, busy, done, at = list(range(processes)), {}, [], 0
-    asked = 0
-    while asked < operations or busy:
-        if asked < operations and idle and (not busy or rng.random() < 0.6):
+    idle, at, invoked = list(range(processes)), 0, 0
+    busy: dict[int, Op] = {}
+    done: list[Op] = []
+    while invoked < operations or busy:
+        if invoked < operations and idle and (not busy or rng.random() < 0.6):
             value = rng.choice(values)
             made = rng.choice([v for v in values if v != value])
             busy[idle.pop(rng.randrange(len(idle)))] = Op(rng.choice(fs), value, made, at, None)
-            asked, at = asked + 1, at + 1
+            invoked, at = invoked + 1, at + 1
         else:
             process = rng.choice(sorted(busy))
             operation = busy.pop(process)
@@ -63,15 +65,15 @@ def correct(
 ) -> list[Op]:
     """Each operation takes effect at one instant between its events; a crashed one then, later, or never."""
     state: int | None = None
-    idle, at, asked = processes, 0, 0
-    busy: list[list] = []
+    idle, at, invoked = processes, 0, 0
+    busy: list[list[Any]] = []  # an Op, and whether it has taken effect
     done: list[Op] = []
-    while asked < operations or busy:
+    while invoked < operations or busy:
         step = rng.random()
-        if asked < operations and idle and (step < 0.4 or not busy):
+        if invoked < operations and idle and (step < 0.4 or not busy):
             f = rng.choice(fs)
             busy.append([Op(f, rng.randrange(domain), rng.randrange(domain), at, None), False])
-            asked, at, idle = asked + 1, at + 1, idle - 1
+            invoked, at, idle = invoked + 1, at + 1, idle - 1
             continue
         entry = busy[rng.randrange(len(busy))]
         operation, effective = entry
@@ -124,11 +126,11 @@ def as_events(operations: Sequence[Op], key: str, first_process: int = 0) -> lis
     for n, o in enumerate(operations):
         f = "cas" if o.f == "mismatch" else o.f
         made = o.made if f == "cas" else None
-        asked = Event(0, 0, first_process + n, Type.INVOKE, f, key, None if f == "read" else o.value, made)
-        at[o.call] = asked
+        invoke = Event(0, 0, first_process + n, Type.INVOKE, f, key, None if f == "read" else o.value, made)
+        at[o.call] = invoke
         if o.ret is not None:
-            refused = {"type": Type.FAIL, "error": "mismatch"} if o.f == "mismatch" else {"type": Type.OK}
-            at[o.ret] = replace(asked, value=o.value, node="n1", **refused)  # type: ignore[arg-type]
+            answer = replace(invoke, type=Type.OK, value=o.value, node="n1")
+            at[o.ret] = replace(answer, type=Type.FAIL, error="mismatch") if o.f == "mismatch" else answer
     return [replace(at[place], index=index) for index, place in enumerate(sorted(at))]
 
 
@@ -170,5 +172,5 @@ def _fits(order: Sequence[Op]) -> bool:
         after = with_mismatch(state, search.RegisterOperation(o.f, o.value, o.made, o.call, o.ret))
         if after is search.REFUSED:
             return False
-        state = after  # type: ignore[assignment]
+        state = after
     return True

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:

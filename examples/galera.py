@@ -1,0 +1,80 @@
+"""MariaDB 10.11 with Galera 26.4 as Debian packages them: three servers that all take writes, and sets kept as rows.
+
+A commit waits until the others have received it, and not until any of them has it on disk.  A server that was killed
+asks InnoDB how far it came (`--wsrep-recover`).  When all are back, the one that came farthest brings the others up.
+"""
+
+import pymysql
+
+from krucible import Client, Needs, System
+
+INSTALL = "mariadb-install-db --no-defaults --datadir=$PWD/db --skip-test-db > /dev/null"
+ACCOUNTS = "create user k@'%';\ngrant all on *.* to k@'%';\ncreate database k;\n"
+TABLE = "create table if not exists kept (k varchar(20), v bigint, primary key (k, v)) engine=innodb"
+RECOVERED = "sed -n 's/.*WSREP: Recovered position: *//p'"
+STATE = "mariadb --no-defaults -h {} -u k -N -e \"show status like 'wsrep_local_state_comment'\""
+
+
+class Galera(System):
+    port = 3306
+    needs = Needs(debian=("mariadb-server", "galera-4", "rsync"), wheels=("PyMySQL>=1.1",), user="mysql")
+    flush = 0
+
+    async def start(self, node, nodes):
+        await node.write("accounts.sql", ACCOUNTS)
+        founds = node.index == 0 and not node.starts
+        options = {
+            "datadir": f"{node.data_dir}/db",
+            "socket": f"{node.data_dir}/socket",
+            "bind-address": node.address,
+            "binlog-format": "ROW",
+            "innodb-autoinc-lock-mode": 2,
+            "innodb-log-file-size": "16M",
+            "innodb-flush-log-at-trx-commit": self.flush,
+            "wsrep-on": "ON",
+            "wsrep-provider": "/usr/lib/galera/libgalera_smm.so",
+            "wsrep-provider-options": f"gmcast.listen_addr=tcp://{node.address}",
+            "wsrep-node-address": node.address,
+            "wsrep-node-name": node.name,
+            "wsrep-sync-wait": 1,
+            "wsrep-cluster-address": "gcomm://" + ("" if founds else ",".join(other.address for other in nodes)),
+        }
+        server = "mariadbd --no-defaults " + " ".join(f"--{name}={value}" for name, value in options.items())
+        if founds:
+            return f"{INSTALL}; exec {server} --init-file=$PWD/accounts.sql"
+        if not node.starts:
+            return f"{INSTALL}; exec {server}"
+        return f"exec {server} --wsrep-start-position=$({server} --wsrep-recover 2>&1 | {RECOVERED})"
+
+    async def ready(self, nodes):
+        states = {node.name: await node.output(STATE.format(node.address)) for node in nodes}
+        behind = [name for name, state in states.items() if "Synced" not in state]
+        return f"{', '.join(behind)} is not synced" if behind else None
+
+    caught_up = ready
+
+
+class Flushed(Galera):
+    """Galera with innodb_flush_log_at_trx_commit=1, its default: a commit is on the disk of its server first."""
+
+    flush = 1
+
+
+class RowClient(Client):
+    def open(self, server):
+        login = {"user": "k", "database": "k", "connect_timeout": 2, "autocommit": True}
+        return pymysql.connect(host=server.host, port=server.port, **login)
+
+    def run(self, statement, *values):
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall()
+
+    def create(self, key=None):
+        self.run(TABLE)
+
+    def add(self, key, value):
+        self.run("insert into kept values (%s, %s)", key, value)
+
+    def members(self, key):
+        return [value for (value,) in self.run("select v from kept where k = %s order by v", key)]

@@ -1,0 +1,18 @@
+"""`queue-drained-at-end`: values are enqueued, and each queue is drained once, after recovery.
+
+It fits message queues that promise to keep what they confirmed.  What was confirmed and does not come out of the last
+drain was lost.  Consumers are left out: a message may be delivered twice, and out of order, when its consumer is cut off.
+"""
+
+from workloads.generators import Call, uniform
+from workloads.queue import Queue
+from workloads.workload import Request
+
+
+class QueueDrainedAtEnd(Queue):
+    name = "queue-drained-at-end"
+    summary = "values are enqueued, and each queue is drained once, after recovery"
+
+    def generator(self, placement):
+        key = uniform(self.names)
+        return Call(lambda turn: Request("enqueue", key(turn), turn.fresh()))

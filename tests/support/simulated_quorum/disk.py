@@ -1,0 +1,103 @@
+"""A disk that says what is durable, and loses the rest.
+
+What was written but not flushed stands in a journal.  A killed process finds all of it again (the page cache lives on),
+and it is still not durable; a power loss keeps a random prefix of the journal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from random import Random
+
+from system_under_test.kraft.raft.messages import Batch, EpochEnd, QuorumState
+
+
+class Disk:
+    """One voter's log (a LogView) and quorum-state; chain[i] identifies the prefix that ends with batches[i]."""
+
+    start_offset = 0
+
+    def __init__(self, batches_per_read: int = 1000) -> None:
+        self.quorum_state = QuorumState()
+        self.batches: list[Batch] = []
+        self.ends: list[int] = []
+        self.chain: list[int] = []
+        self.batches_per_read = batches_per_read
+        self._durable: list[Batch] = []
+        self._journal: list[Batch | int] = []  # a batch appended, or an offset truncated to
+
+    # LogView
+
+    @property
+    def end_offset(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def last_epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else 0
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        for batch in reversed(self.batches):
+            if batch.epoch <= epoch:
+                return EpochEnd(batch.epoch, batch.end_offset)
+        return EpochEnd(0, 0)
+
+    def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
+        first = bisect_right(self.ends, offset)
+        return self.batches[first : first + (self.batches_per_read if max_size_bytes > 1 else 1)]
+
+    # Writing
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            assert batch.base_offset == self.end_offset, "a log has no holes"
+            self._put(batch)
+            self._journal.append(batch)
+
+    def truncate(self, end_offset: int) -> None:
+        self._cut(end_offset)
+        self._journal.append(end_offset)
+
+    def flush(self) -> None:
+        self._durable = self.batches.copy()
+        self._journal.clear()
+
+    def lose_power(self, random: Random) -> None:
+        """What stands in the log afterwards is durable."""
+        kept = self._journal[: random.randint(0, len(self._journal))]
+        self.batches, self.ends, self.chain = [], [], []
+        for batch in self._durable:
+            self._put(batch)
+        for entry in kept:
+            if isinstance(entry, int):
+                self._cut(entry)
+            else:
+                self._put(entry)
+        self.flush()
+
+    # Looking
+
+    @property
+    def flushed_end(self) -> int:
+        """Everything before it is durable, and the log's own."""
+        cuts = [entry for entry in self._journal if isinstance(entry, int)]
+        durable_end = self._durable[-1].end_offset if self._durable else 0
+        return min([durable_end, self.end_offset, *cuts])
+
+    def prefix(self, end_offset: int) -> int | None:
+        """Identifies everything before end_offset; None if no batch ends there.  The empty prefix is 0."""
+        if end_offset == 0:
+            return 0
+        index = bisect_right(self.ends, end_offset) - 1
+        return self.chain[index] if index >= 0 and self.ends[index] == end_offset else None
+
+    def _put(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.ends.append(batch.end_offset)
+        before = self.chain[-1] if self.chain else 0
+        self.chain.append(hash((before, batch.base_offset, batch.epoch, batch.count, batch.body)))
+
+    def _cut(self, end_offset: int) -> None:
+        keep = bisect_right(self.ends, end_offset)
+        del self.batches[keep:], self.ends[keep:], self.chain[keep:]

@@ -1,0 +1,165 @@
+"""Connections between voters.
+
+They are like TCP's: each carries one request at a time, in order, and its answer; when one fails, everything on
+it is answered with None at the client, and the server learns of it later or never.  A request that was on its way
+when its client gave up may still arrive: that is how one request comes twice, or after its successor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulated_quorum.disk import Disk
+from simulated_quorum.invariants import Watch
+from simulated_quorum.timeline import Timeline
+from system_under_test.kraft.raft.core import Core
+from system_under_test.kraft.raft.effects import Effect
+from system_under_test.kraft.raft.messages import (
+    RaftRequest,
+    RaftResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from system_under_test.kraft.raft.timing import Timing
+
+
+@dataclass
+class Node:
+    id: int
+    disk: Disk
+    core: Core | None = None  # None: not running
+    incarnation: int = 0
+    tick_at: float = float("inf")
+    frozen: list[Callable[[], None]] | None = None  # what happened to it while it was paused
+    died_of: str | None = None
+
+
+@dataclass(eq=False)
+class Call:
+    request: RaftRequest
+    incarnation: int  # of the client
+    done: bool = False
+
+
+@dataclass(eq=False)
+class Connection:
+    number: int
+    client: int
+    server: int
+    server_incarnation: int | None = None
+    open: bool = True
+    busy: Call | None = None
+    waiting: deque[Call] = field(default_factory=deque)
+
+
+class Network(Timeline):
+    """lanes: whether requests of one kind have a connection of their own."""
+
+    def __init__(self, nodes: dict[int, Node], watch: Watch, timing: Timing, *, seed: int, lanes: bool) -> None:
+        super().__init__(seed)
+        self.nodes = nodes
+        self.watch = watch
+        self.timing = timing
+        self.lanes = lanes
+        self.blocked: set[tuple[int, int]] = set()
+        self.lag_s: dict[tuple[int, int], float] = {}  # of slow links, beside the usual delay
+        self.delay_s: Callable[[], float] = lambda: 0.001 + 0.004 * self.random.random()
+        self.is_lost: Callable[[], bool] = lambda: False
+        self._connections: dict[tuple[int, int, type | None], Connection] = {}
+        self._calls: dict[int, tuple[Connection, Call]] = {}  # token -> the request to answer
+        self._on_its_way: set[tuple[int, int, int, type]] = set()
+
+    def _enter(self, node: Node, call: Callable[[Core], list[Effect]], incarnation: int | None = None) -> None:
+        """Let the voter's core handle an event, if the voter runs and has not been restarted since."""
+        raise NotImplementedError
+
+    def connections(self) -> list[Connection]:
+        return list(self._connections.values())
+
+    def break_connection(self, connection: Connection) -> None:
+        if connection.open:
+            self._close(connection, tell_server=True)
+
+    def _send(self, node: Node, peer: int, request: RaftRequest) -> None:
+        once = (node.id, node.incarnation, peer, type(request))
+        assert once not in self._on_its_way, f"voter {node.id} sends {request} while one is on its way"
+        self._on_its_way.add(once)
+        lane = (node.id, peer, type(request) if self.lanes else None)
+        connection = self._connections.get(lane)
+        if connection is None:
+            connection = self._connections[lane] = Connection(self._number(), node.id, peer)
+        call = Call(request, node.incarnation)
+        connection.waiting.append(call)
+        self.after(self.timing.request_timeout_s, lambda: None if call.done else self.break_connection(connection))
+        self._transmit(connection)
+
+    def _transmit(self, connection: Connection) -> None:
+        if connection.open and connection.busy is None and connection.waiting:
+            call = connection.busy = connection.waiting.popleft()
+            self._post(connection.client, connection.server, lambda: self._arrive(connection, call))
+
+    def _post(self, source: int, target: int, action: Callable[[], None]) -> None:
+        delay_s = self.delay_s() + self.lag_s.get((source, target), 0.0)
+        self.after(delay_s, lambda: self._deliver(source, target, action))
+
+    def _deliver(self, source: int, target: int, action: Callable[[], None]) -> None:
+        if (source, target) in self.blocked or self.is_lost():
+            if self.random.random() < 0.5:  # retransmitted; else given up
+                self.after(0.2 + self.random.random(), lambda: self._deliver(source, target, action))
+        else:
+            action()
+
+    def _arrive(self, connection: Connection, call: Call) -> None:
+        server = self.nodes[connection.server]
+        if connection.server_incarnation is None:
+            connection.server_incarnation = server.incarnation
+        if server.core is None or connection.server_incarnation != server.incarnation:
+            self._post(server.id, connection.client, lambda: self.break_connection(connection))
+            return
+        token = self._number()
+        self._calls[token] = (connection, call)
+        self._enter(server, lambda core: core.on_request(self.now, token, connection.number, call.request))
+
+    def _answer(self, server: Node, token: int, response: RaftResponse) -> None:
+        connection, call = self._calls.pop(token)
+        request = call.request
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            assert isinstance(response, VoteResponse)
+            if response.granted:
+                self.watch.grants(server.id, request)
+        self._post(server.id, connection.client, lambda: self._answered(connection, call, response))
+
+    def _answered(self, connection: Connection, call: Call, response: RaftResponse | None) -> None:
+        if call.done or not connection.open:
+            return
+        connection.busy = None
+        self._finish(connection, call, response)
+        self._transmit(connection)
+
+    def _finish(self, connection: Connection, call: Call, response: RaftResponse | None) -> None:
+        call.done = True
+        client = self.nodes[connection.client]
+        self._on_its_way.discard((client.id, call.incarnation, connection.server, type(call.request)))
+        self._enter(
+            client,
+            lambda core: core.on_response(self.now, connection.server, call.request, response),
+            call.incarnation,
+        )
+
+    def _close(self, connection: Connection, *, tell_server: bool) -> None:
+        connection.open = False
+        lanes = [lane for lane, known in self._connections.items() if known is connection]
+        for lane in lanes:
+            del self._connections[lane]
+        if tell_server:
+            self._post(connection.client, connection.server, lambda: self._disconnected(connection))
+        calls = [call for call in (connection.busy, *connection.waiting) if call is not None and not call.done]
+        for call in calls:
+            self._finish(connection, call, None)
+
+    def _disconnected(self, connection: Connection) -> None:
+        server = self.nodes[connection.server]
+        if connection.server_incarnation == server.incarnation:
+            self._enter(server, lambda core: core.on_disconnect(self.now, connection.number))
