@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from checkers.judging.tasks import Judged, Task, judge_task, named
-from checkers.spark import boot, node, shipping
+from checkers.spark import boot, gateway, node, shipping
 from checkers.spark.bundle import make_bundle
 from checkers.spark.java import Java, SparkUnavailable, find_java
 from checkers.spark.job import JobFailed, executors, run_job, stopped
@@ -234,7 +234,6 @@ class SparkJudge:
 
     def _new_context(self) -> Any:
         from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
 
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
@@ -247,7 +246,7 @@ class SparkJudge:
         self._log = tempfile.TemporaryFile(prefix="krucible-spark-")  # noqa: SIM115 - closed by `stop`
         self._files.enter_context(self._log)
         fixed = SparkConf(loadDefaults=False).setAll(sorted(settings.fixed.items()))
-        self._gateway = launch_gateway(fixed, {"stdout": self._log, "stderr": self._log})
+        self._gateway = gateway.launch(fixed, {"stdout": self._log, "stderr": self._log})
         conf = SparkConf(_jvm=self._gateway.jvm)  # it includes the user's spark-defaults.conf
         for name, value in settings.defaults.items():
             conf.setIfMissing(name, value)
@@ -318,20 +317,20 @@ def terminate_children(thread: threading.Thread) -> None:
             os.kill(int(pid), signal.SIGTERM)
 
 
-def _end_gateway(gateway: Any, seconds_max: float) -> None:
+def _end_gateway(opened: Any, seconds_max: float) -> None:
     """Close the standard input of the virtual machine, which makes it end, and wait for its end."""
     from pyspark import SparkContext
 
-    if gateway is None:
+    if opened is None:
         return
-    gateway.shutdown()
-    if gateway.proc is not None:
-        gateway.proc.stdin.close()
+    opened.shutdown()
+    if opened.proc is not None:
+        opened.proc.stdin.close()
         try:
-            gateway.proc.wait(seconds_max)
+            opened.proc.wait(seconds_max)
         except subprocess.TimeoutExpired:
-            gateway.proc.kill()
-            gateway.proc.wait()
+            opened.proc.kill()
+            opened.proc.wait()
     with SparkContext._lock:
         SparkContext._gateway = None
         SparkContext._jvm = None

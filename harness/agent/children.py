@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SETTLE_S = 2.0
-"""How long a stop or continue may take to show in /proc before it counts as failed."""
+_OBEY_S = 10.0
+"""How long a signal may take to show before it counts as failed; a process may have to wait for its disk or its CPU."""
 
 
 @dataclass(slots=True)
@@ -96,6 +96,15 @@ def signal_group(pid: int, number: int) -> None:
         return
 
 
+def group_has_members(pid: int) -> bool:
+    """Whether a process of the group is left; one that has ended and is not yet reaped counts."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def is_stopped(pid: int) -> bool:
     """Whether every thread of the process is stopped by a signal."""
     try:
@@ -106,8 +115,8 @@ def is_stopped(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Poll for at most _SETTLE_S; a stop or continue usually shows within 0.1 ms."""
-    deadline = time.monotonic() + _SETTLE_S
+    """Poll for at most _OBEY_S; a stop or continue usually shows within 0.1 ms."""
+    deadline = time.monotonic() + _OBEY_S
     pause_s = 0.00005
     while not condition():
         if time.monotonic() > deadline:

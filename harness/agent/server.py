@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.agent.children import Child, Children, environment, is_stopped, signal_group, wait_until
+from harness.agent.children import (
+    Child,
+    Children,
+    environment,
+    group_has_members,
+    is_stopped,
+    signal_group,
+    wait_until,
+)
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
 
@@ -21,6 +29,7 @@ class ServerProcess:
         self._children = children
         self._report = report
         self._child: Child | None = None
+        self._group: int | None = None
         self._ordered: set[str] = set()
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
@@ -32,25 +41,28 @@ class ServerProcess:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         with Path(output).open("ab") as log:
             self._child = self._children.start(argv, self._ended, stdout=log, stderr=log, env=environment(env))
+        self._group = self._child.pid
         return self._child.pid
 
     def signal(self, name: str) -> None:
-        """Signal the whole group; a no-op if the server is dead.
+        """Signal the whole group; nothing is sent if the server is dead.
 
-        STOP and CONT return when every thread has obeyed, KILL when the process has been reaped.  Raises OSError if
-        they do not within two seconds.
+        STOP and CONT return when every thread has obeyed.  KILL returns when the process and all of its group have
+        been reaped: one that dies slowly might still write.  Raises OSError (ETIMEDOUT) if they do not obey in time.
         """
         number = _SIGNALS[name]
         self._children.reap()  # a death that came before the order was not ordered
         child = self._child
         if child is None:
+            if name == "KILL" and not wait_until(self._has_no_member):
+                raise OSError(errno.ETIMEDOUT, f"a process of the dead server (group {self._group}) does not end")
             return
         self._ordered.add(name)
         signal_group(child.pid, number)
         obeyed = {
             "STOP": lambda: self._child is not child or is_stopped(child.pid),
             "CONT": lambda: self._child is not child or not is_stopped(child.pid),
-            "KILL": lambda: self._reaped(child),
+            "KILL": self._has_no_member,
             "TERM": lambda: True,
         }[name]
         if not wait_until(obeyed):
@@ -74,9 +86,9 @@ class ServerProcess:
             return "dead"
         return "stopped" if is_stopped(self._child.pid) else "running"
 
-    def _reaped(self, child: Child) -> bool:
+    def _has_no_member(self) -> bool:
         self._children.reap()
-        return self._child is not child
+        return self._child is None and (self._group is None or not group_has_members(self._group))
 
     def _ended(self, status: int) -> None:
         child, self._child = self._child, None

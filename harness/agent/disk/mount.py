@@ -19,6 +19,8 @@ _MNT_DETACH = 2
 _ANSWER_S = 60.0
 """The end of the daemon is seen at once, because its stream ends.  A living one may have to wait for CPU time."""
 
+_LIBRARIES = ("libfuse3.so.4", "libfuse3.so.3")
+
 
 class Mounted:
     """A folder `path` that shows `root`, with the daemon between.  Blocking; call it from a thread.
@@ -43,7 +45,12 @@ class Mounted:
         self.reached = False
         argv = [sys.executable, "-m", "harness.agent.disk", str(self.path), str(self._root)]
         self._daemon = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            argv,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         try:
             self._until("event", "mounted")
@@ -146,6 +153,17 @@ class Mounted:
         daemon.stdout.close()
         daemon.stderr.close()
         return words[-1] if words else ""
+
+
+def _environment() -> dict[str, str]:
+    """mfusepy would look for libfuse with the help of gcc.  That takes a second, and leaves files if it is killed."""
+    for name in _LIBRARIES:
+        try:
+            ctypes.CDLL(name)
+        except OSError:  # this version of the library is not there
+            continue
+        return {"FUSE_LIBRARY_PATH": name, **os.environ}
+    return dict(os.environ)
 
 
 def unmount(path: Path) -> None:
