@@ -57,9 +57,9 @@ test-%: $(VENV)/prepared $(IMAGE)  # any nemesis of `make list`, and several at 
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (at most 15 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; \
-	$(PY) -m pytest -m "not nightly and ($(LIVE))" --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
+	$(PY) -m pytest -m "not nightly and ($(LIVE))" --tb=short --numprocesses 2 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \
-	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" --numprocesses 2 --dist worksteal; others=$$?; \
+	nice $(PY) -m pytest -m "not nightly and not ($(LIVE))" --tb=short --numprocesses 2 --dist worksteal; others=$$?; \
 	echo "the live tests, which ran beside the others:"; \
 	wait $$live; live=$$?; cat $$log; \
 	test $$others -eq 0 && test $$live -eq 0
