@@ -30,4 +30,4 @@ def test_every_workload_stands_there_with_its_functions() -> None:
 def test_the_example_of_a_workload_is_the_file_that_tests_run() -> None:
     page = (ROOT / "docs" / "your-own-workload.md").read_text()
     (shown,) = re.findall(r"<!-- workload -->\n```python\n(.*?)```", page, re.DOTALL)
-    assert shown == (ROOT / "examples" / "hot_register.py").read_text()
+    assert shown == (ROOT / "examples" / "workloads" / "hot_register.py").read_text()

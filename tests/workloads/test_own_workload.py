@@ -16,7 +16,7 @@ from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hot_register.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "workloads" / "hot_register.py"
 NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ...\n"
 
 
