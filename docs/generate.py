@@ -14,6 +14,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from checkers.base.checker import Checker
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -37,10 +41,16 @@ def checkers() -> str:
     from checkers.catalog import BY_MODEL, CATALOG
 
     rows = [
-        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{c.combine.__module__.replace('.', '/')}.py`")
+        (f"`{c.name}`", c.question, ", ".join(sorted(c.needs)), f"`{_file_of(c)}`")
         for c in (CATALOG | BY_MODEL).values()
     ]
     return table(("checker", "question", "needs", "file"), rows)
+
+
+def _file_of(checker: Checker) -> str:
+    """The file of a checker.  If a shared function made its `combine`, its `judge` shows the file."""
+    own = checker.judge if "<locals>" in checker.combine.__qualname__ else checker.combine
+    return f"{own.__module__.replace('.', '/')}.py"
 
 
 def raft_checkers() -> str:
