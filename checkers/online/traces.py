@@ -35,7 +35,7 @@ from checkers.raft.commits import committed_evidence
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
 from checkers.raft.nodes import monotonicity as raft_progress
-from checkers.raft.trace_checks import Row, pairs
+from checkers.raft.witness_rows import Row, pairs
 
 _NONE = np.empty(0, np.int64)
 _NO_MARKS = Marks(_NONE, _NONE, np.empty(0, np.bool_), _NONE)

@@ -25,7 +25,7 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.raft.trace_checks import Row, rows_of
+from checkers.raft.witness_rows import Row, rows_of
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 
 END_OF_TIME = 1 << 62

@@ -33,7 +33,7 @@ from checkers.base.run_evidence import conclude, gaps, log_rows, not_judged, num
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.client_writes import function_is, offset_ranges
-from checkers.raft.trace_checks import nothing_of
+from checkers.raft.trace_findings_to_verdict import nothing_of
 from checkers.sealing.history_rows import chunks_of_groups
 
 NO_OPENING = "epoch without its opening entry"

@@ -10,7 +10,7 @@ from checkers.base.run_evidence import log_rows, numbers, read_entries
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.raft.client_writes import invoke_of, offset_ranges, operations
-from checkers.raft.trace_checks import Row
+from checkers.raft.witness_rows import Row
 
 
 def prefixes_differ(one: Row, two: Row) -> Witness:

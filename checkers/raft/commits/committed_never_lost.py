@@ -58,7 +58,8 @@ from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends
-from checkers.raft.trace_checks import Row, nothing_of, pairs
+from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import Row, pairs
 from checkers.sealing.codes import Words
 
 HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}

@@ -26,7 +26,8 @@ from checkers.base.clocks import one_clock
 from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.raft.trace_checks import WITNESSES_PER_PART, nothing_of
+from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import WITNESSES_PER_PART
 
 KIND = "high watermark before its majority"
 ROW_SIZE_BYTES = 60

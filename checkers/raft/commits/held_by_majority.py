@@ -31,7 +31,8 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
 from checkers.kernels.raft.rows import lowest
-from checkers.raft.trace_checks import Row, nothing_of
+from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import Row
 
 _EVENTS = {
     "high-watermark": MARK,

@@ -24,7 +24,7 @@ from checkers.base.checker import Budget
 from checkers.base.run_evidence import BeyondBudget, log_groups, numbers, present, read_trace, trace_row
 from checkers.kernels.raft.marks import CopiedLog, Marks
 from checkers.kernels.raft.rows import NOWHERE, lowest
-from checkers.raft.trace_checks import Row
+from checkers.raft.witness_rows import Row
 
 MARK_SIZE_BYTES = 100
 """The memory of one mark while it is joined with others."""

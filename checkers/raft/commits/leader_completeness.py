@@ -33,7 +33,8 @@ from checkers.kernels.raft.node_logs import shared_prefix
 from checkers.kernels.raft.rows import NOWHERE
 from checkers.raft.commits.committed_evidence import holder_of, parting
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks
-from checkers.raft.trace_checks import Row, nothing_of
+from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import Row
 
 _CUTS = ("truncate", "start")
 

@@ -20,7 +20,8 @@ from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import coded, numbers, read_trace
 from checkers.base.verdict import Witness
-from checkers.raft.trace_checks import WITNESSES_PER_PART, Row, TraceFinding, fetched_from, trace_checker
+from checkers.raft.trace_findings_to_verdict import TraceFinding, trace_checker
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Row, fetched_from
 
 _EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
 _START, _ROLE, _MARK = _EVENTS.values()

@@ -29,19 +29,8 @@ from checkers.base.run_evidence import coded, codes, conclude, gaps, not_judged,
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.kernels.raft.rows import disagreements
-from checkers.raft.trace_checks import (
-    Fetch,
-    Row,
-    TraceFinding,
-    copy_row,
-    fetched_from,
-    nothing_of,
-    pairs,
-    part_per_node,
-    rows_of,
-    trace_checker,
-    whole,
-)
+from checkers.raft.trace_findings_to_verdict import TraceFinding, nothing_of, part_per_node, trace_checker
+from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, pairs, rows_of, whole
 
 CLAIM_EVENTS = ("role", "vote")
 

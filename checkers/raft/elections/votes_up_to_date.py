@@ -26,7 +26,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row, words
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
-from checkers.raft.trace_checks import nothing_of, part_per_node
+from checkers.raft.trace_findings_to_verdict import nothing_of, part_per_node
 
 _EVENTS = {"start": 0, "append": 1, "truncate": 2, "vote": 3, "role": 4, "snapshot": 5}
 _START, _APPEND, _TRUNCATE, _VOTE, _ROLE, _SNAPSHOT = _EVENTS.values()

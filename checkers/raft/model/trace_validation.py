@@ -26,7 +26,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.raft.model.rows import Blocked, TraceRow
 from checkers.raft.model.trace_replay import Stop, replay
-from checkers.raft.trace_checks import nothing_of
+from checkers.raft.trace_findings_to_verdict import nothing_of
 
 ROWS_MAX = 20_000_000
 

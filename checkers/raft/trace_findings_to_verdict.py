@@ -1,4 +1,4 @@
-"""The common parts of checkers over traces: one part per node, its finding, and the verdict over all of them.
+"""Combines findings on the traces of nodes into a verdict: one part per node, its finding, and the verdict over all.
 
 No checker compares clocks.  `seq` orders the rows of one node.  Rows of different nodes are compared only at equal
 epochs or equal offsets.
@@ -7,23 +7,13 @@ epochs or equal offsets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import pyarrow as pa
-
-from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import conclude, gaps, not_judged, row, trace_row
+from checkers.base.run_evidence import conclude, gaps, not_judged
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-
-Row = dict[str, Any]
-
-
-WITNESSES_PER_PART = 100
-"""The largest number of witnesses of one kind in one part, because each costs memory; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +66,3 @@ def trace_checker(
         return not_judged(run, "traces") or conclude_traces(run, findings, *needed(run))
 
     return Checker(name, title, question, split, judge, combine, frozenset({"traces"}))
-
-
-Fetch = Callable[[pa.Table, int], Row]
-"""Returns the whole row of a witness: from the table that a rule looked at, or from the file of that table."""
-
-
-def whole(table: pa.Table, position: int) -> Row:
-    """Return a row of a table that has all columns."""
-    return row(table, position, "trace")
-
-
-def fetched_from(path: str) -> Fetch:
-    """Return whole rows for a table that has only some columns of a trace, `seq` among them."""
-    return lambda table, position: trace_row(path, int(table["seq"][position].as_py()))
-
-
-def rows_of(table: pa.Table) -> list[Row]:
-    """Return trace rows in the form of a witness."""
-    return [{"table": "trace", **r} for r in table.to_pylist()]
-
-
-def copy_row(copy: Row) -> Row:
-    """Return a row of COPIES in the form of a witness."""
-    return {"table": "copies", **copy}
-
-
-def pairs(found: tuple[Int64, Int64]) -> Iterable[tuple[int, int]]:
-    """Return at most WITNESSES_PER_PART of the pairs of rows that a kernel found."""
-    first, second = (rows[:WITNESSES_PER_PART].tolist() for rows in found)
-    return zip(first, second, strict=True)
