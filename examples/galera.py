@@ -1,4 +1,4 @@
-"""MariaDB 10.11 with Galera 26.4 as Debian packages them: three servers that all take writes, and sets kept as rows.
+"""MariaDB 10.11 with Galera 26.4 as Debian packages them: three servers that all take writes; sets and registers as rows.
 
 A commit waits until the others have received it, and not until any of them has it on disk.  A server that was killed
 asks InnoDB how far it came (`--wsrep-recover`).  When all are back, the one that came farthest brings the others up.
@@ -10,7 +10,8 @@ from krucible import Client, Needs, System
 
 INSTALL = "mariadb-install-db --no-defaults --datadir=$PWD/db --skip-test-db > /dev/null"
 ACCOUNTS = "create user k@'%';\ngrant all on *.* to k@'%';\ncreate database k;\n"
-TABLE = "create table if not exists kept (k varchar(20), v bigint, primary key (k, v)) engine=innodb"
+SETS = "create table if not exists kept (k varchar(20), v bigint, primary key (k, v)) engine=innodb"
+REGISTERS = "create table if not exists held (k varchar(20) primary key, v bigint) engine=innodb"
 RECOVERED = "sed -n 's/.*WSREP: Recovered position: *//p'"
 STATE = "mariadb --no-defaults -h {} -u k -N -e \"show status like 'wsrep_local_state_comment'\""
 
@@ -18,7 +19,7 @@ STATE = "mariadb --no-defaults -h {} -u k -N -e \"show status like 'wsrep_local_
 class Galera(System):
     port = 3306
     needs = Needs(debian=("mariadb-server", "galera-4", "rsync"), wheels=("PyMySQL>=1.1",), user="mysql")
-    flush = 0
+    flush, sync_wait = 0, 1
 
     async def start(self, node, nodes):
         await node.write("accounts.sql", ACCOUNTS)
@@ -36,7 +37,7 @@ class Galera(System):
             "wsrep-provider-options": f"gmcast.listen_addr=tcp://{node.address}",
             "wsrep-node-address": node.address,
             "wsrep-node-name": node.name,
-            "wsrep-sync-wait": 1,
+            "wsrep-sync-wait": self.sync_wait,
             "wsrep-cluster-address": "gcomm://" + ("" if founds else ",".join(other.address for other in nodes)),
         }
         server = "mariadbd --no-defaults " + " ".join(f"--{name}={value}" for name, value in options.items())
@@ -60,6 +61,12 @@ class Flushed(Galera):
     flush = 1
 
 
+class Unwaited(Flushed):
+    """Flushed with wsrep_sync_wait=0, its default: a server answers reads before it has applied what others commit."""
+
+    sync_wait = 0
+
+
 class RowClient(Client):
     def open(self, server):
         login = {"user": "k", "database": "k", "connect_timeout": 2, "autocommit": True}
@@ -71,10 +78,17 @@ class RowClient(Client):
             return cursor.fetchall()
 
     def create(self, key=None):
-        self.run(TABLE)
+        self.run(SETS)
+        self.run(REGISTERS)
 
     def add(self, key, value):
         self.run("insert into kept values (%s, %s)", key, value)
 
     def members(self, key):
         return [value for (value,) in self.run("select v from kept where k = %s order by v", key)]
+
+    def write(self, key, value):
+        self.run("replace into held values (%s, %s)", key, value)
+
+    def read(self, key):
+        return next((value for (value,) in self.run("select v from held where k = %s", key)), None)

@@ -153,6 +153,21 @@ FINDINGS: Mapping[str, Finding] = {
             "innodb_flush_log_at_trx_commit=1 (the default)", file="galera.py:Flushed", options={"rate_hz": 0.0}
         ),
     ),
+    "galera-stale": Finding(
+        system="MariaDB 10.11 with Galera 26.4",
+        configuration="three servers, wsrep_sync_wait=0 (the default)",
+        file="galera.py:Unwaited",
+        workload="register",
+        nemesis="none",
+        checker="linearizability",
+        kinds=("stale read",),
+        summary="reads are older than answers before them",
+        words="a client read a value that was already overwritten: an earlier answer had acknowledged or shown a newer "
+        "one.  A server of Galera answers reads before it has applied all that the others have committed",
+        published="the documentation of wsrep_sync_wait; Jepsen 2015: Percona XtraDB Cluster",
+        options={"nodes": 3, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8, "concurrency": 24},
+        clean=Clean("wsrep_sync_wait=1", file="galera.py:Flushed"),
+    ),
     "rabbitmq": Finding(
         system="RabbitMQ 3.10",
         configuration="three nodes, classic queues mirrored to all (ha-mode all), autoheal, net_ticktime 5",
