@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import MalformedHistory
+from checkers.kernels.history.failed_cas import drop_failed_cas
+from checkers.kernels.history.impossible_operations import check_and_widen
 from checkers.kernels.history.numbering import number_keys
-from checkers.kernels.history.stored import make_ready
 from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, Operations
 
 BARE = pa.schema(
@@ -187,7 +188,7 @@ def read_values(bucket: Bucket, first: int, end: int) -> pa.Table:
 
 def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
     offsets = np.concatenate(([0], np.cumsum(bucket.operations[first:end])))
-    wrong, ops = make_ready(
+    wrong, ops = check_and_widen(
         offsets,
         bucket.positions[first:end],
         bucket.unfit[first:end],
@@ -196,11 +197,10 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
         _column(table, "b"),
         _column(table, "call"),
         _column(table, "ret"),
-        bucket.mismatch_observed,
     )
     if wrong >= 0:
         raise MalformedHistory(f"{bucket.path.name}: row {wrong} describes an impossible operation")
-    return ops
+    return ops if bucket.mismatch_observed else drop_failed_cas(ops)
 
 
 def _read(bucket: Bucket, first: int, end: int, columns: list[str]) -> pa.Table:
