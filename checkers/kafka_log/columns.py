@@ -20,14 +20,14 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, read_operation
 from checkers.kernels.kafka_log import payloads as kafka_payloads
+from checkers.kernels.kafka_log.log_anomalies import UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
-from checkers.kernels.kafka_log.slots import UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.transactions.table import EventsOfFile, demand_room_for_events, read_columns, stretch
 
 FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
-"""The functions, in the order of their numbers in `kernels/kafka_log/slots.py`."""
+"""The functions, in the order of their numbers in `kernels/kafka_log/log_anomalies.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from checkers.base.arrays import Int32
 from checkers.base.history import Type
 from checkers.base.verdict import Witness
 from checkers.kafka_log.explain import Seen, witness
-from checkers.kernels.kafka_log.slots import ASSIGN
+from checkers.kernels.kafka_log.log_anomalies import ASSIGN
 from checkers.kernels.transactions.columns import Edges, Transactions
 from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, WR, WW, build_graph
 from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cycles

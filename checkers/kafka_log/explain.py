@@ -12,9 +12,9 @@ from checkers.base.arrays import Int64
 from checkers.base.history import Event
 from checkers.base.verdict import Witness
 from checkers.kafka_log.columns import KafkaHistory
-from checkers.kafka_log.slots import Slots
-from checkers.kernels.kafka_log import slots as kinds
-from checkers.kernels.kafka_log.slots import Logs
+from checkers.kafka_log.offset_slots import Slots
+from checkers.kernels.kafka_log import log_anomalies as kinds
+from checkers.kernels.kafka_log.log_anomalies import Logs
 
 KIND_NAMES: dict[int, str] = {
     kinds.UNSENT_READ: "unsent-read",

@@ -25,9 +25,9 @@ from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, V
 from checkers.kafka_log.columns import KafkaHistory, from_events
 from checkers.kafka_log.cycles import explain_cycle, search
 from checkers.kafka_log.explain import KIND_NAMES, Seen, explain
-from checkers.kafka_log.slots import slots_of
-from checkers.kernels.kafka_log import slots as kinds
-from checkers.kernels.kafka_log.slots import Found
+from checkers.kafka_log.offset_slots import slots_of
+from checkers.kernels.kafka_log import log_anomalies as kinds
+from checkers.kernels.kafka_log.log_anomalies import Found
 from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.cycles import CycleSearch
 

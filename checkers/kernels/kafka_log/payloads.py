@@ -14,7 +14,7 @@ import numpy as np
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.kafka_log.slots import ASSIGN, UNKNOWN_OFFSET
+from checkers.kernels.kafka_log.log_anomalies import ASSIGN, UNKNOWN_OFFSET
 from checkers.kernels.transactions.payloads import Bytes, Texts, add, after, find, integer, key_text, null, spaces
 
 OK = int(Type.OK)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.base.arrays import Int32, Int64
-from checkers.kernels.kafka_log.slots import KafkaColumns
+from checkers.kernels.kafka_log.log_anomalies import KafkaColumns
 
 _GAPS = 8
 """If slots for all offsets would be at most this many per row, each offset gets one; else only those that occur."""
