@@ -4,8 +4,8 @@ There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique 
 (`kernels/registers/unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
 search (`kernels/registers/antichain.py`), which may need many more steps.  There each key first gets the same share of
 the budget.  Keys that used up their share then get the steps that are left, one key after another.  For each wrong key,
-`unique_witness.py` or `repeated_witness.py` makes the smallest window that shows why, and the independent search judges
-it again.
+`shrink_witness_unique_values.py` or `shrink_witness_repeated_values.py` makes the smallest window that shows why, and
+the independent search judges it again.
 
 If a key needs more steps or bytes than its budget, only this key is unknown.  If a bucket does not fit into memory, its
 keys are judged a few at a time.
@@ -31,8 +31,7 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
-from checkers.registers import repeated_witness
-from checkers.registers import unique_witness as register_witness
+from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.sealing.client_rows import contradiction
 from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
@@ -155,8 +154,8 @@ def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witne
     """
     operations = read_key(bucket, k)
     if certain_at is None:
-        return register_witness.explain(bucket.alone(k), operations, 0)
-    return repeated_witness.explain(bucket.alone(k), operations, 0, certain_at)
+        return explain_unique_values.explain(bucket.alone(k), operations, 0)
+    return explain_repeated_values.explain(bucket.alone(k), operations, 0, certain_at)
 
 
 def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:

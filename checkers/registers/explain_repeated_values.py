@@ -1,4 +1,4 @@
-"""The witness of a register's key in which values repeat: the story of `unique_witness.py`, with weaker claims.
+"""The witness of a register's key in which values repeat: the story of `explain_unique_values.py`, with weaker claims.
 
 If clients write 3 again and again, a witness can rarely claim "nothing wrote 3 again".  So an answer is a *stale read*
 here only if every operation that may have produced its value had certainly been overwritten before the read began.
@@ -26,9 +26,9 @@ from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.repeated_window import smallest_window
-from checkers.registers.unique_window import as_value
-from checkers.registers.unique_witness import UNEXPLAINED, Story, at, span_before, value_of, who, witness_of
+from checkers.registers.explain_unique_values import UNEXPLAINED, Story, at, span_before, value_of, who, witness_of
+from checkers.registers.shrink_witness_repeated_values import smallest_window
+from checkers.registers.shrink_witness_unique_values import as_value
 from checkers.sealing.history_rows import Row, read_rows
 from checkers.sealing.key_buckets import Bucket
 

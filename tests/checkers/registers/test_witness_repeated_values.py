@@ -17,8 +17,8 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.kernel_questions import Questions
-from checkers.registers.repeated_window import smallest_window
-from checkers.registers.unique_window import Window, as_value
+from checkers.registers.shrink_witness_repeated_values import smallest_window
+from checkers.registers.shrink_witness_unique_values import Window, as_value
 
 
 def witness_of(folder: Path, script: Script) -> Witness:

@@ -1,4 +1,4 @@
-"""The smallest window of a register's history that no order explains, if every value is unique.
+"""Shrinks a register's wrong history to the smallest window that no order explains, if every value is unique.
 
 The kernel reports that a key is wrong.  A reader wants to see four of its operations, not four thousand.  Operations
 may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have one too.

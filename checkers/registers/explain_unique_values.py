@@ -23,7 +23,7 @@ from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
-from checkers.registers.unique_window import Window, as_value, producer_of, smallest_window
+from checkers.registers.shrink_witness_unique_values import Window, as_value, producer_of, smallest_window
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
 

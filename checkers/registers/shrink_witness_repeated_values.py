@@ -1,7 +1,7 @@
-"""The smallest window of a register's history that no order explains, if values repeat.
+"""Shrinks a register's wrong history to the smallest window that no order explains, if values repeat.
 
-As in `unique_window.py`, operations may be dropped only if this cannot create a violation: if the whole history has an
-order, the rest must have one too.  With repeated values there are no blocks.  These may be dropped:
+As in `shrink_witness_unique_values.py`, operations may be dropped only if this cannot create a violation: if the whole
+history has an order, the rest must have one too.  With repeated values there are no blocks.  These may be dropped:
 
   * a read, or a mismatch: it changes nothing;
   * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which
@@ -31,7 +31,7 @@ from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.kernels.registers.unique_values import Key
 from checkers.registers.kernel_questions import Questions
-from checkers.registers.unique_window import SEARCHED_MAX, Window, as_value
+from checkers.registers.shrink_witness_unique_values import SEARCHED_MAX, Window, as_value
 
 VALUES_MAX = 64
 """If more values than this are possible before the window, none of them is ruled out."""

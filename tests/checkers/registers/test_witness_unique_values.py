@@ -13,7 +13,7 @@ from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable, operations_of
 from checkers.base.verdict import Validity, Witness
 from checkers.kernels.registers import unique_values as register
-from checkers.registers.unique_window import Window, smallest_window
+from checkers.registers.shrink_witness_unique_values import Window, smallest_window
 
 
 def witness_of(folder: Path, script: Script) -> Witness:
