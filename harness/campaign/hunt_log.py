@@ -16,7 +16,7 @@ from checkers.base.json_file import read_object, read_objects
 from checkers.base.stored_run import FAULTS
 from harness.campaign.child_run import ChildRun
 from harness.campaign.signatures import HuntRun, SignatureGroup, grouped, replays_of
-from harness.explanations.findings import findings
+from harness.explanations.violations_by_cause import violations_by_cause
 from harness.spec import Spec
 
 LOG = "hunt.json"
@@ -94,7 +94,7 @@ def became(spec: Spec, number: int, replay: int, child: ChildRun, folder: Path) 
         reason = f"the run could not be made or judged (exit code {child.exit_code}); see hunt.log"
         return _run({**known, "verdict": HARNESS_FAILED, "summary": reason, "rerun": spec.rerun(), "folder": where})
     results = read_object(child.judged / "results.json")
-    violations = findings(results)
+    violations = violations_by_cause(results)
     pairs = [(v.checker, v.kind) for v in violations]
     if not pairs:  # no checker kept its evidence
         pairs = [(name, "violation") for name, c in results["checkers"].items() if c["verdict"] == "invalid"]

@@ -1,7 +1,8 @@
 """The verdict of a run in one or two sentences, for the terminal, results.json and the head of the page.
 
-The sentence of an invalid run is the summary of its first violation in the order of causes (`findings.py`).  A planted
-bug that was not found makes the first sentence of the run, because then the run has not shown what it was made for.
+The sentence of an invalid run is the summary of its first violation in the order of causes (`violations_by_cause.py`).
+A planted bug that was not found makes the first sentence of the run, because then the run has not shown what it was
+made for.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping
-from harness.explanations.findings import findings, title_of, violation_count
-from harness.explanations.planted import planted
+from harness.explanations.planted_bug_words import planted
+from harness.explanations.violations_by_cause import title_of, violation_count, violations_by_cause
 from harness.plain_words import LONGEST, lower_first, plural, sentence, shorten
 
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
@@ -40,14 +41,14 @@ def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
 
 def in_all(results: Mapping[str, Any]) -> str:
     """How many violations there are, if more than one: a sentence, or ""."""
-    by, count = len({f.checker for f in findings(results)}), violation_count(results)
+    by, count = len({f.checker for f in violations_by_cause(results)}), violation_count(results)
     if count < 2:
         return ""
     return f"{'One checker' if by == 1 else f'{by} checkers'} found {count:,} violations in all."
 
 
 def _invalid(results: Mapping[str, Any]) -> str:
-    found = findings(results)
+    found = violations_by_cause(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
     first = sentence(found[0].summary)

@@ -29,7 +29,7 @@ from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
 from harness.judge.demanded import demands_of
 from harness.judge.failure import VERDICT as FAILED
-from harness.judge.planted import demand
+from harness.judge.planted_bug_found import demand
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec
 from system_under_test.own.subject import kept

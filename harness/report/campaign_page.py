@@ -18,7 +18,7 @@ from markupsafe import Markup
 from checkers.base.json_file import mapping
 from harness import plain_words as words
 from harness.explanations.headline import verdict_in_words
-from harness.explanations.planted import planted
+from harness.explanations.planted_bug_words import planted
 from harness.report.render import environment, template_text
 
 STYLES = ("styles/base.css", "styles/campaign.css")

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from checkers.base.verdict import Validity, combine
 from harness import plain_words as words
-from harness.explanations.findings import findings
+from harness.explanations.violations_by_cause import violations_by_cause
 from harness.report.evidence import operations
 from harness.report.evidence.load import ReportData
 from harness.report.judged_file import JudgedFile
@@ -92,7 +92,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
         folder=Path(os.devnull), test={}, results={"checkers": checkers}, outcome={}, faults=[],
         operations=operations.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
-    listed = sorted(findings(data.results), key=lambda f: int(f.checker))
+    listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
     found = witness.refolded([witness.view(data, f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN)
     return found, every - len(found)
 

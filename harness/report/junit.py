@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
-from harness.explanations.findings import title_of
 from harness.explanations.headline import verdict_in_words
+from harness.explanations.violations_by_cause import title_of
 from harness.plain_words import looked_at
 from harness.report.evidence.load import ReportData
 

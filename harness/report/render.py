@@ -22,10 +22,10 @@ from markupsafe import Markup
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness import plain_words as words
-from harness.explanations.findings import title_of, violation_count
 from harness.explanations.headline import headline, in_all
 from harness.explanations.notes import notes
-from harness.explanations.planted import planted
+from harness.explanations.planted_bug_words import planted
+from harness.explanations.violations_by_cause import title_of, violation_count
 from harness.report import exercise, junit
 from harness.report.evidence import roles
 from harness.report.evidence.load import ReportData, load

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness import plain_words as words
-from harness.explanations import planted as bugs
+from harness.explanations import planted_bug_words as bugs
 from harness.explanations.headline import verdict_in_words
 from harness.explanations.notes import notes
-from harness.explanations.planted import planted
+from harness.explanations.planted_bug_words import planted
 from system_under_test.subject import Bug
 
 BUG = Bug("stale-read", "…", "linearizability", ("stale read",), "somewhere:decides")

@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.json_file import mapping, number, sequence
-from harness.explanations.findings import ReportedViolation
 from harness.explanations.kinds.catalog import kind_of
+from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.terminal.witness import draw_witness

@@ -14,8 +14,8 @@ from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
 from checkers.by_hand.judge_registers import ONLY_OBJECT
-from harness.explanations.findings import Group, ReportedViolation, groups
 from harness.explanations.kinds.catalog import kind_of
+from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import either, label, plural, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.report.evidence.roles import RoleSegment

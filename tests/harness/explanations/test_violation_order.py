@@ -8,10 +8,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from harness.explanations.findings import findings, groups, moment_ns, violation_count
 from harness.explanations.headline import headline, in_all
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.kinds.kind import Stage
+from harness.explanations.violations_by_cause import groups, moment_ns, violation_count, violations_by_cause
 from harness.judge.judge_run import judge
 
 DATA = Path(__file__).parents[2] / "data"
@@ -28,18 +28,18 @@ def invalid(*witnesses: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def kinds(**checkers: dict[str, Any]) -> list[str]:
-    return [f.kind for f in findings({"checkers": checkers})]
+    return [f.kind for f in violations_by_cause({"checkers": checkers})]
 
 
 def test_two_leaders_lead_the_recorded_run_in_which_one_vote_was_enough(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress((DATA / "kraft-lone-vote.tar.xz").read_bytes()))) as archive:
         archive.extractall(tmp_path, filter="data")
     results = judge(tmp_path, None, lambda _: None, report=False)
-    order = list(dict.fromkeys(f.kind for f in findings(results)))
+    order = list(dict.fromkeys(f.kind for f in violations_by_cause(results)))
     cause = order.index("two leaders in one epoch")
     assert cause < order.index("logs differ below an equal epoch")
     assert all(cause < order.index(kind) for kind in order if kind_of(kind).stage >= Stage.COMMIT)
-    first = findings(results)[0]
+    first = violations_by_cause(results)[0]
     assert first.stage <= Stage.LEADER
     assert headline(results, {}).startswith(f"Invalid: {first.summary.removesuffix('.')}")
 

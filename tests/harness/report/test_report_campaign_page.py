@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from report_runs import build
 
-from harness.explanations import planted as bugs
+from harness.explanations import planted_bug_words as bugs
 from harness.report.campaign_page import render_campaign
 from system_under_test.subject import Bug
 

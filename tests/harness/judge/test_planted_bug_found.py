@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.explanations.headline import verdict_in_words
-from harness.judge.planted import demand
+from harness.judge.planted_bug_found import demand
 from system_under_test.subject import Bug
 
 BUG = Bug("stale-read", "reads are not confirmed", "linearizability", ("stale read",), "decisions:must_confirm")

@@ -75,7 +75,7 @@ class Group:
     found: int
 
 
-def findings(results: Mapping[str, Any]) -> list[ReportedViolation]:
+def violations_by_cause(results: Mapping[str, Any]) -> list[ReportedViolation]:
     """Every violation that has a witness, the nearest to the cause first."""
     found = []
     for name, checker in _invalid(results).items():
@@ -88,8 +88,8 @@ def findings(results: Mapping[str, Any]) -> list[ReportedViolation]:
 
 
 def groups(results: Mapping[str, Any]) -> list[Group]:
-    """The same findings by mechanism, in the order of their first findings."""
-    found = findings(results)
+    """The same violations by mechanism, in the order of their first violations."""
+    found = violations_by_cause(results)
     counted = _counts(results)
     out = []
     for mechanism in dict.fromkeys(f.mechanism for f in found):
