@@ -24,7 +24,7 @@ from checkers.models.model import Operation, Rows, WrongOperation, operations_of
 from checkers.models.patience import Patience
 from checkers.models.projection import witness
 from checkers.models.search import steps_first
-from checkers.models.window import explain
+from checkers.models.shrink_witness import explain
 
 _COLUMNS = tuple(column.name for column in fields(Event))
 """Columns of HISTORY.  They are not imported from there, because `base/columns.py` imports pyarrow."""

@@ -1,7 +1,8 @@
 """Separates failures of a model's own functions from all other errors.
 
-To find a right answer, a witness tries answers that the object never gave (`window.py`).  A model need not handle such
-an answer, and may raise any exception.  The exception proves nothing about the answer.  The witness reports it.
+To find a right answer, a witness tries answers that the object never gave (`shrink_witness.py`).  A model need not
+handle such an answer, and may raise any exception.  The exception proves nothing about the answer.  The witness reports
+it.
 """
 
 from __future__ import annotations

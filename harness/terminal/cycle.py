@@ -20,7 +20,7 @@ from rich.text import Text
 
 from checkers.base.json_file import mapping, sequence
 from harness.plain_words import shorten
-from harness.witness.window import micro_operations, value
+from harness.witness.witness_operations import micro_operations, value
 
 _INDENT = "  "
 _OPERATIONS_LINES_MAX = 4

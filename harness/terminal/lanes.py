@@ -18,7 +18,7 @@ from rich.text import Text
 
 from checkers.base.history import Type
 from harness.witness.legal import FOREVER, WindowOp
-from harness.witness.window import say
+from harness.witness.witness_operations import say
 
 _STRETCH_MOST = 2.0
 _INDENT = "  "

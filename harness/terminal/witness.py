@@ -27,7 +27,7 @@ from harness.plain_words import amount, checksum_words, either, label, listed, n
 from harness.terminal import cycle as ladder
 from harness.terminal.lanes import draw_lanes, legend
 from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.window import (
+from harness.witness.witness_operations import (
     DRAWN_APART,
     culprit_of,
     letters_of,

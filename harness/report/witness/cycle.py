@@ -15,7 +15,7 @@ import networkx
 
 from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import sentence, shorten
-from harness.witness.window import micro_operations, value
+from harness.witness.witness_operations import micro_operations, value
 
 RING_MOST = 12
 """Transactions of a ring; of a longer cycle only the ladder is shown."""

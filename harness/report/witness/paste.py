@@ -18,7 +18,7 @@ from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.load import ReportData
 from harness.terminal.witness import draw_witness
-from harness.witness.window import type_of, value
+from harness.witness.witness_operations import type_of, value
 
 WIDTH = 100
 """Columns of the text."""

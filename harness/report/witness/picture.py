@@ -19,7 +19,7 @@ from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.views import FaultView
 from harness.report.witness.shapes import Bar, Bracket, Context, Gap, Held, Picture, ProcessLane, Strip, Tick
 from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.window import say, value
+from harness.witness.witness_operations import say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""

@@ -12,7 +12,7 @@ from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.views import FaultView
 from harness.report.witness import picture
 from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.window import TRANSACTIONS, micro_operations, say, value
+from harness.witness.witness_operations import TRANSACTIONS, micro_operations, say, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.plain_words import amount, label, listed, shorten
 from harness.witness.legal import WindowOp
-from harness.witness.window import message_logs, value
+from harness.witness.witness_operations import message_logs, value
 
 MOST_ROWS = 60
 """Rows of one table that are shown."""

@@ -29,7 +29,7 @@ from harness.report.witness.shapes import Picture
 from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
 from harness.witness.legal import Order, WindowOp
-from harness.witness.window import (
+from harness.witness.witness_operations import (
     DRAWN_APART,
     culprit_of,
     letters_of,

@@ -1,4 +1,4 @@
-"""The smallest window of a model's history that no order explains, and its witness.
+"""Shrinks a model's wrong history to the smallest window that no order explains, and makes its witness.
 
 The history is cut at the first answer that no order explains.  `step` may be any function, so only two things may be
 dropped without creating a violation.  One is an operation that changes nothing (`Model.observers`).  The other is the
