@@ -16,11 +16,11 @@ from markupsafe import Markup
 from checkers.base.verdict import Validity, combine
 from harness import plain_words as words
 from harness.explanations.violations_by_cause import violations_by_cause
-from harness.report.evidence import operations
-from harness.report.evidence.load import ReportData
+from harness.report.evidence import operation_columns
+from harness.report.evidence.report_data import ReportData
 from harness.report.judged_file import JudgedFile
 from harness.report.render import STYLES, environment, json_block, script_hash, template_text
-from harness.report.witness import views as witness
+from harness.report.witness import violation_views as witness
 
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")
 
@@ -90,7 +90,7 @@ def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], 
             checkers[str(place)] = {**entry, "title": each.file, "witness": entry["witness"][:most]}
     data = ReportData(
         folder=Path(os.devnull), test={}, results={"checkers": checkers}, outcome={}, faults=[],
-        operations=operations.none(), traces={}, copies=[], event_count=0,
+        operations=operation_columns.none(), traces={}, copies=[], event_count=0,
     )  # fmt: skip
     listed = sorted(violations_by_cause(data.results), key=lambda f: int(f.checker))
     found = witness.refolded([witness.view(data, f, n, False) for n, f in enumerate(listed, 1)], FINDINGS_OPEN)

@@ -11,7 +11,7 @@ from typing import Any
 
 from checkers.base.json_file import mapping, sequence
 from harness.plain_words import amount, looked_at, shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 
 _YES_OR_NO = {"ran to its end", "harness kept up", "nodes had their CPU"}
 

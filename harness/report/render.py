@@ -28,12 +28,12 @@ from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of, violation_count
 from harness.report import exercise, junit
 from harness.report.evidence import roles
-from harness.report.evidence.load import ReportData, load
+from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage
-from harness.report.faults import views as faults
+from harness.report.faults import fault_views as faults
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
-from harness.report.witness import views as witness
+from harness.report.witness import violation_views as witness
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("styles/base.css", "styles/report.css")

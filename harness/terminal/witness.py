@@ -1,8 +1,9 @@
 """One witness, drawn: what happened, from where, why nothing explains it, and what would have been right.
 
 What is drawn follows from what a witness holds, not from the checker that found it, as on the page
-(`harness/report/witness/views.py`).  Operations become lanes, cycles of transactions a ladder, entries of logs a table
-of offsets by nodes.  All else that a checker hands over becomes a table of its rows and a list of its facts.
+(`harness/report/witness/violation_views.py`).  Operations become lanes, cycles of transactions a ladder, entries of
+logs a table of offsets by nodes.  All else that a checker hands over becomes a table of its rows and a list of its
+facts.
 """
 
 from __future__ import annotations

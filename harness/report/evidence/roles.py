@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 
 DEAD = "dead"
 BUCKETS = 1200

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checkers.base.json_file import mapping, sequence
 from harness.plain_words import shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 from nemesis.cards.coverage import PHASES, ROLES
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from checkers.base.history import Type
-from harness.report.evidence.load import ReportData
-from harness.report.evidence.operations import OperationColumns
-from harness.report.faults.views import FaultView
+from harness.report.evidence.operation_columns import OperationColumns
+from harness.report.evidence.report_data import ReportData
+from harness.report.faults.fault_views import FaultView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,11 +17,11 @@ from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness.plain_words import plural, seconds, shorten
-from harness.report.evidence.load import ReportData
-from harness.report.evidence.operations import OperationColumns
+from harness.report.evidence.operation_columns import OperationColumns
+from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import DEAD, Deposed, RoleSegment, Watermarks, leaders
-from harness.report.faults.views import FaultView
-from harness.report.witness.views import FindingView
+from harness.report.faults.fault_views import FaultView
+from harness.report.witness.violation_views import FindingView
 
 MAX_OPERATIONS = 120_000
 """Operations drawn one by one; about 30 bytes of page each."""

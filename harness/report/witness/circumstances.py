@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from harness.plain_words import listed, natural
 from harness.report.evidence.roles import RoleSegment, leaders
-from harness.report.faults.views import FaultView
+from harness.report.faults.fault_views import FaultView
 
 
 def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:

@@ -16,7 +16,7 @@ from checkers.base.json_file import mapping, number, sequence
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 from harness.terminal.witness import draw_witness
 from harness.witness.witness_operations import type_of, value
 

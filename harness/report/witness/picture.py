@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.plain_words import natural, seconds, shorten
 from harness.report.evidence.roles import RoleSegment, leaders
-from harness.report.faults.views import FaultView
+from harness.report.faults.fault_views import FaultView
 from harness.report.witness.shapes import Bar, Bracket, Context, Gap, Held, Picture, ProcessLane, Strip, Tick
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.witness_operations import say, value

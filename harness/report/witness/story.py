@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from checkers.base.history import Type
 from harness.plain_words import plural, seconds, sentence, shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import RoleSegment, leaders
-from harness.report.faults.views import FaultView
+from harness.report.faults.fault_views import FaultView
 from harness.report.witness import picture
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.witness_operations import TRANSACTIONS, micro_operations, say, value

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from report_runs import build
 
-from harness.report.evidence.load import ReportData, load
+from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage
-from harness.report.faults import views as faults
+from harness.report.faults import fault_views as faults
 from harness.report.faults.majority import sides
 from harness.report.render import _ended_by
 

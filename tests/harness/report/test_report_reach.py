@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.base.columns import TRACE
-from harness.report.evidence import operations
-from harness.report.evidence.load import ReportData
+from harness.report.evidence import operation_columns
+from harness.report.evidence.report_data import ReportData
 from harness.report.witness.divergence import reach
 
 
@@ -25,7 +25,7 @@ def trace(node: str, *reported: tuple[int, str, int | None]) -> pa.Table:
 
 
 def run(**traces: pa.Table) -> ReportData:
-    return ReportData(Path(), {}, {}, {}, [], operations.none(), traces, [], 0)
+    return ReportData(Path(), {}, {}, {}, [], operation_columns.none(), traces, [], 0)
 
 
 MARK = [{"table": "trace", "node": "n1", "time_ns": 100, "event": "high-watermark", "offset": 34}]

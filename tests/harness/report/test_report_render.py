@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import build
 
-from harness.report.evidence import load as load_module
-from harness.report.evidence.load import load
+from harness.report.evidence import report_data as load_module
+from harness.report.evidence.report_data import load
 from harness.report.render import json_block, prewarm, render
 from harness.report.timeline import view as timeline
 from harness.report.timeline.plots import COLOURS, for_page

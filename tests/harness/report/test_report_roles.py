@@ -11,8 +11,8 @@ import pytest
 from report_runs import build
 
 from harness.report.evidence import roles
-from harness.report.evidence.load import ReportData, load
-from harness.report.faults import views as faults
+from harness.report.evidence.report_data import ReportData, load
+from harness.report.faults import fault_views as faults
 from harness.report.witness.circumstances import background
 
 NS = 1_000_000_000

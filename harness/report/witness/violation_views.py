@@ -17,9 +17,9 @@ from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import Group, ReportedViolation, groups
 from harness.plain_words import either, label, plural, sentence, shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import RoleSegment
-from harness.report.faults.views import FaultView
+from harness.report.faults.fault_views import FaultView
 from harness.report.witness import divergence, picture
 from harness.report.witness.circumstances import background, circumstances
 from harness.report.witness.cycle import Cycle, Transaction, cycle_of, transactions_of

@@ -16,7 +16,7 @@ from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import amount, label, listed, natural, plural, shorten
-from harness.report.evidence.load import ReportData
+from harness.report.evidence.report_data import ReportData
 from harness.report.faults.majority import sides
 
 OK_MARK = {"installed": "valid", "skipped": "none", "indeterminate": "unknown", "not achieved": "unknown"}

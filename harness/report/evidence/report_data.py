@@ -21,8 +21,8 @@ from checkers.base.history import MalformedHistory
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
 from harness.plain_words import natural
-from harness.report.evidence import operations
-from harness.report.evidence.operations import OperationColumns
+from harness.report.evidence import operation_columns
+from harness.report.evidence.operation_columns import OperationColumns
 
 NS = 1_000_000_000
 
@@ -122,7 +122,7 @@ def load(folder: Path) -> ReportData:
         results=_json(folder / "results.json", dict, missing, "the verdicts"),
         outcome=_json(folder / OUTCOME, dict, missing, "phases, rates, recovery and deaths"),
         faults=[mapping(f) for f in faults],
-        operations=operations.none() if history is None else operations.pair(history),
+        operations=operation_columns.none() if history is None else operation_columns.pair(history),
         traces=_traces(files.trace, missing),
         copies=_copies(files.copies_table, missing),
         event_count=_row_count(files) if history is None else len(history),
