@@ -171,7 +171,7 @@ def offered_workloads(subject: Subject) -> tuple[str, ...]:
 
 def _workload(name: str) -> type[Workload]:
     if name.endswith(".py"):
-        from workloads.own import NoWorkload, read_workload
+        from workloads.read_own_workload import NoWorkload, read_workload
 
         try:
             return read_workload(Path(name))

@@ -7,7 +7,7 @@ The exact question of each model:
     mutex
     set, append-log          the same, decided without a search: answers show the order up to ties
     unique-ids               was no id handed out twice?
-    FILE.py                  the same as the first, for your own model (`checkers/models/own.py`)
+    FILE.py                  the same as the first, for your own model (`checkers/models/read_own_model.py`)
 
 Two questions come first: does a queue conserve its values, and does every read of a counter lie within its bounds?
 Both are decided for histories of any size, and a violation of them has no order.  The order of a queue is also decided
@@ -22,9 +22,9 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import Verdict
 from checkers.models.each_object import judge_each, verdict_of
-from checkers.models.known import KNOWN
 from checkers.models.known_object import searched
 from checkers.models.model import Model
+from checkers.models.objects_by_name import KNOWN
 
 REGISTERS = ("register", "cas-register")
 

@@ -20,7 +20,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.formats.recognise import place_of, read_any
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent
-from checkers.models.own import BadModel, model_of
+from checkers.models.read_own_model import BadModel, model_of
 
 KAFKA = "kafka"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")

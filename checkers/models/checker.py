@@ -24,8 +24,8 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
 from checkers.models.answers import KeyedOrNot
 from checkers.models.each_object import ObjectsFinding, judge_each, verdict_of
-from checkers.models.known import KNOWN
 from checkers.models.known_object import KnownObject
+from checkers.models.objects_by_name import KNOWN
 
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16
 """One part is made for each EVENTS_PER_PART events.  Each part reads the whole history, so parts are few."""

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from checkers.models.model import Model, Operation, State, described
-from checkers.models.own import BadModel
 from checkers.models.patience import OutOfPatience
+from checkers.models.read_own_model import BadModel
 
 _Answer = TypeVar("_Answer")
 

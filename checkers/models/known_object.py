@@ -1,7 +1,7 @@
 """The interface of one kind of object: how its operations are judged.
 
-A `KnownObject` stands at the end of its file in `objects/` and has one entry in `known.py`.  Nothing else is needed:
-`check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
+A `KnownObject` stands at the end of its file in `objects/` and has one entry in `objects_by_name.py`.  Nothing else is
+needed: `check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
 
     operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness
 

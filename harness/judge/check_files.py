@@ -253,7 +253,7 @@ def _known(model: str) -> str:
     if model in MODELS:
         return ""
     if model.endswith(".py"):
-        from checkers.models.own import BadModel, load_model
+        from checkers.models.read_own_model import BadModel, load_model
 
         try:
             load_model(Path(model))
