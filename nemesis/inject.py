@@ -31,7 +31,7 @@ from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all,
 from nemesis.kind import Kind
 from nemesis.measure import AS_ORDERED, HOLD_EVERY_S, INDETERMINATE, WINDOW_S, Meter, proof_of, words_of
 from nemesis.overlapping_faults import Field
-from nemesis.playing.dealing import play_dealt
+from nemesis.playing.play_dealt_cards import play_dealt
 from nemesis.playing.records import FaultRecords, Hooks
 from nemesis.playing.resolve import PlayOptions, Resolver
 from nemesis.playing.waiting import all_ended, to_the_end
@@ -68,7 +68,7 @@ async def play(
 
     clock: ns since the test began; main_began_ns: what it showed when the main phase began (cards count from there).
     rng: each card gets a generator of its own out of it, so that what a card draws does not depend on the cards before.
-    deal_next: more cards, which are dealt as the run goes on (`nemesis.playing.dealing`).
+    deal_next: more cards, which are dealt as the run goes on (`nemesis.playing.play_dealt_cards`).
     ended: once set, the faults in force are healed now, copied and measured as ever, and no further card is played.
     Raises what a hook raises, and CancelledError, after everything has been healed.  A cancelled play does not measure
     its heals: the user waits, and the nodes are removed next.

@@ -30,7 +30,7 @@ from checkers.base.json_file import mapping, number
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality import elections, minimums
+from checkers.run_quality import leaders_over_time, minimums
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
 from checkers.sealing.history_rows import parts_of_history
@@ -158,7 +158,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
         ),
     ]
     if run.demands.elections:
-        calling, won = elections.under_faults(installed, elections.leaders(run), run.servers)
+        calling, won = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
         criteria.append(
             Criterion(
                 "elections won under a fault",

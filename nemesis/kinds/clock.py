@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import CLOCK, PROCESSES, Cluster
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field

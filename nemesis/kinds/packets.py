@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
-from nemesis.processes import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field

@@ -15,7 +15,7 @@ from nemesis.cluster import LINKS, REJECT
 from nemesis.faults import Fault
 from nemesis.grudges import GRUDGES, GrudgeEntry, make_grudge
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.processes import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, while_electing
+from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, while_electing
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nemesis.cluster import CLIENT_PROCESSES, PROCESSES
 from nemesis.faults import Fault
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
-from nemesis.processes import (
+from nemesis.process_faults import (
     LEADER_HOLD_S,
     NEXT_LEADER_SERVERS_MIN,
     SERVER_TARGETS,

@@ -17,7 +17,7 @@ from nemesis.cluster import DISK, LINKS, PROCESSES, Cluster, Link
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.processes import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
+from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field
