@@ -22,8 +22,8 @@ from workloads.workload import Workload
 
 HELD_S = 0.1
 """Mean time for which a thread holds a lock."""
-HELD_LONG_S = 4.0
-LONG_SHARE = 0.05
+HELD_LONG_S = 6.0
+LONG_SHARE = 0.1
 """So many times the lock is held for HELD_LONG_S in the mean: longer than a lease that is not kept alive."""
 WRITES = 2
 """How often a holder of a fenced lock writes to what the lock protects."""
