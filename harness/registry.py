@@ -86,7 +86,7 @@ def load_subject(name: str) -> Subject:
     """
     if name in SUBJECTS:
         return SUBJECTS[name].load()()  # type: ignore[operator, no-any-return]
-    from system_under_test.own.load import NoSystem, find
+    from system_under_test.own.read_own_system import NoSystem, find
     from system_under_test.own.subject import OwnSubject
 
     try:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent import commands, files
-from harness.agent.apart import ClientsApart
 from harness.agent.beacons import BeaconSender
 from harness.agent.children import Children
+from harness.agent.clients_apart import ClientsApart
 from harness.agent.clock.verbs import ClockVerbs
 from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES

@@ -12,7 +12,7 @@ from typing import Any
 from harness.campaign.child_run import run_child
 from harness.campaign.shrink import ShrinkCandidate
 from harness.spec import Spec
-from nemesis.cards.schedules import schedule_json
+from nemesis.cards.schedule_files import schedule_json
 
 Signature = frozenset[tuple[str, str]]
 """What was wrong with a run: (checker, kind of witness)."""

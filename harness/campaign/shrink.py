@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nemesis.cards.deck import TAIL_S
-from nemesis.cards.schedules import Schedule, schedule_json
+from nemesis.cards.schedule_files import Schedule, schedule_json
 from nemesis.faults import Card
 
 SERVERS_MIN = 3

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.run.problems import sentences
+from harness.run.exceptions_for_users import sentences
 
 REFUSED = "refused.jsonl"
 

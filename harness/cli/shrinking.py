@@ -24,7 +24,7 @@ def shrink(run_folder: Path, repeats: int) -> None:
     from harness.campaign import shrink as shrinking
     from harness.campaign.reruns import Reruns, signature
     from harness.judge.judge_run import spec_of
-    from harness.run.schedules import read_schedule
+    from harness.run.schedule_to_play import read_schedule
 
     if repeats < 1:
         raise WrongSpec(f"--repeats must be at least 1, not {repeats}")

@@ -30,7 +30,7 @@ from harness.backends.backend import Backend, ClusterSpec
 from harness.judge.demanded import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
-from harness.run.beside import beside
+from harness.run.background_duties import beside
 from harness.run.dealing import Dealing
 from harness.run.deaths import deaths
 from harness.run.interpreter import Interpreter
@@ -42,11 +42,11 @@ from harness.run.phases.recovery import RecoveryPhase
 from harness.run.rates import achieved_rate_hz
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, describe_test
-from harness.run.schedules import capabilities_of
+from harness.run.schedule_to_play import capabilities_of
 from harness.run.watch import Watch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
-from nemesis.cards.schedules import as_executed
+from nemesis.cards.schedule_files import as_executed
 from nemesis.faults import Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from harness.registry import check_inventory, check_names, load_subject
-from harness.run.schedules import dealt, read_schedule
+from harness.run.schedule_to_play import dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
 from system_under_test.subject import Bug, Subject
 

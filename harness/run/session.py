@@ -18,10 +18,10 @@ from harness.judge.failure import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor
+from harness.run.exceptions_for_users import sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
-from harness.run.problems import sentences
 from harness.run.run_folder import RunFolder, as_typed
-from harness.run.schedules import capabilities_of
+from harness.run.schedule_to_play import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from harness.terminal.progress import Progress
 

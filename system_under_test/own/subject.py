@@ -13,7 +13,7 @@ from typing import Any
 
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
-from system_under_test.own.load import BrokenSystem, blamed, client_in, files_of, read_files, system_in
+from system_under_test.own.read_own_system import BrokenSystem, blamed, client_in, files_of, read_files, system_in
 from system_under_test.own.system import OwnNode, System
 from system_under_test.subject import (
     Bug,
@@ -39,7 +39,7 @@ _EXCERPT_CHARACTERS = 2000
 class OwnSubject:
     """main: the file that defines the System.  which: the name of its class, "" for the first.  Raises NoSystem."""
 
-    client_module = "system_under_test.own.processes"
+    client_module = "system_under_test.own.client_processes"
 
     def __init__(self, main: Path, which: str = "") -> None:
         module = read_files(main)
@@ -77,7 +77,7 @@ class OwnSubject:
         own.starts += 1
         if isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
-            together = [*node.python, "-m", "system_under_test.own.together", named, node.log_dir]
+            together = [*node.python, "-m", "system_under_test.own.processes_as_one_server", named, node.log_dir]
             await node.start(together, output=f"{node.log_dir}/server.log")
         else:
             await node.start(self._as_user(own.words(commands)), output=f"{node.log_dir}/server.log")

@@ -14,10 +14,10 @@ from virtual_time import run as in_no_time
 from checkers.run_quality.faults_installed import achieved
 from harness.cli.names import known_names
 from harness.registry import check_names
-from harness.run.schedules import capabilities_of
+from harness.run.schedule_to_play import capabilities_of
 from harness.spec import Spec
 from nemesis.cards.deck import deal
-from nemesis.cards.schedules import as_executed, parse_schedule
+from nemesis.cards.schedule_files import as_executed, parse_schedule
 from nemesis.catalog import KINDS
 from nemesis.faults import Achieved
 from nemesis.playing.resolve import PlayOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
-from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
 
 
 def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

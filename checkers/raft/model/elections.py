@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from checkers.raft.model.quorum import EMPTY, Branch, ModelVoter, Quorum
-from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
+from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
 
 
 class EpochChange(Enum):

@@ -8,7 +8,7 @@ effect can explain, and a hidden vote counts for every candidate of its epoch.
 from __future__ import annotations
 
 from checkers.raft.model.quorum import ModelVoter, Position, Quorum
-from checkers.raft.model.rows import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
 
 
 def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkers.raft.model.quorum import ModelVoter, Position, Quorum
-from checkers.raft.model.rows import Answer, Blocked, TraceRow, Unexplained, malformed
+from checkers.raft.model.trace_row import Answer, Blocked, TraceRow, Unexplained, malformed
 
 
 def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

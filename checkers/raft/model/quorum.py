@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from checkers.raft.model.rows import Answer, Unexplained
+from checkers.raft.model.trace_row import Answer, Unexplained
 
 
 class Position(NamedTuple):

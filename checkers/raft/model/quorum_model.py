@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from checkers.raft.model import commit_steps, elections, lives, log_steps
 from checkers.raft.model.quorum import ModelVoter, Quorum
-from checkers.raft.model.rows import Answer, TraceRow
+from checkers.raft.model.trace_row import Answer, TraceRow
 
 
 class QuorumModel:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from checkers.raft.model.quorum_model import QuorumModel
-from checkers.raft.model.rows import Blocked, NotModelled, TraceRow, Unexplained
+from checkers.raft.model.trace_row import Blocked, NotModelled, TraceRow, Unexplained
 
 
 @dataclass(frozen=True, slots=True)

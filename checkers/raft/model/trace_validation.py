@@ -24,8 +24,8 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import conclude, gaps, not_judged, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.raft.model.rows import Blocked, TraceRow
 from checkers.raft.model.trace_replay import Stop, replay
+from checkers.raft.model.trace_row import Blocked, TraceRow
 from checkers.raft.trace_findings_to_verdict import nothing_of
 
 ROWS_MAX = 20_000_000

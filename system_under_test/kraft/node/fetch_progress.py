@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from system_under_test.kraft.wire.quorum import VoterState
+from system_under_test.kraft.wire.quorum_service import VoterState
 
 
 class FetchProgress:

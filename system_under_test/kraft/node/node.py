@@ -56,7 +56,7 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
 )
-from system_under_test.kraft.wire.quorum import NotQueued, QuorumInfo, VoterState
+from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, VoterState
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ _TICKS_MAX = 16
 
 
 class QuorumNode:
-    """One voter, controller and metadata-serving broker.  Implements `wire.quorum.QuorumService`.
+    """One voter, controller and metadata-serving broker.  Implements `wire.quorum_service.QuorumService`.
 
     Made on a running loop.  Call `start` once, then hand it what arrives.
     """
@@ -142,7 +142,7 @@ class QuorumNode:
     def on_disconnect(self, connection: int) -> None:
         self._drive(lambda now: self._core.on_disconnect(now, connection))
 
-    # wire.quorum.QuorumService
+    # wire.quorum_service.QuorumService
 
     @property
     def epoch(self) -> int:
@@ -172,7 +172,7 @@ class QuorumNode:
         return self._machine.committed
 
     async def write(self, decide: Callable[[Image], tuple[list[bytes], T]]) -> T:
-        """See `wire.quorum.QuorumService`."""
+        """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
         try:
@@ -187,7 +187,7 @@ class QuorumNode:
         return result
 
     async def read(self) -> Image:
-        """See `wire.quorum.QuorumService`."""
+        """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
         if self._machine.active and self._lease.answers(self._clock.wall_ms()):

@@ -8,7 +8,7 @@ from typing import Any
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.node.state_machine import StateMachine, Write
 from system_under_test.kraft.ports import Clock, Timer
-from system_under_test.kraft.wire.quorum import NotQueued
+from system_under_test.kraft.wire.quorum_service import NotQueued
 
 LINGER_S = 0.002
 """How long a write waits for others to share its append and fsync with (Kafka: 25 ms)."""

@@ -22,7 +22,7 @@ from typing import TypeVar
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.raft.messages import Batch
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, TooLarge
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from system_under_test.kraft.controller.image import Image, Topic
 from system_under_test.kraft.controller.records import PartitionRecord
 from system_under_test.kraft.controller.topics import TopicResult
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.quorum import QuorumInfo, QuorumService
+from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import NO_TIME, make
 

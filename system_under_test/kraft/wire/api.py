@@ -45,7 +45,7 @@ from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
-from system_under_test.kraft.wire.quorum import (
+from system_under_test.kraft.wire.quorum_service import (
     LostLeadership,
     NotQueued,
     QuorumInfo,

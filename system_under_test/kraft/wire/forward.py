@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-from system_under_test.kraft.wire.quorum import NotQueued
+from system_under_test.kraft.wire.quorum_service import NotQueued
 
 CONNECT_TIMEOUT_S = 1.0
 CONNECTIONS_MAX = 8

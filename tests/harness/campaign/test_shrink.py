@@ -12,7 +12,7 @@ from harness.campaign.reruns import Reruns, signature
 from harness.campaign.shrink import ShrinkCandidate, TrialLog, shrink, smaller
 from harness.spec import Spec
 from nemesis.cards.deck import deal
-from nemesis.cards.schedules import Schedule
+from nemesis.cards.schedule_files import Schedule
 from nemesis.faults import Fault
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import cli
-from harness.run.problems import expected
+from harness.run.exceptions_for_users import expected
 
 DATA = Path(__file__).parents[2] / "data"
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness.cli import main as command_line
-from harness.run.beside import beside
+from harness.run.background_duties import beside
 
 
 async def for_ever(ended: list[str]) -> None:

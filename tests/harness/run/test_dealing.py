@@ -9,7 +9,7 @@ from harness.judge.demanded import demands_of
 from harness.run.dealing import Dealing
 from harness.spec import Spec
 from nemesis.cards.coverage import LED, Cell
-from nemesis.cards.schedules import schedule_json
+from nemesis.cards.schedule_files import schedule_json
 from nemesis.faults import Achieved, Card, FaultRecord
 from system_under_test.subject import Declares, NodeStatus
 

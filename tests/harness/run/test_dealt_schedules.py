@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.run.schedules import capabilities_of, dealt
+from harness.run.schedule_to_play import capabilities_of, dealt
 from harness.run.session import lacking
 from harness.spec import Spec
 from nemesis.cluster import CLIENT_PROCESSES

@@ -13,8 +13,8 @@ from waiting import PATIENCE_S
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.own import processes
-from system_under_test.own.processes import OwnClient, connect
+from system_under_test.own import client_processes
+from system_under_test.own.client_processes import OwnClient, connect
 
 READ, WRITE = Request("read", "k"), Request("write", "k", 5)
 BRIEF_S = 1.0
@@ -118,7 +118,7 @@ async def test_a_connection_that_open_keeps_itself_stays(make: Make) -> None:
 async def test_a_call_that_blocks_is_interrupted_and_the_next_one_connects_anew(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
     client = make("""
         opened = 0
         def open(self, server): type(self).opened += 1

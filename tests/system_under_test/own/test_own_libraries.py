@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from system_under_test.own.load import NoSystem, read_files
+from system_under_test.own.read_own_system import NoSystem, read_files
 
 IMPORTS = """
 import no_such_library

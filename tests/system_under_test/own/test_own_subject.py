@@ -15,9 +15,9 @@ from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
-from harness.run.problems import sentences
+from harness.run.exceptions_for_users import sentences
 from harness.spec import WrongSpec
-from system_under_test.own.load import BrokenSystem
+from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.own.subject import kept
 from system_under_test.subject import Subject
 

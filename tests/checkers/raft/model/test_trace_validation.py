@@ -14,8 +14,8 @@ import pytest
 from toy_quorum import Quorum, minority_commit, random_run, unfair_leader
 
 from checkers.base.verdict import Validity
-from checkers.raft.model.rows import TraceRow
 from checkers.raft.model.trace_replay import Replayed, replay
+from checkers.raft.model.trace_row import TraceRow
 
 DATA = Path(__file__).parents[3] / "data"
 Traces = dict[str, list[TraceRow]]

@@ -1,6 +1,6 @@
 """A quorum of one process for tests: the real Image and the real Api, with switches for everything that can go wrong.
 
-`FakeQuorum` implements wire.quorum.QuorumService; `FakeNode` puts it behind the real server.
+`FakeQuorum` implements wire.quorum_service.QuorumService; `FakeNode` puts it behind the real server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.wire.api import Api
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued, QuorumInfo, VoterState
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, QuorumInfo, VoterState
 from system_under_test.kraft.wire.server import Server, WireCall, serve
 
 T = TypeVar("T")

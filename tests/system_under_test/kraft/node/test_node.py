@@ -23,7 +23,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     VoteRequest,
 )
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time
 

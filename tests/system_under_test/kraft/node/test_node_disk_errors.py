@@ -11,7 +11,7 @@ from node_cluster import VOTERS, Cluster, create, set_retention
 
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.wire.quorum import LostLeadership, NotQueued
+from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,7 +15,7 @@ from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, cre
 from system_under_test.kraft.node import replay as replay_module
 from system_under_test.kraft.node.replay import Replay
 from system_under_test.kraft.node.state_machine import WRITE_MAX_BYTES
-from system_under_test.kraft.wire.quorum import TooLarge
+from system_under_test.kraft.wire.quorum_service import TooLarge
 
 pytestmark = pytest.mark.virtual_time
 

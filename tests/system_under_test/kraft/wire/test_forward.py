@@ -10,7 +10,7 @@ from kio.schema.create_topics.v7 import response as created
 
 from system_under_test.kraft.wire.forward import CONNECTIONS_MAX, Forwarder
 from system_under_test.kraft.wire.frames import Entity
-from system_under_test.kraft.wire.quorum import NotQueued
+from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.server import Server, WireCall, serve
 from system_under_test.kraft.wire.versions import NO_TIME
 

@@ -11,7 +11,7 @@ from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
 from nemesis.cards.deck import deal
-from nemesis.cards.schedules import BadSchedule, as_executed, parse_schedule, schedule_json
+from nemesis.cards.schedule_files import BadSchedule, as_executed, parse_schedule, schedule_json
 from nemesis.faults import Fault
 from nemesis.playing.resolve import PlayOptions
 

@@ -11,8 +11,8 @@ _SENTENCES = (
     ("checkers.base.history", "MalformedHistory"),
     ("checkers.base.json_file", "BrokenFile"),
     ("harness.backends.backend", "BackendUnavailable"),
-    ("nemesis.cards.schedules", "BadSchedule"),
-    ("system_under_test.own.load", "BrokenSystem"),
+    ("nemesis.cards.schedule_files", "BadSchedule"),
+    ("system_under_test.own.read_own_system", "BrokenSystem"),
 )
 
 

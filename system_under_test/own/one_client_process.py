@@ -1,10 +1,10 @@
 """The process of one client of one's own: reads requests as JSON lines, answers with JSON lines, one at a time.
 
-    python -m system_under_test.own.host
+    python -m system_under_test.own.one_client_process
 
 First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}.  Then, per request:
 {"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
-these (`processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
+these (`client_processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
 
 A blocking call is interrupted by SIGALRM, whose handler raises `CallTimedOut` in the middle of the call.
 """
@@ -29,7 +29,7 @@ from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import arguments, observes, outcome
 from system_under_test.own.client import Address, Client
-from system_under_test.own.load import read_files
+from system_under_test.own.read_own_system import read_files
 
 FOLLOW_EVERY_S = 0.5
 """How often a client that follows the leader looks who leads."""

@@ -1,6 +1,6 @@
 """Several processes that make up one server: they start together, and the end of one is the end of all.
 
-    python -m system_under_test.own.together '{"name": ["argv", ...], ...}' LOG_FOLDER
+    python -m system_under_test.own.processes_as_one_server '{"name": ["argv", ...], ...}' LOG_FOLDER
 
 Output of each goes to LOG_FOLDER/<name>.log.  All are in the process group of this program, so that a signal to the
 server meets all of them; the exit status is that of the process that ended first.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.cards.deck import Dealer
-from nemesis.cards.schedules import BadSchedule, Schedule, parse_schedule
+from nemesis.cards.schedule_files import BadSchedule, Schedule, parse_schedule
 from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
 from nemesis.faults import Card

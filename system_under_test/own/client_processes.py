@@ -1,4 +1,4 @@
-"""Clients of one's own as the agent hosts them: each in a process of its own (`host.py`), spoken to over pipes.
+"""Clients of one's own as the agent hosts them: each in a process of its own (`one_client_process.py`), over pipes.
 
 A slow library can hold up its own process and no other: neither the agent nor its beacons.  A client that does not
 answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when
@@ -70,7 +70,7 @@ class _Process:
     """One process.  ready: done once it has read its files and made its client; it raises EOFError if it cannot."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        argv = [sys.executable, "-m", "system_under_test.own.host"]
+        argv = [sys.executable, "-m", "system_under_test.own.one_client_process"]
         # It stays in the group of its agent: a pause of the clients stops that group.
         self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
