@@ -35,7 +35,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality import copies_taken, dealt_operations, deaths_listed
 from checkers.run_quality.fault_cards import not_as_dealt
 from checkers.run_quality.fault_rows import differences, orders_differ
-from checkers.run_quality.silent_nodes import rows_of_silent_nodes
+from checkers.run_quality.rows_while_held import rows_while_held
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds
@@ -260,7 +260,7 @@ def _faults(run: StoredRun, kept: Ledger) -> list[str]:
 
 def _silences(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether nodes wrote no row of their traces while they were measured dead or stopped."""
-    return rows_of_silent_nodes(run)
+    return rows_while_held(run)
 
 
 def _deaths(run: StoredRun, kept: Ledger) -> list[str]:

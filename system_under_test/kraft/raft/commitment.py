@@ -6,7 +6,7 @@ from system_under_test.kraft.raft.decisions import committed_end, must_confirm
 from system_under_test.kraft.raft.effects import ReadReady, Refused
 from system_under_test.kraft.raft.messages import Error, FetchResponse
 from system_under_test.kraft.raft.states import Leader, Parked
-from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
+from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 
 FETCH_MAX_BYTES = 1 << 20
 """A response holds no more than this, or one batch: it must fit into a frame, even if the request asks for more."""

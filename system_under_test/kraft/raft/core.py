@@ -15,8 +15,8 @@ What the caller must keep to, besides the effects:
 A `Fatal` effect is the last one ever: every later call returns nothing.
 
 The modules, from the inside: `quorum` (arithmetic), `decisions` (what safety hangs on), `states` (what may follow
-what), `validity` (what a peer may say), `reads`, `voter` (memory and verbs), `commitment`, `election`, `leadership`,
-`replication`, and this dispatcher.
+what), `validity` (what a peer may say), `reads`, `voter_memory` (and its verbs), `commitment`, `election`,
+`leadership`, `replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from system_under_test.kraft.raft.states import (
     Unattached,
     Votes,
 )
-from system_under_test.kraft.raft.voter import Halt, Voter, fatal
+from system_under_test.kraft.raft.voter_memory import Halt, Voter, fatal
 
 
 class Core:

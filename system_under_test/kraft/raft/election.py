@@ -33,7 +33,7 @@ from system_under_test.kraft.raft.states import (
     Unattached,
     Votes,
 )
-from system_under_test.kraft.raft.voter import Voter
+from system_under_test.kraft.raft.voter_memory import Voter
 
 # Entering the states
 

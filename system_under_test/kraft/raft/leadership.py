@@ -16,7 +16,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
 )
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Resigned
-from system_under_test.kraft.raft.voter import NOT_LEADER, Voter
+from system_under_test.kraft.raft.voter_memory import NOT_LEADER, Voter
 
 # Announcing
 

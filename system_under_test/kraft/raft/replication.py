@@ -21,7 +21,7 @@ from system_under_test.kraft.raft.leadership import heard
 from system_under_test.kraft.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse
 from system_under_test.kraft.raft.states import Follower, Leader, Parked
 from system_under_test.kraft.raft.validity import is_voter
-from system_under_test.kraft.raft.voter import Voter
+from system_under_test.kraft.raft.voter_memory import Voter
 
 WAIT_MAX_S = 5.0
 """No Fetch waits longer for news, even if it asks for more."""

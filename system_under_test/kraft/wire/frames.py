@@ -24,7 +24,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
-from system_under_test.kraft.wire import bounds
+from system_under_test.kraft.wire import lengths_within_frame
 
 FRAME_SIZE_MAX_BYTES = 16 << 20
 
@@ -166,7 +166,7 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
 
 def _decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
     try:
-        bounds.check(kind, frame, at)
+        lengths_within_frame.check(kind, frame, at)
         entity, _ = read(frame, at)
     except _UNREADABLE as problem:
         raise MalformedFrame(f"{kind.__name__} version {kind.__version__}: {problem}") from problem
@@ -175,8 +175,8 @@ def _decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], fram
 
 def _skip_header_tags(frame: bytes, at: int) -> int:
     try:
-        return bounds.skip_tags(frame, at)
-    except (IndexError, bounds.MalformedBody) as problem:
+        return lengths_within_frame.skip_tags(frame, at)
+    except (IndexError, lengths_within_frame.MalformedBody) as problem:
         raise MalformedFrame(f"no header tags: {problem}") from problem
 
 

@@ -21,7 +21,7 @@ from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
 from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from system_under_test.kraft.raft import commitment, election, leadership, replication
 from system_under_test.kraft.raft.states import Leader
-from system_under_test.kraft.raft.voter import Voter
+from system_under_test.kraft.raft.voter_memory import Voter
 
 RULES = (VOTE_UP_TO_DATE, COMMITS_OWN_EPOCH)
 

@@ -27,7 +27,7 @@ SILENT = ("dead", "stopped")
 Record = Mapping[str, Any]
 
 
-def rows_of_silent_nodes(run: StoredRun) -> list[str]:
+def rows_while_held(run: StoredRun) -> list[str]:
     """One sentence for each fault and node whose trace has a row while the node was measured dead or stopped.
 
     Reads the times of the traces, a row group at a time.  Raises KeyError or TypeError if a record is malformed.
