@@ -16,11 +16,11 @@ from pathlib import Path
 
 from checkers.base.json_file import read_object
 from harness.campaign.child_run import run_in_terminal
-from harness.campaign.findings import FINDINGS, Finding
+from harness.campaign.known_findings import FINDINGS, Finding
 from harness.spec import WrongSpec
 
 TRIES = "findings.jsonl"
-LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings.json"
+LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
 REVISION_LENGTH = 7
 
 

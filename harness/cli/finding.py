@@ -17,13 +17,13 @@ from harness.spec import Spec, WrongSpec, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.campaign.findings import Finding
+    from harness.campaign.known_findings import Finding
 
 NOT_FOUND = 2
 
 
 def findings(_: click.Context) -> list[str]:
-    from harness.campaign.findings import FINDINGS
+    from harness.campaign.known_findings import FINDINGS
 
     return list(FINDINGS)
 
@@ -40,7 +40,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
     counterpart is valid, else the exit code of its run.
     """
-    from harness.campaign.findings import FINDINGS
+    from harness.campaign.known_findings import FINDINGS
 
     if name not in FINDINGS:
         raise WrongSpec(unknown_name("finding", name, FINDINGS))
@@ -68,7 +68,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
 
 
 def _say_found(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
-    from harness.campaign.findings import found, in_words, witness_in_words
+    from harness.campaign.known_findings import found, in_words, witness_in_words
 
     console.print(f"\n{finding.system} ({finding.configuration})", highlight=False)
     if not found(finding, judged):
@@ -93,18 +93,18 @@ def _say_clean(finding: Finding, judged: Mapping[str, Any], console: Console) ->
 @click.option("--backend", type=Name(backends), default=Spec().backend, show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results/findings"), show_default=True)
 def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> None:
-    """Run every finding and its counterpart, and write down how often each was seen (docs/findings.json).
+    """Run every finding and its counterpart, and write down how often each was seen (docs/findings-ledger.json).
 
     Exit code 0 if all were as expected, 1 if a finding was not seen or a counterpart was not valid.
     """
-    from harness.campaign.findings import FINDINGS
     from harness.campaign.findings_ledger import run_all, take_over
+    from harness.campaign.known_findings import FINDINGS
 
     for name in names:
         if name not in FINDINGS:
             raise WrongSpec(unknown_name("finding", name, FINDINGS))
     missed = run_all(names or tuple(FINDINGS), times, results, backend)
-    click.echo(f"{len(take_over(results))} tries are in docs/findings.json; `make docs` renews docs/findings.md")
+    click.echo(f"{len(take_over(results))} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
     for words in missed:
         click.echo(words, err=True)
     raise click.exceptions.Exit(1 if missed else 0)

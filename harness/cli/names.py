@@ -25,7 +25,7 @@ def list_names(as_json: bool) -> None:
 
 def known_names() -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary."""
-    from harness.campaign.findings import FINDINGS
+    from harness.campaign.known_findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
     from nemesis.catalog import summaries
 

@@ -37,15 +37,13 @@ from system_under_test.kraft.log import atomic, epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, Header
 from system_under_test.kraft.log.recovery_point import RecoveryPoint
-from system_under_test.kraft.log.segment import Segment
+from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd
 
 FOLDER = "__cluster_metadata-0"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # Uuid(0, 1)
 
-SEGMENT_MAX_BYTES = 1 << 30
-SEGMENT_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 CACHE_MAX_BYTES = 8 << 20
 
 
@@ -229,12 +227,8 @@ class Log:
 
     def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
         """The last segment, or a new one if it is full or old; rolling makes the full one durable."""
-        active = self._segments[-1]
-        if not active.size_bytes:
-            return active
-        age_ms = timestamp_ms - (active.first_timestamp_ms or timestamp_ms)
-        if active.size_bytes + size_bytes <= self._segment_max_bytes and age_ms <= SEGMENT_MAX_AGE_MS:
-            return active
+        if self._segments[-1].has_room(size_bytes, timestamp_ms, self._segment_max_bytes):
+            return self._segments[-1]
         self._segments.append(Segment.create(self._disk, self._folder, self.end_offset))
         return self._segments[-1]
 

@@ -15,6 +15,8 @@ from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import Header
 from system_under_test.kraft.ports import Disk
 
+SEGMENT_MAX_BYTES = 1 << 30
+SEGMENT_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 INDEX_INTERVAL_BYTES = 4096
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -86,6 +88,13 @@ class Segment:
         while self.size_bytes < size_bytes:
             self._take(self.size_bytes, codec.read_header(kept, self.size_bytes - start))
         self.write_indexes()
+
+    def has_room(self, size_bytes: int, timestamp_ms: int, max_size_bytes: int) -> bool:
+        """Whether batches of so many bytes belong into this segment.  One that is full or old takes no more."""
+        if not self.size_bytes:
+            return True
+        age_ms = timestamp_ms - (self.first_timestamp_ms or timestamp_ms)
+        return self.size_bytes + size_bytes <= max_size_bytes and age_ms <= SEGMENT_MAX_AGE_MS
 
     def append(self, raws: list[bytes], headers: list[Header]) -> None:
         """Write batches behind the last one, in one write; durable after `flush`."""
