@@ -13,8 +13,9 @@ Runs on client nodes; needs only the standard library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from checkers.base.history import Type
@@ -22,7 +23,36 @@ from system_under_test.client import Outcome, Request
 
 Given = Literal["nothing", "perhaps key", "key", "key value", "key value value2", "key payload", "payload", "fields"]
 """What of a request a method is given, in this order.  fields: the elements of a payload that is a list."""
-Answer = Literal["nothing", "number", "number or nil", "whether", "token", "offset", "numbers", "text", "payload"]
+Answer = Literal[
+    "nothing",
+    "number",
+    "number or nil",
+    "whether",
+    "token",
+    "offset",
+    "numbers",
+    "text",
+    "balances",
+    "lists",
+    "registers",
+]
+"""What a method returns.  lists, registers: the steps of a transaction, with a list or one number in each read."""
+
+_EXPECTED: Mapping[Answer, str] = {
+    "nothing": "None",
+    "number": "a whole number",
+    "number or nil": "a whole number or None",
+    "whether": "True or False",
+    "token": "a whole number or None",
+    "offset": "a whole number or None",
+    "numbers": "a list of whole numbers",
+    "text": "a string",
+    "balances": "a dictionary from account to whole number",
+    "lists": "the list of steps, with a list of whole numbers in each read",
+    "registers": "the list of steps, with a whole number or None in each read",
+}
+_LARGEST = 2**63 - 1
+"""Of a value in a history: Arrow's int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +94,12 @@ FUNCTIONS: Mapping[str, Function] = {
     "transact_lists": Function(
         'run ["append", key, value] and ["r", key, None] as one transaction; the steps, with the list in each read',
         "payload",
-        "payload",
+        "lists",
     ),
     "transact_registers": Function(
         'run ["w", key, value] and ["r", key, None] as one transaction; the steps, with the value in each read',
         "payload",
-        "payload",
+        "registers",
     ),
     "transfer": Function(
         "move an amount from one account to another; whether the source had enough",
@@ -78,7 +108,7 @@ FUNCTIONS: Mapping[str, Function] = {
         refusal="not enough",
     ),
     "open_account": Function("make an account that holds this balance; it may come twice", "fields"),
-    "balances": Function("account -> balance, of all accounts at one moment", "nothing", "payload", observes=True),
+    "balances": Function("account -> balance, of all accounts at one moment", "nothing", "balances", observes=True),
     "acquire": Function("take a lock; whether it was free", "key", "whether", refusal="not free"),
     "release": Function("give a lock back", "key"),
     "acquire_token": Function(
@@ -122,31 +152,124 @@ def arguments(function: str, request: Request) -> tuple[Any, ...]:
 def outcome(function: str, request: Request, answer: Any, node: str) -> Outcome:
     """The outcome of a method that returned.  Raises ValueError for an answer that the function cannot have."""
     known = FUNCTIONS[function]
-    own = Outcome(Type.OK, request.value, request.value2, request.payload, node=node)
-    refused = Outcome(Type.FAIL, request.value, request.value2, request.payload, known.refusal, node)
-    match known.answer:
-        case "nothing":
-            return own
-        case "whether" if isinstance(answer, bool):
-            return own if answer else refused
-        case "token" if answer is None:
-            return refused
-        case "number or nil" if answer is None:
-            return Outcome(Type.OK, node=node)
-        case "offset" if answer is None:
-            return own
-        case "offset" if _whole(answer):
-            return Outcome(Type.OK, payload=json.dumps([request.value, answer]), node=node)
-        case "number" | "number or nil" | "token" if _whole(answer):
-            return Outcome(Type.OK, answer, node=node)
-        case "numbers" if all(map(_whole, answer)):
-            return Outcome(Type.OK, payload=json.dumps(list(answer)), node=node)
-        case "text" if isinstance(answer, str):
-            return Outcome(Type.OK, payload=json.dumps(answer), node=node)
-        case "payload" if isinstance(answer, list | dict):
-            return Outcome(Type.OK, payload=json.dumps(answer), node=node)
-    raise ValueError(f"{function} answered {answer!r:.60}, where {known.answer} was expected")
+    given = Outcome(Type.OK, request.value, request.value2, request.payload, node=node)
+    try:
+        match known.answer:
+            case "nothing":
+                _no_failure(answer)
+                return given
+            case "whether":
+                return given if _truth(answer) else replace(given, type=Type.FAIL, error=known.refusal)
+            case "token" if answer is None:
+                return replace(given, type=Type.FAIL, error=known.refusal)
+            case "number or nil" if answer is None:
+                return Outcome(Type.OK, node=node)
+            case "offset" if answer is None:
+                return given
+            case "number" | "number or nil" | "token":
+                return Outcome(Type.OK, _whole(answer), node=node)
+            case "offset":
+                found: Any = [request.value, _whole(answer)]
+            case "numbers":
+                found = _numbers(answer)
+            case "text":
+                found = _text(answer)
+            case "balances":
+                found = _balances(answer)
+            case "lists" | "registers":
+                found = _steps(json.loads(request.payload or "[]"), answer, _READ[known.answer])
+    except TypeError as problem:
+        words = f": {problem}" if str(problem) else ""
+        raise ValueError(
+            f"{function} returned {_shown(answer)}, where {_EXPECTED[known.answer]} is expected{words}"
+        ) from problem
+    return Outcome(Type.OK, payload=json.dumps(found), node=node)
 
 
-def _whole(answer: object) -> bool:
-    return isinstance(answer, int) and not isinstance(answer, bool)
+def _whole(answer: object) -> int:
+    """A number of any library as Python's own.  Raises TypeError for what is no whole number of 64 bits."""
+    if isinstance(answer, bool):
+        raise TypeError
+    try:
+        number = operator.index(answer)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError from None
+    if not -_LARGEST <= number <= _LARGEST:
+        raise TypeError("it has more than 64 bits")
+    return number
+
+
+def _truth(answer: object) -> bool:
+    """Raises TypeError for what is neither True nor False, of Python or of numpy."""
+    if type(answer).__name__ not in ("bool", "bool_"):
+        raise TypeError
+    return bool(answer)
+
+
+def _numbers(answer: object) -> list[int]:
+    """Raises TypeError for what is no collection of whole numbers; text and dictionaries are none."""
+    if isinstance(answer, str | bytes | bytearray | Mapping) or not isinstance(answer, Iterable):
+        raise TypeError
+    return [_element(each) for each in answer]
+
+
+def _element(each: object) -> int:
+    try:
+        return _whole(each)
+    except TypeError:
+        raise TypeError(f"{_shown(each)} is in it") from None
+
+
+def _text(answer: object) -> str:
+    if not isinstance(answer, str):
+        raise TypeError
+    return str(answer)
+
+
+def _balances(answer: object) -> dict[str, int]:
+    if not isinstance(answer, Mapping):
+        raise TypeError
+    return {str(account): _element(balance) for account, balance in answer.items()}
+
+
+def _steps(given: Sequence[Sequence[Any]], answer: object, read: Callable[[object], Any]) -> list[list[Any]]:
+    """The steps of a transaction as they were answered.  Raises TypeError where they are not the steps that were given.
+
+    read: turns the value of one read into what stands in a history."""
+    if not isinstance(answer, list | tuple) or len(answer) != len(given):
+        raise TypeError(f"there were {len(given)} steps")
+    found: list[list[Any]] = []
+    for number, (step, answered) in enumerate(zip(given, answer, strict=True), 1):
+        if not isinstance(answered, list | tuple) or len(answered) != 3 or list(answered[:2]) != list(step[:2]):
+            raise TypeError(f"step {number} was {list(step)}, and is {_shown(answered)}")
+        value = read(answered[2]) if step[0] == "r" else _element(answered[2])
+        if step[0] != "r" and value != step[2]:
+            raise TypeError(f"step {number} was {list(step)}, and is {_shown(answered)}")
+        found.append([step[0], step[1], value])
+    return found
+
+
+_READ: Mapping[Answer, Callable[[object], Any]] = {
+    "lists": lambda answer: None if answer is None else _numbers(answer),
+    "registers": lambda answer: None if answer is None else _element(answer),
+}
+
+
+def _no_failure(answer: object) -> None:
+    """Raises TypeError for an answer that says that nothing is done, or not yet.
+
+    Libraries answer a write with much that means success; but none with False, with an exception, or with a promise.
+    """
+    if answer is False or isinstance(answer, BaseException):
+        raise TypeError("raise an exception where a call fails")
+    if any(hasattr(answer, name) for name in ("__await__", "add_done_callback", "add_callback")):
+        raise TypeError("wait for the result of the call before the method returns")
+
+
+def _shown(answer: object) -> str:
+    """The answer and its type: 5 and "5" look alike in an error that shows neither."""
+    try:
+        words = repr(answer)
+    except Exception:  # noqa: BLE001 - the class of the answer is the author's
+        words = "…"
+    return f"{words if len(words) <= 60 else words[:59] + '…'} ({type(answer).__name__})"
