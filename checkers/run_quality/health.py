@@ -7,6 +7,9 @@ There is one excuse.  A fault may announce that processes of its nodes may end b
 disk fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from
 its inject to its heal, and only if its measurements show that it was in force.
 
+Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
+configuration is wrong.  Then the verdict is unknown.
+
 A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
 excuse holds until the end of the run.
 
@@ -60,6 +63,9 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         for node in sorted(names, key=by_number)
     ]
     unknown = [] if "deaths" in facts else ["outcome.json does not list the processes that died"]
+    if facts.get("set_up_failure") and not run.demands.traces:
+        unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
+        witnesses = []
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {
@@ -170,6 +176,9 @@ def _combine_recovery(run: StoredRun, findings: Sequence[None]) -> Verdict:
     }
     if recovery["recovered"]:
         return conclude((), looked_at)
+    if recovery.get("not_known"):
+        reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"
+        return Verdict(Validity.UNKNOWN, looked_at, reason)
     proof = recovery.get("proof") or {}
     if proof.get("verdict") != PROVEN:
         wrong = "; ".join(proof.get("wrong") or ()) or str(proof.get("verdict") or "there is no proof")

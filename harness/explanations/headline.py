@@ -30,7 +30,8 @@ def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
     if results.get("contradiction"):
         return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
     if failure := results.get("failure") or (results.get("verdict") == "harness failed" and results.get("reason")):
-        return f"The harness failed: {lower_first(sentence(shorten(str(failure))))}"
+        who = "No test took place" if results.get("not_tested") else "The harness failed"
+        return f"{who}: {lower_first(sentence(shorten(str(failure))))}"
     if results.get("verdict") == "invalid":
         return _invalid(results)
     bug = planted(results, test)

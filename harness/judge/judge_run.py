@@ -131,10 +131,11 @@ def doubt_a_stop(results: dict[str, Any], outcome: Mapping[str, Any]) -> None:
 
 
 def _note_set_up_failure(results: dict[str, Any], why: str) -> None:
-    """A subject that never became ready, and violated nothing either, was not tested: the harness failed."""
+    """A subject that never became ready, and violated nothing either, was not tested."""
     if why and results["verdict"] != Validity.INVALID:
         reason = f"the subject never became ready: {why}"
         results |= {"verdict": FAILED, "exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
+        results["not_tested"] = True
 
 
 def _shout(results: dict[str, Any], contradicted: Sequence[str]) -> None:

@@ -30,6 +30,11 @@ def sentences(problem: BaseException) -> list[str]:
     return []
 
 
+def of_the_system(problem: BaseException) -> bool:
+    """Whether nothing but the file of the system under test was wrong."""
+    return all(type(leaf).__name__ == "BrokenSystem" for leaf in _leaves(problem))
+
+
 def _leaves(problem: BaseException) -> Iterator[BaseException]:
     if isinstance(problem, BaseExceptionGroup):
         for inner in problem.exceptions:

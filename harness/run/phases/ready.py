@@ -17,11 +17,15 @@ class SetUpFailed(RuntimeError):
 
 
 async def until_ready(subject: Subject, nodes: Sequence[Node], detail: Callable[[str], None]) -> None:
-    """Returns when the subject says so.  detail: takes what is missing.  Raises SetUpFailed."""
+    """Returns when the subject says so.  detail: takes what is missing.  Raises SetUpFailed.
+
+    Set-up starts every server once.  So it is over as soon as one is dead."""
     until = time.monotonic() + READY_LIMIT_S
     while (missing := await subject.ready(nodes)) is not None:
         if time.monotonic() > until:
             raise SetUpFailed(f"not ready within {READY_LIMIT_S:g} s: {missing}")
+        if "dead" in await asyncio.gather(*(node.state() for node in nodes)):
+            raise SetUpFailed(await subject.ready(nodes) or missing)
         detail(missing)
         await asyncio.sleep(0.1)
 

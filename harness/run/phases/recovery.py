@@ -10,6 +10,7 @@ from typing import Any
 
 from nemesis.cluster import Cluster
 from nemesis.heal import heal_all
+from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.subject import Node, Subject
 
 
@@ -34,9 +35,14 @@ class RecoveryPhase:
         self.found["proof"] = asdict(proof)
         began = time.monotonic()
         waiting_for: str | None = "no node has answered yet"
+        broken = False
         while waiting_for is not None and time.monotonic() - began < self._limit_s:
-            waiting_for = await self._subject.caught_up(self._nodes, self._keys)
+            try:
+                waiting_for, broken = await self._subject.caught_up(self._nodes, self._keys), False
+            except BrokenSystem as problem:  # what is not known is asked again, and violates nothing
+                waiting_for, broken = str(problem), True
             if dead := await self._majority_dead():
+                broken = False
                 waiting_for = f"{dead}: no majority is left that could recover"
                 break
             if waiting_for is not None:
@@ -46,6 +52,7 @@ class RecoveryPhase:
             "recovered": waiting_for is None,
             "seconds": round(time.monotonic() - began, 3),
             "waiting_for": waiting_for or "",
+            "not_known": broken,
         }
 
     async def _majority_dead(self) -> str:

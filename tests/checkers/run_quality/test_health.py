@@ -164,3 +164,23 @@ def test_a_run_that_ended_before_recovery_is_unknown(evidence: Evidence, tmp_pat
     evidence.outcome |= {"recovery": {}, "set_up_failure": "no leader within 60 s"}
     verdict = recovery(evidence, tmp_path)
     assert verdict.validity is Validity.UNKNOWN and "no leader within 60 s" in verdict.reason
+
+
+def test_whether_it_recovered_is_not_known_where_the_file_of_the_system_was_wrong(
+    evidence: Evidence, tmp_path: Path
+) -> None:
+    words = "mine.py line 9: caught_up raised KeyError: 'n1'"
+    evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": words, "not_known": True}
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and words in verdict.reason
+
+
+def test_a_server_without_a_trace_that_ends_before_it_was_ever_ready_violates_nothing(
+    evidence: Evidence, tmp_path: Path
+) -> None:
+    evidence.outcome |= {"set_up_failure": "the server of n2 is dead", "deaths": [death("n2")]}
+    assert up(evidence, tmp_path / "traced").validity is Validity.INVALID
+    evidence.demands = replace(evidence.demands, traces=False)
+    verdict = up(evidence, tmp_path / "plain")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "n2 died unexpectedly: killed by signal 9, before the system was ever ready" in verdict.reason

@@ -107,6 +107,12 @@ def test_a_run_in_which_the_harness_failed_says_so_in_amber(tmp_path: Path) -> N
     assert "<h1>The harness failed: no node became ready.</h1>" in head and "mark valid" not in head
 
 
+def test_a_run_whose_system_never_became_ready_blames_no_harness(tmp_path: Path) -> None:
+    reason = "the subject never became ready: the server of n1 is dead"
+    page = with_results(tmp_path / "run", verdict="harness failed", exit_code=3, reason=reason, not_tested=True)
+    assert f"<h1>No test took place: {reason}.</h1>" in page
+
+
 def test_the_head_of_an_invalid_run_explains_the_kind_to_people_who_never_met_raft(tmp_path: Path) -> None:
     page = render(build(tmp_path / "run", "elections")).read_text()
     head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]

@@ -1,0 +1,50 @@
+"""Set-up ends with the first dead server, and recovery knows what it does not know."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.run.phases import recovery as phase
+from harness.run.phases.ready import SetUpFailed, until_ready
+from harness.run.phases.recovery import RecoveryPhase
+from nemesis.faults import Proof
+from system_under_test.own.read_own_system import BrokenSystem
+
+
+def node(state: str) -> Any:
+    async def of_the_node() -> str:
+        return state
+
+    return SimpleNamespace(name="n1", state=of_the_node)
+
+
+async def test_set_up_ends_as_soon_as_a_server_is_dead() -> None:
+    async def ready(_: object) -> str:
+        return "the server of n1 is dead; its server.log ends: no licence"
+
+    subject: Any = SimpleNamespace(ready=ready)
+    with pytest.raises(SetUpFailed, match=r"^the server of n1 is dead; its server\.log ends: no licence"):
+        await until_ready(subject, [node("running"), node("dead")], lambda _: None)
+
+
+@pytest.mark.parametrize("tries", [2, 10**9])
+async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    async def healed(*_: object, **__: object) -> Proof:
+        return Proof(verdict="as ordered")
+
+    left = iter(range(tries))
+
+    async def caught_up(*_: object) -> None:
+        if next(left, None) is not None:
+            raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
+
+    monkeypatch.setattr(phase, "heal_all", healed)
+    subject, cluster = SimpleNamespace(caught_up=caught_up), SimpleNamespace()
+    recovery = RecoveryPhase(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, lambda _: None)  # type: ignore[arg-type]
+    await recovery.run(cluster, ())  # type: ignore[arg-type]
+    assert (recovery.found["recovered"], recovery.found["not_known"]) == (tries == 2, tries > 2)
