@@ -31,7 +31,7 @@ def read_workload(path: Path) -> type[Workload]:
         spec.loader.exec_module(module)
     except SyntaxError as problem:
         raise NoWorkload(f"{path} line {problem.lineno}: {problem.msg}") from problem
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
         raise NoWorkload(f"{path} cannot be run: {type(problem).__name__}: {problem}") from problem
     kinds = [
         kind

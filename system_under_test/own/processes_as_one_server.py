@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
+"""The last line of the server's own log."""
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Collection
 from contextlib import nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -35,9 +36,24 @@ class BrokenSystem(RuntimeError):
 
 def blamed(main: Path, method: str, problem: BaseException) -> str:
     """What the author's method raised, with the line of the main file from which it came."""
-    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(main)]
+    return f"{main.name}{_at_line(main, problem)}: {method} raised {in_words(problem)}"
+
+
+def raised_in(files: Collection[Path], problem: BaseException) -> bool:
+    """Whether one of these files raised it itself, and no function of the harness that it called."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    return bool(frames) and Path(frames[-1].filename) in files
+
+
+def in_words(problem: BaseException) -> str:
+    """The type and the message of an exception, on one line."""
     words = " ".join(str(problem).split())
-    return f"{main.name} line {lines[-1] if lines else '?'}: {method} raised {type(problem).__name__}: {words}"
+    return f"{type(problem).__name__}: {words}" if words else type(problem).__name__
+
+
+def _at_line(main: Path, problem: BaseException) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(main)]
+    return f" line {lines[-1]}" if lines else ""
 
 
 def find(name: str) -> tuple[Path, str] | None:
@@ -86,8 +102,9 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
             spec.loader.exec_module(module)
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
-    except Exception as problem:
-        raise NoSystem(f"{main} cannot be run: {type(problem).__name__}: {problem}") from problem
+    except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
+        what_to_do = "; name its library in needs.wheels" if isinstance(problem, ModuleNotFoundError) else ""
+        raise NoSystem(f"{main}{_at_line(main, problem)} cannot be run: {in_words(problem)}{what_to_do}") from problem
     finally:
         for folder in beside:
             sys.path.remove(folder)
@@ -101,12 +118,20 @@ def system_in(module: ModuleType, file: str, which: str = "") -> System:
         raise NoSystem(f"{file} must define a class that derives from krucible.System")
     if which and which not in kinds:
         raise NoSystem(f"{file} defines no system {which!r}; it defines {', '.join(kinds)}")
-    return kinds[which or next(iter(kinds))]()
+    kind = kinds[which or next(iter(kinds))]
+    try:
+        return kind()
+    except (Exception, SystemExit) as problem:
+        path = Path(inspect.getfile(kind))
+        raise NoSystem(blamed(path, f"{kind.__name__}()", problem)) from problem
 
 
 def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
     """The client that the system names, or the only one of the file.  Raises NoSystem."""
     if system.client is not None:
+        if not (isinstance(system.client, type) and issubclass(system.client, Client)):
+            wrong = f"{type(system).__name__}.client must be a class that derives from krucible.Client"
+            raise NoSystem(f"{file}: {wrong}, not {system.client!r:.60}")
         return system.client
     kinds = [kind for kind in _classes(module) if issubclass(kind, Client)]
     if not kinds:

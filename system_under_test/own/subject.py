@@ -12,9 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.functions import FUNCTIONS
+from system_under_test.own.check_own_system import check_declared
 from system_under_test.own.client import Client
-from system_under_test.own.read_own_system import BrokenSystem, blamed, client_in, files_of, read_files, system_in
-from system_under_test.own.system import OwnNode, System
+from system_under_test.own.processes_as_one_server import ENDED
+from system_under_test.own.read_own_system import (
+    BrokenSystem,
+    blamed,
+    client_in,
+    files_of,
+    raised_in,
+    read_files,
+    system_in,
+)
+from system_under_test.own.swallowed_exceptions import swallowed
+from system_under_test.own.system import OwnNode, System, wrong_commands
 from system_under_test.subject import (
     Bug,
     Collected,
@@ -34,6 +45,7 @@ FOLDER = "subject"
 _MAIN = "main.json"
 _COMMAND_S = 10.0
 _EXCERPT_CHARACTERS = 2000
+_LAST_LINES, _LAST_CHARACTERS = 3, 300
 
 
 class OwnSubject:
@@ -55,6 +67,7 @@ class OwnSubject:
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
         self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
+        check_declared(self.system, self._client, main)
         self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status
         elections = self.system.elections
@@ -64,16 +77,21 @@ class OwnSubject:
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
+        for words in swallowed(self.files, self._client.__name__):
+            self._warn_once(words)
         await asyncio.gather(*map(self._install, self._nodes.values()))
 
     async def start(self, node: Node) -> None:
         own = self._nodes[node.name]
         try:
             commands = await self.system.start(own, list(self._nodes.values()))
-        except OSError:
-            raise
         except Exception as problem:
+            own_files = [self.main.parent / name for name in self.files]
+            if isinstance(problem, OSError) and not raised_in(own_files, problem):
+                raise  # the node refused: a fault may be the reason
             raise BrokenSystem(blamed(self.main, "start", problem)) from problem
+        if wrong := wrong_commands(commands):
+            raise BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
         if isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
@@ -87,10 +105,26 @@ class OwnSubject:
         if own is None or await node.state() != "running":
             return None
         try:
-            return await self.system.status(own)
+            status = await self.system.status(own)
         except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
             self._warn_once(blamed(self.main, "status", problem))
             return None
+        if wrong := self._wrong_status(status):
+            self._warn_once(f"{self.main.name}: status returned {wrong}; it is taken for no status")
+            return None
+        return status
+
+    def _wrong_status(self, status: object) -> str:
+        """Why this is no status, "" if it is one.  None is one: the node says nothing."""
+        if status is None:
+            return ""
+        if not isinstance(status, NodeStatus):
+            return f"{status!r:.60}, where node.reports(epoch, leader) or None is expected"
+        if not isinstance(status.epoch, int) or isinstance(status.epoch, bool) or status.epoch < 0:
+            return f"the epoch {status.epoch!r:.60}, which is no whole number"
+        if status.leader is not None and status.leader not in self._nodes:
+            return f"the leader {status.leader!r:.60}, which is no node's name: {', '.join(self._nodes)}, or None"
+        return ""
 
     def _warn_once(self, words: str) -> None:
         if words not in self._warned:
@@ -100,11 +134,29 @@ class OwnSubject:
     async def ready(self, nodes: Sequence[Node]) -> str | None:
         for node in nodes:
             if (state := await node.state()) != "running":
-                return f"the server of {node.name} is {state}"
+                return f"the server of {node.name} is {state}{await self._last_words(node)}"
         try:
-            return await self.system.ready(list(self._nodes.values()))
+            missing = await self.system.ready(list(self._nodes.values()))
         except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
             return blamed(self.main, "ready", problem)
+        return self._words(missing, "ready")
+
+    async def _last_words(self, node: Node) -> str:
+        """What a server printed last: most often it says why the server ended."""
+        name, lines = "server.log", await _lines(node, "server.log")
+        if lines and (ended := ENDED.fullmatch(lines[-1])):  # one of several processes, which has a log of its own
+            name = f"{ended['process']}.log"
+            lines = [*await _lines(node, name), lines[-1]]
+        if not lines:
+            return "; it printed nothing: a command must keep the server in the foreground"
+        return f"; its {name} ends: {' | '.join(lines[-_LAST_LINES:])[-_LAST_CHARACTERS:]}"
+
+    def _words(self, missing: object, method: str) -> str | None:
+        """What a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
+        if missing is None or (isinstance(missing, str) and missing):
+            return missing
+        words = "None or what is missing, in words, is expected"
+        raise BrokenSystem(f"{self.main.name}: {method} returned {missing!r:.60}, where {words}")
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
         states = await asyncio.gather(*(node.state() for node in nodes))
@@ -115,9 +167,10 @@ class OwnSubject:
         if not live:
             return "no server is alive"
         try:
-            return await self.system.caught_up(live)
-        except Exception as problem:  # noqa: BLE001 - as in status
-            return blamed(self.main, "caught_up", problem)
+            missing = await self.system.caught_up(live)
+        except Exception as problem:
+            raise BrokenSystem(blamed(self.main, "caught_up", problem)) from problem
+        return self._words(missing, "caught_up")
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         return {"files": self.files, "main": self.main.name, "client": self._client.__name__}
@@ -181,6 +234,15 @@ def kept(run_folder: Path) -> str | None:
     stored = json.loads(index.read_text())
     which = stored.get("which", "")
     return str(index.parent / stored["main"]) + (f":{which}" if which else "")
+
+
+async def _lines(node: Node, log: str) -> list[str]:
+    """The lines of one of its logs that are not empty; [] if it cannot be read."""
+    try:
+        text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
+    except OSError:
+        return []
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:

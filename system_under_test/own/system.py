@@ -50,7 +50,15 @@ class OwnNode:
 
     async def write(self, path: str, text: str, **values: object) -> None:
         """Write a file.  With values, what stands in braces is filled in: {name} by `name=…`, {node.address} always."""
-        await self.node.write(self.path(path), (text.format(node=self, **values) if values else text).encode())
+        if values:
+            try:
+                text = text.format(node=self, **values)
+            except (KeyError, ValueError, IndexError, AttributeError) as problem:
+                why = f"{path} cannot be filled in ({type(problem).__name__}: {problem})"
+                raise ValueError(
+                    f"{why}: it is filled in by str.format, so write {{{{ and }}}} for its own braces"
+                ) from None
+        await self.node.write(self.path(path), text.encode())
 
     async def program(self, wheel_path: str, sha256: str) -> str:
         """The path of a program out of a wheel, named like "package/bin/server".  Raises OSError if it is another one.
@@ -95,6 +103,24 @@ class OwnNode:
         """The command as it runs: in the data directory, through a shell."""
         line = command if isinstance(command, str) else "exec " + shlex.join(command)
         return ["bash", "-c", f"cd {shlex.quote(self.data_dir)} && {line}"]
+
+
+def wrong_commands(commands: object) -> str:
+    """Why what `start` returned is no command; "" if it is one."""
+    if isinstance(commands, Mapping):
+        if not commands:
+            return "no command"
+        names = [name for name in commands if not isinstance(name, str) or "/" in name]
+        if names:
+            return f"a process with the name {names[0]!r:.60}, which must be a word without a slash"
+        return next(filter(None, map(wrong_commands, commands.values())), "")
+    expected = "where the command of a server that stays in the foreground is expected: a line, or a list of words"
+    if isinstance(commands, str):
+        return "" if commands.strip() else f"an empty line, {expected}"
+    if not isinstance(commands, list | tuple) or not commands:
+        return f"{commands!r:.60}, {expected}"
+    wrong = [word for word in commands if not isinstance(word, str)]
+    return f"the word {wrong[0]!r:.60}, which is {type(wrong[0]).__name__}: write str(…)" if wrong else ""
 
 
 class System:

@@ -161,7 +161,14 @@ def running_node() -> Any:
         return SimpleNamespace(status=0)
 
     return SimpleNamespace(
-        name="n1", address="", data_dir="/d", log_dir="/l", python=["python3"], state=of_the_node, run=ran
+        name="n1",
+        address="",
+        data_dir="/d",
+        log_dir="/l",
+        python=["python3"],
+        state=of_the_node,
+        run=ran,
+        write=of_the_node,
     )
 
 
@@ -191,3 +198,116 @@ async def test_what_ready_raises_is_what_is_waited_for(tmp_path: Path) -> None:
     subject, node = with_method(tmp_path, "    async def ready(self, nodes):\n        return 1 / 0"), running_node()
     await subject.install([node], seed=1, bug=None)
     assert await subject.ready([node]) == "mine.py line 37: ready raised ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("return 5", "mine.py: status returned 5, where node.reports(epoch, leader) or None is expected"),
+        ("return node.reports('3', None)", "mine.py: status returned the epoch '3', which is no whole number"),
+        (
+            "return node.reports(3, '10.0.0.1')",
+            "mine.py: status returned the leader '10.0.0.1', which is no node's name: n1, or None",
+        ),
+    ],
+)
+async def test_a_status_of_the_wrong_form_is_none_and_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str
+) -> None:
+    subject, node = with_method(tmp_path, f"    async def status(self, node):\n        {line}"), running_node()
+    await subject.install([node], seed=1, bug=None)
+    assert await subject.status(node) is None
+    assert [record.message for record in caplog.records] == [f"{words}; it is taken for no status"]
+
+
+def starting(tmp_path: Path, body: str) -> Subject:
+    path = tmp_path / "mine.py"
+    before, after = TCP_REGISTER.read_text().split('        await node.write("server.py", SERVER)\n', 1)
+    path.write_text(f"{before}        {body}\n{after}")
+    return load_subject(str(path))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "mine.py: start returned None, where the command of a server that stays in the foreground"),
+        ("return ''", "mine.py: start returned an empty line"),
+        ("return ['redis-server', '--port', 7000]", "mine.py: start returned the word 7000, which is int: write str("),
+        ("return {'a/b': 'true'}", "mine.py: start returned a process with the name 'a/b'"),
+        ("open('/nowhere/of.conf')", "mine.py line 37: start raised FileNotFoundError"),
+        ("await node.write('f', 'a {b}', c=1)", "start raised ValueError: f cannot be filled in (KeyError: 'b')"),
+        ("await node.write('f', 'if { a } {c}', c=1)", "so write {{ and }} for its own braces"),
+    ],
+)
+async def test_a_start_that_goes_wrong_names_what_was_wrong(tmp_path: Path, body: str, words: str) -> None:
+    subject, node = starting(tmp_path, body), running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(BrokenSystem) as problem:
+        await subject.start(node)
+    assert words in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+async def test_a_refusal_of_the_node_is_no_mistake_of_the_file(tmp_path: Path) -> None:
+    async def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    subject, node = load_subject(str(TCP_REGISTER)), running_node()
+    await subject.install([node], seed=1, bug=None)
+    node.write = full
+    with pytest.raises(OSError, match="No space left"):
+        await subject.start(node)
+
+
+async def test_a_dead_server_is_shown_with_what_it_printed_last(tmp_path: Path) -> None:
+    async def dead() -> str:
+        return "dead"
+
+    async def read(path: str) -> bytes:
+        assert path == "/l/server.log"
+        return b"starting\n\nport 7000 is in use\n"
+
+    subject, node = load_subject(str(TCP_REGISTER)), running_node()
+    await subject.install([node], seed=1, bug=None)
+    node.state, node.read = dead, read
+    words = "the server of n1 is dead; its server.log ends: starting | port 7000 is in use"
+    assert await subject.ready([node]) == words
+
+    async def of_two(path: str) -> bytes:
+        ended = b"gate ended with status 1; the others are killed"
+        return {"/l/server.log": ended, "/l/gate.log": b"no licence\n"}[path]
+
+    node.read = of_two
+    assert str(await subject.ready([node])).startswith("the server of n1 is dead; its gate.log ends: no licence | gate")
+
+    async def nothing(path: str) -> bytes:
+        return b""
+
+    node.read = nothing
+    words = "the server of n1 is dead; it printed nothing: a command must keep the server in the foreground"
+    assert await subject.ready([node]) == words
+
+
+def load_subject_with(tmp_path: Path, method: str) -> Subject:
+    """The example with one method in the place of its own `caught_up`."""
+    path = tmp_path / "mine.py"
+    text = TCP_REGISTER.read_text().replace("async def caught_up", "async def not_caught_up")
+    path.write_text(text.replace("    async def start(", f"{method}\n\n    async def start("))
+    return load_subject(str(path))
+
+
+@pytest.mark.parametrize("method", ["ready", "caught_up"])
+async def test_what_is_missing_must_be_words(tmp_path: Path, method: str) -> None:
+    body = f"    async def {method}(self, nodes):\n        return True"
+    subject, node = load_subject_with(tmp_path, body), running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(BrokenSystem, match=f"mine.py: {method} returned True, where None or what is missing"):
+        await (subject.ready([node]) if method == "ready" else subject.caught_up([node], 1))
+
+
+async def test_a_caught_up_that_raises_is_a_mistake_of_the_file(tmp_path: Path) -> None:
+    body = "    async def caught_up(self, nodes):\n        return 1 / 0"
+    subject, node = load_subject_with(tmp_path, body), running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(BrokenSystem, match="caught_up raised ZeroDivisionError"):
+        await subject.caught_up([node], 1)

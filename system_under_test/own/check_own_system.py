@@ -1,0 +1,89 @@
+"""Is what the author's classes state of the right kind?  Wrong values are refused before nodes are made.
+
+Otherwise they surface late: a needs of the wrong type while an image is built, a wrong pattern after the run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from system_under_test.own.client import Client
+from system_under_test.own.read_own_system import NoSystem
+from system_under_test.own.system import System
+from system_under_test.subject import Needs
+
+_METHODS = ("start", "status", "ready", "caught_up")
+
+
+def check_declared(system: System, client: type[Client], main: Path) -> None:
+    """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system."""
+    for words in (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system, main.parent)):
+        raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
+    refused = client.refused
+    if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
+        raise NoSystem(_wrong_refused(client, main.name))
+
+
+def check_refused(client: type[Client], file: str) -> None:
+    """On a client node, where no library is a stand-in: raises NoSystem for what no `except` takes."""
+    refused = client.refused
+    if not isinstance(refused, tuple) or not all(isinstance(e, type) and issubclass(e, BaseException) for e in refused):
+        raise NoSystem(_wrong_refused(client, file))
+
+
+def _wrong_refused(client: type[Client], file: str) -> str:
+    return (
+        f"{file}: {client.__name__}.refused must be a tuple of classes of exceptions, such as (ReadOnlyError,), "
+        f"not {client.refused!r:.60}"
+    )
+
+
+def _wrong_methods(system: System) -> Iterator[str]:
+    kind = type(system)
+    if kind.start is System.start:
+        yield "start is missing: it must return the command of a node's server"
+    for name in _METHODS:
+        if not inspect.iscoroutinefunction(getattr(kind, name)):
+            yield f"{name} must be `async def {name}(…)`"
+
+
+def _wrong_values(system: System) -> Iterator[str]:
+    port = system.port
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+        yield f"port must be a whole number up to 65535, not {port!r:.60}"
+    if system.elections not in (None, True, False):
+        yield f"elections must be True or False, not {system.elections!r:.60}"
+    if not isinstance(system.notices_damage, Mapping):
+        yield 'notices_damage must be a dictionary such as {"flip": "*.wal"}'
+    if not isinstance(system.complaints, str):
+        yield f"complaints must be one regular expression, not {system.complaints!r:.60}"
+        return
+    try:
+        re.compile(system.complaints, re.MULTILINE)
+    except re.error as problem:
+        yield f"complaints is no regular expression: {problem}"
+
+
+def _wrong_needs(system: System, folder: Path) -> Iterator[str]:
+    needs = system.needs
+    if not isinstance(needs, Needs):
+        yield f"needs must be Needs(debian=[…], wheels=[…], …), not {needs!r:.60}"
+        return
+    for name in ("debian", "wheels"):
+        names = getattr(needs, name)
+        if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+            yield f'needs: {name} must be a list of names such as ["{_EXAMPLES[name]}"], not {names!r:.60}'
+    if not isinstance(needs.user, str):
+        yield f"needs: user must be the name of a user, not {needs.user!r:.60}"
+    if not isinstance(needs.files, Mapping):
+        yield "needs: files must be a dictionary from path on the node to path here"
+        return
+    for here in needs.files.values():
+        if not (folder / here).is_file():
+            yield f"needs: files names {here}, and there is no such file beside the system"
+
+
+_EXAMPLES = {"debian": "redis-server", "wheels": "redis==5.2.1"}

@@ -1,0 +1,105 @@
+"""What a file of one's own states wrongly is refused before nodes are made, in one sentence that names the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.registry import load_subject, load_workload
+from harness.spec import Spec, WrongSpec
+from system_under_test.own.swallowed_exceptions import swallowed
+
+ROOT = Path(__file__).parents[3]
+TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
+PORT, START, OPEN = "    port = 7000\n", "    async def start(self, node, nodes):\n", "    def open(self, server):\n"
+
+
+def refusal_of(path: Path, old: str, new: str) -> str:
+    text = TCP_REGISTER.read_text().replace("import Client, System", "import Client, Needs, System")
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(WrongSpec) as refusal:
+        load_subject(str(path))
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("port = '7000'", "mine.py: Registers.port must be a whole number up to 65535, not '7000'"),
+        ("needs = {'debian': []}", "mine.py: Registers.needs must be Needs(debian=[…], wheels=[…], …)"),
+        ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be a list of names such as"),
+        ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
+        ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file"),
+        ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be the name of a user"),
+        ("complaints = '(ab'", "mine.py: Registers.complaints is no regular expression: missing )"),
+        ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
+        ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
+        ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
+        ("def __init__(self): {}['host']", "mine.py line 35: Registers() raised KeyError: 'host'"),
+    ],
+)
+def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: str) -> None:
+    assert words in refusal_of(tmp_path / "mine.py", PORT, f"{PORT}    {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (START, "    async def begin(self, node, nodes):\n", "mine.py: Registers.start is missing"),
+        (OPEN, f"    refused = ConnectionError\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
+        (OPEN, f"    refused = ('MOVED',)\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
+        ("import json\n", "import json, sys\nsys.exit(0)\n", "mine.py line 4 cannot be run: SystemExit: 0"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert words in refusal_of(tmp_path / "mine.py", old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def broken(:\n", "own.py line 1: invalid syntax"),
+        ("import sys\nsys.exit(0)\n", "cannot be run: SystemExit: 0"),
+    ],
+)
+def test_a_wrong_workload_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    with pytest.raises(WrongSpec, match=words):
+        load_workload(Spec(workload=str(path)))
+
+
+CLIENT = """
+class It(Client):
+    def read(self, key):
+        try:
+            return self.connection.get(key)
+        except {caught}:
+            {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("caught", "then", "warned"),
+    [
+        ("Exception", "return None", True),
+        ("(OSError, BaseException)", "pass", True),
+        ("Exception as problem", "raise Refused() from problem", False),
+        ("KeyError", "return None", False),
+    ],
+)
+def test_a_client_that_swallows_what_went_wrong_is_warned_of(caught: str, then: str, warned: bool) -> None:
+    found = list(swallowed({"mine.py": CLIENT.format(caught=caught, then=then)}, "It"))
+    words = "mine.py line 6: It.read catches every exception and raises none"
+    assert [each.partition(",")[0] for each in found] == [words] * warned
+    assert not list(swallowed({"mine.py": CLIENT.format(caught=caught, then=then)}, "Other"))
+
+
+def test_no_example_swallows_what_went_wrong() -> None:
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        files = {path.name: path.read_text()}
+        clients = [words.split("(")[0].split()[1] for words in files[path.name].splitlines() if "(Client)" in words]
+        assert not [words for client in clients for words in swallowed(files, client)]
