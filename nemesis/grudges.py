@@ -246,16 +246,12 @@ def _leader_alone(parties: Parties) -> Grudge:
 
 
 def _leader_in_minority(parties: Parties) -> Grudge:
-    small, big = _minority_of_leader(parties)
+    leader, followers = _led(parties)
+    order = parties.shuffled(followers)
+    kept = len(parties.servers) - parties.majority - 1
+    small, big = [leader, *sorted(order[:kept])], sorted(order[kept:])
     first, second = [*small, *parties.near], [*big, *parties.far]
     return parties.cover(f"leader's minority {_names(first)} cut from {_names(second)}", first, second)
-
-
-def _leader_in_minority_with_clients(parties: Parties) -> Grudge:
-    """The minority gets long logs that count for nothing, and the majority commits little but its LeaderChange."""
-    small, big = _minority_of_leader(parties)
-    first = [*small, *parties.clients]
-    return parties.cover(f"leader's minority {_names(first)} cut from {_names(big)}", first, big)
 
 
 def _leader_from_witnesses(parties: Parties) -> Grudge:
@@ -316,9 +312,6 @@ GRUDGES: Mapping[str, GrudgeEntry] = {
     "isolate-leader": GrudgeEntry("the leader cut from the other servers; clients reach all", _isolate_leader, True, 2),
     "leader-alone": GrudgeEntry("the leader cut from servers and clients", _leader_alone, True, 2),
     "leader-in-minority": GrudgeEntry("the leader's minority with c1 cut from the rest", _leader_in_minority, True, 3),
-    "leader-in-minority-with-clients": GrudgeEntry(
-        "the leader's minority with all clients cut from the rest", _leader_in_minority_with_clients, True, 3
-    ),
     "leader-unheard": GrudgeEntry("one way: the other servers do not hear the leader", _leader_unheard, True, 2),
     "leader-deaf": GrudgeEntry("one way: the leader does not hear the other servers", _leader_deaf, True, 2),
     "clients-from-leader": GrudgeEntry("all clients cut from the leader; servers whole", _clients_from_leader, True, 1),
@@ -333,15 +326,6 @@ GRUDGES: Mapping[str, GrudgeEntry] = {
 def _led(parties: Parties) -> tuple[str, tuple[str, ...]]:
     assert parties.leader is not None, "make_grudge has checked it"
     return parties.leader, parties.followers
-
-
-def _minority_of_leader(parties: Parties) -> tuple[list[str], list[str]]:
-    """(the leader and as many followers as make no majority, the other servers); followers that another grudge has
-    isolated come last, so that they go with the others."""
-    leader, followers = _led(parties)
-    order = sorted(parties.shuffled(followers), key=parties.avoid.__contains__)
-    kept = len(parties.servers) - parties.majority - 1
-    return [leader, *sorted(order[:kept])], sorted(order[kept:])
 
 
 def _everyone_asks(parties: Parties) -> list[list[str]]:

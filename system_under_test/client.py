@@ -39,6 +39,10 @@ class Outcome:
     node: str = ""
 
 
+CANNOT_BE_MADE = "the client cannot be made: "
+"""Stands in the error of an outcome where no other try can succeed, such as for a file that cannot be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Who a process is: where it runs, and whom it trusts.

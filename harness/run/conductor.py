@@ -169,8 +169,10 @@ class Conductor:
             await asyncio.gather(loading, return_exceptions=True)
         await self._open_clients()
         made = await self.interpreter.until_ok(self.workload.set_up(), READY_LIMIT_S, self.progress.detail)
-        if missing := {key: why for key, why in made.items() if why != "ok"}:
-            raise SetUpFailed(f"the keys could not be created: {missing}")
+        if reasons := {why: key for key, why in made.items() if why != "ok"}:
+            why, key = next(iter(reasons.items()))
+            count = sum(words != "ok" for words in made.values())
+            raise SetUpFailed(f"{count} of {len(made)} keys could not be created; {key}: {why}")
 
     async def _start_servers(self) -> None:
         """Returns when they are ready and, where they elect one, have a leader.  Raises SetUpFailed."""

@@ -15,7 +15,7 @@ from random import Random
 from checkers.base.history import Type
 from harness.backends.backend import ClientHost
 from harness.run.recorder import Recorder
-from system_under_test.client import Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
 from workloads.generators import Generator, Pace, Steady, Turn, Wait
 
 BACKLOG_S = 1.0
@@ -109,7 +109,7 @@ class Interpreter:
         self, requests: Sequence[Request], limit_s: float, follow: Callable[[str], None] = lambda _: None
     ) -> dict[str, str]:
         """Invoke each request, by threads that follow the leader, again and again until it is ok or `limit_s` is over.
-        Returns key -> "ok", or the last error of one of its requests."""
+        Returns key -> "ok", or the last error of one of its requests.  A client that can never be made ends it."""
         askers = [p for p in self._placements if p.follows and not p.reads_only] or list(self._placements)
         result = ["not invoked: the time was over"] * len(requests)
         until = _now() + limit_s
@@ -123,6 +123,10 @@ class Interpreter:
                 result[number] = "ok" if outcome.type is Type.OK else outcome.error or str(outcome.type.name).lower()
                 if outcome.type is not Type.OK:
                     waiting.insert(0, number)
+                    if CANNOT_BE_MADE in result[number]:
+                        result[:] = [result[number] if words != "ok" else words for words in result]
+                        waiting.clear()
+                        return
                     follow(f"{request.f} {request.key}: {result[number]}")
                     await asyncio.sleep(0.05)
 

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from checkers.base.history import Type
-from system_under_test.client import Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
 from system_under_test.functions import observes
 
 GRACE_S = 0.3
@@ -87,7 +87,7 @@ class _Process:
         """The next message.  Raises EOFError where the process has ended."""
         line = await self._reader.readline()
         if not line.endswith(b"\n"):
-            raise EOFError("its stream ended")
+            raise EOFError("it ended in the middle of its work")
         message: dict[str, Any] = json.loads(line)
         return message
 
@@ -109,4 +109,4 @@ class _Process:
         )
         self.write(given)
         if (message := await self.line()) != {"ready": True}:
-            raise EOFError(str(message.get("failed", message)))
+            raise EOFError(CANNOT_BE_MADE * bool(message.get("for_good")) + str(message.get("failed", message)))

@@ -2,7 +2,8 @@
 
     python -m system_under_test.own.one_client_process
 
-First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}.  Then, per request:
+First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}, with
+{"for_good": true} where no other try can succeed.  Then, per request:
 {"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
 these (`client_processes.py`); if a call outlives its limit and cannot be interrupted, the agent kills this process.
 
@@ -20,16 +21,19 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.functions import arguments, observes, outcome
+from system_under_test.own.check_own_system import check_refused
 from system_under_test.own.client import Address, Client
-from system_under_test.own.read_own_system import read_files
+from system_under_test.own.read_own_system import NoSystem, read_files
 
 FOLLOW_EVERY_S = 0.5
 """How often a client that follows the leader looks who leads."""
@@ -56,6 +60,11 @@ class Runner:
         self._node = ""
         self._open = False
         self._looked_s = 0.0
+        self._late = False
+        self._unawaited: list[str] = []
+        signal.signal(signal.SIGALRM, self._out_of_time)
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = self._warned
 
     def invoke(self, request: Request, timeout_s: float) -> Outcome:
         function = self._functions.get(request.f, request.f)
@@ -68,7 +77,7 @@ class Runner:
             answer = self._call(getattr(self._client, function), until, *given)
         except self._client.refused as problem:
             return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
-        except Exception as problem:  # noqa: BLE001 - a library may raise anything
+        except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
             type_ = Type.INFO if sent and not observes(function) else Type.FAIL
             return self._failed(type_, ("" if sent else "not sent: ") + _words(problem), move=not sent)
         try:
@@ -103,11 +112,13 @@ class Runner:
             return self._node
         leader = self._call(self._client.leader, until)
         self._looked_s = time.monotonic()
-        if leader in self._client.servers:
-            return str(leader)
+        if isinstance(leader, str) and leader in self._client.servers:
+            return leader
+        if leader is not None:
+            raise ValueError(f"leader returned {leader!r:.60}, which is no server's name: one of {', '.join(names)}")
         if self._node and self._open:
             return self._node
-        raise ConnectionError(f"no leader is known ({leader!r})")
+        raise ConnectionError("no leader is known")
 
     def _failed(self, type_: Type, error: str, *, move: bool = False) -> Outcome:
         """move: this node refused, so a client that stays looks for the leader anew."""
@@ -124,31 +135,54 @@ class Runner:
         self._open = False
         try:
             self._call(self._client.close, time.monotonic() + CLOSE_S)
-        except Exception as problem:  # noqa: BLE001 - it is gone either way
+        except BaseException as problem:  # noqa: BLE001 - it is gone either way
             print(f"closing a client: {_words(problem)}", file=sys.stderr, flush=True)
         self._client = self._make()
 
     def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
-        """What the method returns, blocking or async.  Raises CallTimedOut, and what the method raises."""
+        """What the method returns, blocking or async.  Raises CallTimedOut, and what the method raises.
+
+        A method that catches `CallTimedOut` and returns all the same has timed out: its answer proves nothing.
+        """
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise CallTimedOut("out of time")
-        if inspect.iscoroutinefunction(method):
-            return self._await(method(*given), left_s)
+        self._late, self._unawaited = False, []
         signal.setitimer(signal.ITIMER_REAL, left_s)
         try:
             answer = method(*given)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        if inspect.iscoroutine(answer):  # a blocking method handed on what an async library returned
-            return self._await(answer, max(until - time.monotonic(), 0.0))
+        if inspect.isawaitable(answer):  # of an async method, or what a blocking one got from an async library
+            answer = self._await(answer, max(until - time.monotonic(), 0.0))
+        if self._late:
+            raise CallTimedOut("out of time")
+        if self._unawaited:
+            raise RuntimeError(f"{self._unawaited[0]}: write `await` before the call")
         return answer
 
-    def _await(self, answer: Coroutine[Any, Any, Any], left_s: float) -> Any:
+    def _await(self, answer: Awaitable[Any], left_s: float) -> Any:
+        async def within() -> Any:
+            async with asyncio.timeout(left_s) as limit:
+                found = await answer
+            self._late = limit.expired()
+            return found
+
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(answer, left_s))
+            return self._loop.run_until_complete(within())
         except TimeoutError:
             raise CallTimedOut("out of time") from None
+
+    def _out_of_time(self, *_: Any) -> None:
+        self._late = True
+        raise CallTimedOut("out of time")
+
+    def _warned(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        """Python warns of a coroutine that was made and never awaited: what it stands for did not happen."""
+        if "was never awaited" in str(message):
+            self._unawaited.append(str(message))
+        else:
+            print(message, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -157,7 +191,7 @@ def main() -> None:
     requests = os.fdopen(os.dup(0), "r")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not get among the answers
-    signal.signal(signal.SIGALRM, _out_of_time)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a library reads must not be the requests
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(message: Mapping[str, Any]) -> None:
@@ -165,8 +199,15 @@ def main() -> None:
         answers.flush()
 
     try:
-        runner = _runner(json.loads(requests.readline()), lambda node: tell({"sent": node}))
-    except Exception as problem:  # noqa: BLE001 - the author's code; the harness quotes it
+        given = json.loads(requests.readline())
+        module = _module(given["config"])
+        check_refused(getattr(module, given["config"]["client"]), given["config"]["main"])
+    except NoSystem as problem:
+        tell({"failed": str(problem), "for_good": True})
+        return
+    try:
+        runner = _runner(given, module, lambda node: tell({"sent": node}))
+    except BaseException as problem:  # noqa: BLE001 - the author's code; the harness quotes it
         tell({"failed": _words(problem)})
         return
     tell({"ready": True})
@@ -175,24 +216,27 @@ def main() -> None:
         tell(asdict(runner.invoke(Request(**order["request"]), order["timeout_s"])))
 
 
-def _runner(given: Mapping[str, Any], tell_sent: Callable[[str], None]) -> Runner:
-    config, who = given["config"], Placement(**given["placement"])
+def _module(config: Mapping[str, Any]) -> ModuleType:
+    """The author's file with its classes.  Raises NoSystem; the message names the file as its author does."""
     with tempfile.TemporaryDirectory(prefix="krucible-own-") as folder:
         for name, text in config["files"].items():
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        module = read_files(Path(folder) / config["main"], on_client=True)
-        servers = {}
-        for node, address in given["peers"].items():
-            host, _, port = address.rpartition(":")
-            servers[node] = Address(node, host, int(port))
-        kind = getattr(module, config["client"])
-        return Runner(lambda: kind(who, servers), config["functions"], tell_sent)
+        try:
+            return read_files(Path(folder) / config["main"], on_client=True)
+        except NoSystem as problem:
+            raise NoSystem(str(problem).replace(f"{folder}/", "")) from problem
 
 
-def _out_of_time(*_: Any) -> None:
-    raise CallTimedOut("out of time")
+def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[str], None]) -> Runner:
+    config, who = given["config"], Placement(**given["placement"])
+    servers = {}
+    for node, address in given["peers"].items():
+        host, _, port = address.rpartition(":")
+        servers[node] = Address(node, host, int(port))
+    kind = getattr(module, config["client"])
+    return Runner(lambda: kind(who, servers), config["functions"], tell_sent)
 
 
 def _words(problem: BaseException) -> str:

@@ -129,28 +129,12 @@ def test_isolating_the_leader_with_and_without_its_clients(count, seed):
         assert all(talk(graph, a, b) for a, b in combinations((*followers, *clients), 2))
 
 
-@given(SIZES, SEEDS, st.sampled_from(["leader-in-minority", "leader-in-minority-with-clients"]))
-def test_the_leaders_minority_is_no_majority(count, seed, name):
+@given(SIZES, SEEDS)
+def test_the_leaders_minority_is_no_majority(count, seed):
     servers, clients = names(count)
-    graph = hearing(servers, (), make_grudge(name, servers, clients, "n1", Random(seed)).cut)
+    graph = hearing(servers, (), make_grudge("leader-in-minority", servers, clients, "n1", Random(seed)).cut)
     side = networkx.node_connected_component(graph.to_undirected(), "n1")
     assert len(side) == count - (count // 2 + 1)
-
-
-@given(SIZES, SEEDS)
-def test_all_clients_go_with_the_leaders_minority(count, seed):
-    servers, clients = names(count)
-    cut = make_grudge("leader-in-minority-with-clients", servers, clients, "n1", Random(seed)).cut
-    side = networkx.node_connected_component(hearing(servers, clients, cut).to_undirected(), "n1")
-    assert set(clients) < side
-
-
-@given(SEEDS, st.sampled_from(["leader-in-minority", "leader-in-minority-with-clients"]))
-def test_whom_another_grudge_has_isolated_goes_with_the_majority(seed, name):
-    servers, clients = names(5)
-    cut = make_grudge(name, servers, clients, "n1", Random(seed), avoid=["n2", "n3"]).cut
-    side = networkx.node_connected_component(hearing(servers, (), cut).to_undirected(), "n1")
-    assert not side & {"n2", "n3"}
 
 
 @pytest.mark.parametrize("count", [3, 5, 7])

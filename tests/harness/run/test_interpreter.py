@@ -13,7 +13,7 @@ from checkers.base.history import Type
 from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
 from harness.spec import Spec
-from system_under_test.client import Outcome, Request
+from system_under_test.client import CANNOT_BE_MADE, Outcome, Request
 from workloads.generators import Generator, Step, Turn, Wait
 from workloads.register import Register
 
@@ -133,6 +133,14 @@ async def test_until_ok_tries_again_and_reports_what_never_came(tmp_path: Path) 
     result = await interpreter.until_ok([Request("read", k) for k in ("k0", "k1", "k2")], limit_s=0.6)
     recorder.close()
     assert result == {"k0": "ok", "k1": "no leader", "k2": "ok"}
+
+
+async def test_until_ok_ends_at_once_where_no_client_can_ever_be_made(tmp_path: Path) -> None:
+    error = f"not sent: {CANNOT_BE_MADE}mine.py line 3: invalid syntax"
+    interpreter, recorder, _ = build(tmp_path, FakeHost(lambda *_: Outcome(Type.FAIL, error=error)))
+    result = await interpreter.until_ok([Request("create", k) for k in ("k0", "k1", "k2")], limit_s=1e9)
+    recorder.close()
+    assert result == dict.fromkeys(("k0", "k1", "k2"), error)
 
 
 class Scripted(Generator):

@@ -7,8 +7,7 @@ pauses, ends of processes, losses of power, delays of links and slow disks.  Oth
 and clocks do not exist in this world: such cards pass without effect.
 
 Clients are ten processes on c1 and c2.  Half of them follow the newest leader that their client node reaches, and half
-stay with the oldest one.  A process has one operation at a time, as in a real run: a leader without a majority gets a
-few writes and no more.
+stay with the oldest one.
 """
 
 from __future__ import annotations
@@ -32,17 +31,15 @@ from nemesis.faults import Card, Fault
 from nemesis.kind import LeaderNow, Scene
 from nemesis.leader import leader_now
 from nemesis.playing.struck_nodes import isolated
-from simulated_quorum.world import Proposal, Read, World
+from simulated_quorum.world import World
 from system_under_test.subject import NodeStatus
 
 CLIENTS = ("c1", "c2")
 PROCESSES = 10
-OP_TIMEOUT_S = 2.0
 LEADER_WAIT_S = 5.0
 LATE_HOLD_S = 1.5
 SLOW_FSYNC_S = 0.15
 ENDED = ("kill", "stop", "power")
-OPEN = ("pending", "accepted")
 
 
 class DealtStorm:
@@ -181,22 +178,20 @@ class DealtStorm:
         return [f"n{node.id}" for node in self.world.running() if node.frozen is None]
 
     def _clients(self) -> Iterator[float]:
-        """One operation after another, by idle processes drawn at random, at whom they take for the leader."""
+        """One operation after another, by processes drawn at random, at whom they take for the leader."""
         word = 0
-        open_until: dict[int, tuple[Proposal | Read, float]] = {}
         while True:
             yield self._random.expovariate(self.rate_hz)
             process = self._random.randrange(PROCESSES)
             client, cut = CLIENTS[process % len(CLIENTS)], self._cut()
             reached = [id for id in self.world.leaders() if (client, f"n{id}") not in cut]
-            operation, until = open_until.get(process, (None, 0.0))
-            idle = operation is None or operation.outcome not in OPEN or self.world.now >= until
-            if reached and idle:
+            if reached:
                 word += 1
                 leader = reached[0 if process % 4 < 2 else -1]
-                writes = process < 6 and self._random.random() < 0.5
-                begun = self.world.propose(leader, f"w{word}") if writes else self.world.read(leader)
-                open_until[process] = begun, self.world.now + OP_TIMEOUT_S
+                if process < 6 and self._random.random() < 0.5:
+                    self.world.propose(leader, f"w{word}")
+                else:
+                    self.world.read(leader)
 
 
 def storms(nemesis: str, seeds: Sequence[int], bugs: Sequence[str] = (), seconds: float = 60.0) -> Iterator[DealtStorm]:

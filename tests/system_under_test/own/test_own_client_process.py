@@ -12,7 +12,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from system_under_test.client import Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
 from system_under_test.own import client_processes
 from system_under_test.own.client_processes import OwnClient, connect
 
@@ -213,5 +213,87 @@ async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -
         def write(self, key, value): print("a stray print")
     """)
     outcome = await ask(client, READ)
-    assert (outcome.type, outcome.error) == (Type.FAIL, "read answered 'seven', where number or nil was expected")
+    assert (outcome.type, outcome.error) == (
+        Type.FAIL,
+        "read returned 'seven' (str), where a whole number or None is expected",
+    )
     assert (await ask(client, WRITE)).type is Type.OK
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        ("def write(self, key, value): raise SystemExit('no licence')", "SystemExit: no licence"),
+        ("def write(self, key, value): raise BaseException('odd')", "BaseException: odd"),
+        ("def write(self, key, value): return False", "write returned False (bool), where None is expected"),
+        ("def write(self, key, value): return OSError('torn')", "write returned OSError('torn') (OSError)"),
+        ("def write(self, key, value): asyncio.sleep(0)", "coroutine 'sleep' was never awaited: write `await`"),
+        ("async def write(self, key, value): asyncio.sleep(0)", "coroutine 'sleep' was never awaited: write `await`"),
+        ("async def write(self, key, value): return asyncio.sleep(0)", "wait for the result of the call"),
+        ("def write(self, key, value): return Future()", "wait for the result of the call"),
+    ],
+)
+async def test_a_write_that_may_not_have_happened_is_of_unknown_outcome(make: Make, write: str, words: str) -> None:
+    client = make(f"""
+        from concurrent.futures import Future
+        def read(self, key): return os.getpid()
+        {write.replace("Future()", "self.Future()")}
+    """)
+    before = (await ask(client, READ)).value
+    outcome = await ask(client, WRITE)
+    assert outcome.type is Type.INFO
+    assert words in (outcome.error or "")
+    assert (await ask(client, READ)).value == before, "the process of the client goes on"
+
+
+@pytest.mark.parametrize("word", ["", "async "])
+async def test_a_client_that_swallows_the_end_of_its_time_has_not_succeeded(
+    make: Make, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr(client_processes, "GRACE_S", PATIENCE_S)
+    client = make(f"""
+        {word}def read(self, key): return 1
+        {word}def write(self, key, value):
+            try:
+                {"await asyncio" if word else "time"}.sleep(1000)
+            except BaseException:
+                return None
+    """)
+    await ask(client, READ)
+    outcome = await ask(client, WRITE, BRIEF_S)
+    assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
+
+
+async def test_a_leader_that_is_no_name_of_a_server_is_quoted(make: Make) -> None:
+    client = make("""
+        def leader(self): return ["10.0.0.1"]
+        def read(self, key): return 1
+        def write(self, key, value): ...
+    """)
+    outcome = await ask(client, WRITE)
+    wrong = "leader returned ['10.0.0.1'], which is no server's name: one of n1, n2"
+    assert (outcome.type, outcome.error) == (Type.FAIL, f"not sent: ValueError: {wrong}")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("refused = ('READONLY',)", "mine.py: It.refused must be a tuple of classes of exceptions"),
+        ("import no_such_library", "mine.py line 12 cannot be run: ModuleNotFoundError: No module named"),
+    ],
+)
+async def test_a_client_that_can_never_be_made_says_so(make: Make, line: str, words: str) -> None:
+    client = make(f"""
+        {line}
+        def read(self, key): ...
+        def write(self, key, value): ...
+    """)
+    assert (await ask(client, WRITE)).error.startswith(f"not sent: {CANNOT_BE_MADE}{words}")  # type: ignore[union-attr]
+
+
+async def test_what_a_client_reads_from_stdin_is_not_the_next_request(make: Make) -> None:
+    client = make("""
+        def read(self, key): return len(os.read(0, 1000))
+        def write(self, key, value): ...
+    """)
+    assert (await ask(client, READ)).value == 0
