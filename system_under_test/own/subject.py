@@ -139,7 +139,18 @@ class OwnSubject:
             missing = await self.system.ready(list(self._nodes.values()))
         except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
             return blamed(self.main, "ready", problem)
-        return self._words(missing, "ready")
+        return self._words(missing, "ready") or await self._without_status()
+
+    async def _without_status(self) -> str | None:
+        """None where every node of a ready system has a status.  Raises BrokenSystem for one of the wrong form."""
+        for own in self._nodes.values() if self.declares.leaders else ():
+            try:
+                status = await self.system.status(own)
+            except Exception as problem:  # noqa: BLE001 - as in status
+                return blamed(self.main, "status", problem)
+            if wrong := self._wrong_status(status):
+                raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
+        return None
 
     async def _last_words(self, node: Node) -> str:
         """What a server printed last: most often it says why the server ended."""

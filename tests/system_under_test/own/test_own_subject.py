@@ -218,6 +218,9 @@ async def test_a_status_of_the_wrong_form_is_none_and_is_warned_of(
     await subject.install([node], seed=1, bug=None)
     assert await subject.status(node) is None
     assert [record.message for record in caplog.records] == [f"{words}; it is taken for no status"]
+    with pytest.raises(BrokenSystem) as problem:
+        await subject.ready([node])
+    assert str(problem.value) == words
 
 
 def starting(tmp_path: Path, body: str) -> Subject:
