@@ -8,6 +8,10 @@ keeps, for each change that is not durable yet, how to undo it and how to do it 
   fsync makes all earlier changes of names durable.  A rename that replaces a file first makes the data of the new file
   durable (ext4's auto_da_alloc), because many programs rely on it.
 
+An fsync that fails takes back the data it should have made durable, and a second fsync succeeds without them.  Linux
+marks pages that it could not write as clean, and Btrfs then shows the old content (Rebello et al. 2020, "Can
+Applications Recover from fsync Failures?").
+
 A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
 again: nothing (`lose`), all but the last write and of that one a prefix cut at any byte (`tear`), or each write with
 probability one half (`reorder`).  A real disk may keep any of these, so a correct program survives all of them.
@@ -101,6 +105,14 @@ class Changes:
         (os.fdatasync if data_only else os.fsync)(descriptor)
         self._forget(_inode(descriptor))
         self.sync_names()
+
+    def drop(self, descriptor: int) -> None:
+        """Take back what is not durable of the data of one inode: its fsync fails.  Raises OSError."""
+        inode = _inode(descriptor)
+        if (file := self._files.get(inode)) is not None:
+            for _, data in reversed(file.changes):
+                _take_back(file.descriptor, data)
+            self._forget(inode)
 
     def sync_names(self) -> None:
         """Every earlier change of names is durable."""

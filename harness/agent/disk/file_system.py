@@ -171,7 +171,12 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
-        self._meet("fsync", path)
+        try:
+            self._meet("fsync", path)
+        except OSError:
+            with self._lock:
+                self._changes.drop(fh)
+            raise
         with self._lock:
             self._changes.sync(fh, bool(datasync))
         return 0

@@ -92,6 +92,22 @@ def test_an_fsync_of_any_file_keeps_names_but_not_others_data(folder: Folder) ->
     assert folder.read("two") == b"2"
 
 
+def test_a_failed_fsync_takes_back_the_data_of_its_file_alone(folder: Folder) -> None:
+    for name in ("log", "other"):
+        folder.append(name, b"kept")
+        folder.sync(name)
+        folder.append(name, b" and more")
+    log = folder.open("log")
+    folder.changes.write(log, 0, b"K")
+    folder.changes.truncate(log, 2)
+    folder.changes.drop(log)
+    assert folder.read("log") == b"kept"
+    assert folder.read("other") == b"kept and more"
+    folder.append("log", b" later")
+    folder.changes.lose("lose", Random(1))
+    assert (folder.read("log"), folder.read("other")) == (b"kept", b"kept")
+
+
 def test_removed_and_renamed_names_come_back_in_order(folder: Folder) -> None:
     for name in ("state", "old"):
         folder.append(name, name.encode())

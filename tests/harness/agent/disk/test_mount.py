@@ -91,6 +91,22 @@ def test_operations_fail_on_order_and_work_again_after_it(disk: Mounted, operati
     assert (disk.path / "log").read_bytes().endswith(b"z")
 
 
+def test_a_second_fsync_does_not_save_what_the_first_one_failed_to_write(disk: Mounted) -> None:
+    log = disk.path / "log"
+    append(log, b"kept", sync=True)
+    disk.behave([{"operations": ["fsync"], "error": "EIO"}], seed=1)
+    descriptor = os.open(log, os.O_RDWR | os.O_APPEND)
+    os.write(descriptor, b" and lost")
+    with pytest.raises(OSError):
+        os.fsync(descriptor)
+    disk.behave([], seed=1)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    assert log.read_bytes() == b"kept"
+    append(log, b" and more", sync=True)
+    assert log.read_bytes() == b"kept and more"
+
+
 def test_a_rule_may_name_files(disk: Mounted) -> None:
     disk.behave([{"operations": ["write"], "error": "EIO", "files": "*.log"}], seed=1)
     append(disk.path / "other", b"x", sync=True)
