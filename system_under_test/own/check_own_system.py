@@ -5,6 +5,7 @@ Otherwise they surface late: a needs of the wrong type while an image is built, 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,21 @@ def check_declared(system: System, client: type[Client], main: Path) -> None:
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
         raise NoSystem(_wrong_refused(client, main.name))
+
+
+def check_defined_once(main: Path, text: str) -> None:
+    """Raises NoSystem for a class, or a method of one, that stands twice in the file: Python drops the first."""
+    tree = ast.parse(text)
+    places: list[ast.Module | ast.ClassDef] = [tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))]
+    for place in places:
+        lines: dict[str, int] = {}
+        for each in place.body:
+            if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or each.decorator_list:
+                continue
+            if each.name in lines:
+                words = f"{each.name} is defined again, and line {lines[each.name]} counts for nothing: rename one"
+                raise NoSystem(f"{main.name} line {each.lineno}: {words}")
+            lines[each.name] = each.lineno
 
 
 def check_refused(client: type[Client], file: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from system_under_test.functions import FUNCTIONS
-from system_under_test.own.check_own_system import check_declared
+from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
 from system_under_test.own.processes_as_one_server import ENDED
 from system_under_test.own.read_own_system import (
@@ -62,6 +62,7 @@ class OwnSubject:
         self.name = main.stem if main.name != "system.py" else main.resolve().parent.name
         self.summary = inspect.cleandoc(type(self.system).__doc__ or module.__doc__ or self.name).splitlines()[0]
         self.files = files_of(main)
+        check_defined_once(main, self.files[main.name])
         self.port = self.system.port
         self.needs: Needs = self.system.needs
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
@@ -74,10 +75,12 @@ class OwnSubject:
         self.declares = Declares(elections=leads if elections is None else elections, leaders=leads)
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
+        self.doubts: list[str] = []
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
-        for words in swallowed(self.files, self._client.__name__):
+        self.doubts = list(swallowed(self.files, self._client.__name__))
+        for words in self.doubts:
             self._warn_once(words)
         await asyncio.gather(*map(self._install, self._nodes.values()))
 

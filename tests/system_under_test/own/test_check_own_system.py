@@ -49,6 +49,12 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
     ("old", "new", "words"),
     [
         (START, "    async def begin(self, node, nodes):\n", "mine.py: Registers.start is missing"),
+        (OPEN, f"    def close(self): ...\n\n{OPEN}", "close is defined again, and line 47 counts for nothing"),
+        (
+            "class Registers(",
+            "class Registers: ...\nclass Registers(",
+            "line 34: Registers is defined again, and line 33",
+        ),
         (OPEN, f"    refused = ConnectionError\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         (OPEN, f"    refused = ('MOVED',)\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         ("import json\n", "import json, sys\nsys.exit(0)\n", "mine.py line 4 cannot be run: SystemExit: 0"),
