@@ -54,7 +54,9 @@ def _invalid(results: Mapping[str, Any]) -> str:
         return "Invalid, but no checker kept its evidence."
     first = sentence(found[0].summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
-    return f"Invalid: {first} {in_all(results)}".strip()
+    words = f"Invalid: {first} {in_all(results)}".strip()
+    doubts = results.get("doubts") or ()
+    return f"{words} The client may be wrong instead: {sentence(str(doubts[0]))}" if doubts else words
 
 
 def _valid(results: Mapping[str, Any]) -> str:

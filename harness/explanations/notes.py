@@ -14,6 +14,7 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     out = []
     if outcome.get("set_up_failure"):
         out.append(f"Set-up failed: {sentence(shorten(str(outcome['set_up_failure'])))}")
+    out += [f"The client may be wrong: {sentence(str(words))}" for words in sequence(outcome.get("doubts"))]
     if outcome.get("interrupted"):
         out.append("The run was interrupted: it is judged as far as it went.")
     if stopped := mapping(outcome.get("stopped")):

@@ -104,6 +104,8 @@ def judge(
     results = write_results(root, verdicts)
     doubt_a_stop(results, outcome_of(root))
     demand(subject.bugs.get(spec.bug) if spec.bug else None, results)
+    if doubts := outcome_of(root).get("doubts"):
+        results["doubts"] = doubts
     _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
     if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
         _shout(results, contradicted)

@@ -363,6 +363,7 @@ class Conductor:
     def _write_outcome(self) -> None:
         outcome, started_ns = self.outcome, self.recorder.started_monotonic_ns
         outcome.achieved_rate_hz = self._achieved_rate_hz()
+        outcome.doubts = self.subject.doubts if isinstance(self.subject, OwnSubject) else []
         outcome.loop_late_ms = self.watch.lateness()
         outcome.longest_copy_stop_s = round(self.copies.longest_stop_s, 3)
         outcome.deaths = deaths(self.backend.exits(), self.subject.complaints(self.run_folder.root), started_ns)

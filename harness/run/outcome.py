@@ -31,6 +31,8 @@ class RunOutcome:
     stopped: dict[str, Any] = field(default_factory=dict)
     online: OnlineRecord | None = None
     coverage: dict[str, Any] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+    """Why a violation may be a mistake of the client, which is not the harness' own; a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
