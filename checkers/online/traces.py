@@ -33,6 +33,7 @@ from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.online.finding import OnlineFinding
 from checkers.raft.commits import committed_evidence
 from checkers.raft.commits import committed_never_lost as committed
+from checkers.raft.commits import kept_by_own_trace
 from checkers.raft.elections import election_safety as raft_elections
 from checkers.raft.nodes import monotonicity as raft_progress
 from checkers.raft.witness_rows import Row, pairs
@@ -204,7 +205,7 @@ def _highest_applied(rows: pa.Table) -> Sequence[int]:
 def _owed(rows: pa.Table) -> Sequence[int]:
     """Rows that show whether a later truncation or restart removes too much: the largest mark owed, the last flush, and
     the lowest end of the log since."""
-    owed, _, _ = committed.follow(rows, _NO_MARKS)
+    owed, _, _ = kept_by_own_trace.follow(rows, _NO_MARKS)
     events, offsets = np.array(words(rows, "event")), numbers(rows, "offset")
     kept = [int(owed[-1])] if owed[-1] != NOWHERE else []
     flushes = np.flatnonzero(events == "flush")
@@ -215,7 +216,7 @@ def _owed(rows: pa.Table) -> Sequence[int]:
 
 
 def _removed(rows: pa.Table) -> list[Witness]:
-    _, removed, _ = committed.follow(rows, _NO_MARKS)
+    _, removed, _ = kept_by_own_trace.follow(rows, _NO_MARKS)
     pairs = [(int(removed[at]), at) for at in np.flatnonzero(removed != NOWHERE).tolist()]
     return [committed_evidence.removed(row(rows, mark, "trace"), row(rows, cut, "trace")) for mark, cut in pairs]
 
@@ -236,6 +237,6 @@ _RULES = (
         _highest_applied,
         needs_offset=True,
     ),
-    _Rule("committed-never-lost", tuple(committed.HELD_EVENTS), _removed, _owed),
+    _Rule("committed-never-lost", tuple(kept_by_own_trace.HELD_EVENTS), _removed, _owed),
     _Rule("committed-never-lost", ("fatal",), committed.refused, _none),
 )

@@ -15,7 +15,8 @@ These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness
   epoch, or an earlier copy shows this.  Holding it *before* epoch e proves nothing: an uncommitted entry may be
   truncated, return with a later leader, and only then be committed.
 
-A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.
+A crash may rightly remove what a node had not flushed, so a restarted node must hold only what it had flushed.  A
+failed fsync may do the same: then the node ends, and a copy may catch it between the loss and its last trace row.
 Two marks at one offset with different hashes show that two different things were committed.  A log that holds a mark
 but lacks a smaller one shows the same.  A truncation below a node's own mark removes entries that it knew to be
 committed.
@@ -35,12 +36,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.base.arrays import Bools, Int64
+from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import Type
 from checkers.base.run_evidence import (
     BeyondBudget,
-    coded,
     conclude,
     gaps,
     not_judged,
@@ -48,28 +48,21 @@ from checkers.base.run_evidence import (
     read_entries,
     read_trace,
     row,
-    trace_row,
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
-from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
 from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends
+from checkers.raft.commits.kept_by_own_trace import OwnTrace, own_trace
 from checkers.raft.trace_findings_to_verdict import nothing_of
 from checkers.raft.witness_rows import Row, pairs
 from checkers.sealing.codes import Words
 
-HELD_EVENTS = {"high-watermark": MARK, "append": APPEND, "flush": FLUSH, "truncate": TRUNCATE, "start": START}
-"""Trace events that show what a node's log holds, with the numbers that `keeps` uses."""
-
 TAIL_SIZE_BYTES = 200
 """The memory of one entry beyond all marks that its log holds."""
-
-ROW_SIZE_BYTES = 100
-"""The memory of one row of the node's own trace while the checker follows it."""
 
 _TRUNCATION = re.compile(r"truncat.*high.?watermark", re.IGNORECASE | re.DOTALL)
 
@@ -163,8 +156,9 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
     witnesses: list[Witness] = []
     own = None
     if params["trace"]:
-        own, found = _walk(params["trace"], marks, budget)
-        witnesses += found + refused(read_trace(params["trace"], ("fatal",)))
+        fatal = read_trace(params["trace"], ("fatal",))
+        own, found = own_trace(params["trace"], marks, numbers(fatal, "seq"), budget)
+        witnesses += found + refused(fatal)
     if params["log"] is None:
         return NodeFinding(tuple(witnesses), marks=len(reported))
     lost: list[Lost] = []
@@ -211,63 +205,19 @@ def _lost(copy: Row, reported: ReportedMarks, i: int, why: str, differs: bool = 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What one node had to keep and had flushed after each row of its trace (see `keeps`).  starts: seqs of starts."""
-
-    path: str
-    seq: Int64
-    owed: Int64
-    flushed: Int64
-    starts: Int64
-
-    def row(self, position: int) -> Row:
-        return trace_row(self.path, int(self.seq[position]))
-
-    def flushed_at(self, seq: int) -> int:
-        """Return the log end that was certainly durable at `seq` of the trace; 0 before the first flush."""
-        before = int(np.searchsorted(self.seq, seq, side="right"))
-        return int(self.flushed[before - 1]) if before else 0
-
-
-def _walk(path: str, marks: Marks, budget: Budget) -> tuple[_Own, list[Witness]]:
-    """Follow one node's trace: what it must keep after each row, and what it removed although it had to keep it."""
-    rows = read_trace(path, HELD_EVENTS, ("epoch", "offset"))
-    if len(rows) * ROW_SIZE_BYTES > budget.size_bytes:
-        raise BeyondBudget(f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
-    owed, removed, flushed = follow(rows, marks)
-    seq = numbers(rows, "seq")
-    own = _Own(path, seq, owed, flushed, seq[coded(rows, "event", HELD_EVENTS) == START])
-    lost_at = np.flatnonzero(removed != NOWHERE).tolist()
-    return own, [evidence_of.removed(own.row(int(removed[at])), own.row(at)) for at in lost_at]
-
-
-def follow(rows: pa.Table, marks: Marks) -> tuple[Int64, Int64, Int64]:
-    """Apply `keeps` to the HELD_EVENTS of one node, in seq order."""
-    events = coded(rows, "event", HELD_EVENTS)
-    offsets, epochs = numbers(rows, "offset"), numbers(rows, "epoch")
-    radix = int(max(epochs.max(initial=0), marks.epoch.max(initial=0))) + 1
-    names = np.sort(marks.offset * radix + marks.epoch, kind="stable")
-    ends = offsets * radix + epochs
-    place = np.minimum(np.searchsorted(names, ends), max(len(names) - 1, 0))
-    ends_at_mark = names[place] == ends if len(names) else np.zeros(len(ends), np.bool_)
-    holds_mark = (events == MARK) | ((events == APPEND) & ends_at_mark)
-    return keeps(events, offsets, holds_mark)
-
-
 def refused(fatal: pa.Table) -> list[Witness]:
     """Find nodes that stopped because their leader ordered a truncation below their high watermark."""
     rows = fatal.to_pylist()
     return [evidence_of.refused({"table": "trace", **r}) for r in rows if _TRUNCATION.search(r["detail"] or "")]
 
 
-def _lost_own(copy: Row, own: _Own, log: CopiedLog) -> list[Lost]:
+def _lost_own(copy: Row, own: OwnTrace, log: CopiedLog) -> list[Lost]:
     """Check the largest mark that the node itself had to keep when it was copied."""
     before = int(np.searchsorted(own.seq, copy["trace_seq"], side="right"))
     if before == 0 or own.owed[before - 1] == NOWHERE:
         return []
     mark = own.row(int(own.owed[before - 1]))
-    if copy["state"] == "dead" and mark["offset"] > own.flushed_at(copy["trace_seq"]):
+    if own.owes_only_flushed(copy) and mark["offset"] > own.flushed_at(copy["trace_seq"]):
         return []
     one = Marks(
         np.array([mark["offset"]]), np.array([mark["hash"] or 0]), np.array([mark["hash"] is not None]), np.array([0])
@@ -279,14 +229,14 @@ def _lost_own(copy: Row, own: _Own, log: CopiedLog) -> list[Lost]:
 
 
 def _lost_since(
-    copy: Row, earlier: list[tuple[Row, Bools]], own: _Own, reported: ReportedMarks, lacks: Bools
+    copy: Row, earlier: list[tuple[Row, Bools]], own: OwnTrace, reported: ReportedMarks, lacks: Bools
 ) -> list[Lost]:
     """Find a mark that this copy lacks and that an earlier copy of the node held in the mark's epoch or later."""
     marks = reported.marks
     for before, held in earlier:
         owed = held & lacks & (marks.epoch <= before["quorum_epoch"])
         crashed = np.any((own.starts > before["trace_seq"]) & (own.starts <= copy["trace_seq"]))
-        if copy["state"] == "dead" or crashed:
+        if crashed or own.owes_only_flushed(copy):
             owed &= marks.offset <= own.flushed_at(before["trace_seq"])
         if owed.any():
             why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still held it."

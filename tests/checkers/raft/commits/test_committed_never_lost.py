@@ -85,6 +85,24 @@ def test_a_log_shorter_than_what_its_own_trace_had_committed(evidence: Evidence,
     assert witness.facts["nodes"][0] == "n4"
 
 
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_copy_of_a_process_that_ends_because_its_fsync_failed(
+    evidence: Evidence, tmp_path: Path, flushed: bool
+) -> None:
+    """The copy falls between the loss and the last trace row.  What an earlier fsync made durable must be there."""
+    rows = evidence.traces["n3"]
+    at = max(i for i, r in enumerate(rows) if r["event"] == "append") + flushed
+    rows[at + 1 :] = [dict(rows[at]) | {"event": "fatal", "offset": None, "hash": None, "detail": "the disk failed"}]
+    rows[-1]["seq"] = rows[at]["seq"] + 1
+    assert rows[at]["event"] == ("flush" if flushed else "append")
+    copy = rows_of(evidence.copies, node="n3", copy=final(evidence))[0]
+    copy["trace_seq"] = rows[at]["seq"]
+    copy["log_end"] -= 1
+    evidence.logs["n3"].remove(rows_of(evidence.logs["n3"], copy=final(evidence))[-1])
+    found = invalid(evidence, tmp_path)
+    assert set(found) == {"nodes-stay-up"} | ({"committed-never-lost"} if flushed else set())
+
+
 def test_a_log_that_lacks_what_an_earlier_copy_of_it_held(evidence: Evidence, tmp_path: Path) -> None:
     """The node's own trace is silent, its log ends early and in the same epoch: only the earlier copy tells."""
     last = final(evidence)
