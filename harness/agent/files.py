@@ -12,12 +12,23 @@ from pathlib import Path
 
 
 def write(path: str, data: bytes) -> None:
-    """Create or replace a file so that no reader ever sees half of it; parents are made."""
+    """Create or replace a file so that no reader ever sees half of it; parents are made.
+
+    It is durable on return: a server that lost its configuration with its power would be blamed for it.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".unfinished")
-    unfinished.write_bytes(data)
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read(path: str, offset: int, size_bytes: int, piece: Callable[[bytes], None], piece_bytes: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from harness.agent import files
 from harness.agent.disk.mount import Mounted
 
 
@@ -52,6 +53,14 @@ def test_a_database_loses_only_what_it_documents(disk: Mounted, synchronous: str
     database.close()
     disk.lose_power("lose", 1)
     assert sqlite3.connect(disk.path / "db").execute("select n from t").fetchall() == ([(7,)] if survives else [])
+
+
+@pytest.mark.parametrize("kept", ["lose", "tear", "reorder"])
+def test_a_configuration_that_the_agent_wrote_survives_a_power_loss(disk: Mounted, kept: str) -> None:
+    files.write(str(disk.path / "made" / "server.json"), b"{}")
+    files.write(str(disk.path / "made" / "server.json"), b"{\n}")
+    disk.lose_power(kept, 1)
+    assert {path.name: path.read_bytes() for path in (disk.path / "made").iterdir()} == {"server.json": b"{\n}"}
 
 
 def test_a_file_can_be_mapped(disk: Mounted) -> None:
