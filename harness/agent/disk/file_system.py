@@ -84,6 +84,14 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
                 self._changes.created(real)
         return descriptor
 
+    def mknod(self, path: str, mode: int, dev: int) -> int:
+        """Make a socket or a pipe by name, as servers do for their controls.  The kernel carries what goes through."""
+        self._meet("write", path)
+        with self._lock:
+            os.mknod(self._real(path), mode, dev)
+            self._changes.created(self._real(path))
+        return 0
+
     def mkdir(self, path: str, mode: int) -> int:
         self._meet("write", path)
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -61,6 +62,20 @@ def test_a_configuration_that_the_agent_wrote_survives_a_power_loss(disk: Mounte
     files.write(str(disk.path / "made" / "server.json"), b"{\n}")
     disk.lose_power(kept, 1)
     assert {path.name: path.read_bytes() for path in (disk.path / "made").iterdir()} == {"server.json": b"{\n}"}
+
+
+def test_a_server_can_listen_on_a_socket_file(disk: Mounted) -> None:
+    path = str(disk.path / "control")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(path)
+        listener.listen()
+        client.connect(path)
+        accepted, _ = listener.accept()
+        with accepted:
+            client.sendall(b"status")
+            assert accepted.recv(6) == b"status"
+    disk.lose_power("lose", 1)
+    assert not (disk.path / "control").exists()
 
 
 def test_a_file_can_be_mapped(disk: Mounted) -> None:
