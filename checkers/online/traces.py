@@ -31,9 +31,8 @@ from checkers.base.verdict import Witness
 from checkers.kernels.raft.marks import Marks
 from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.online.finding import OnlineFinding
-from checkers.raft.commits import committed_evidence
+from checkers.raft.commits import committed_evidence, kept_by_own_trace
 from checkers.raft.commits import committed_never_lost as committed
-from checkers.raft.commits import kept_by_own_trace
 from checkers.raft.elections import election_safety as raft_elections
 from checkers.raft.nodes import monotonicity as raft_progress
 from checkers.raft.witness_rows import Row, pairs
