@@ -1,4 +1,7 @@
-"""OVSDB 3.1 of Open vSwitch as Debian packages it: a database on a Raft of its own, and sets kept as rows."""
+"""OVSDB 3.1 of Open vSwitch as Debian packages it: a database on a Raft of its own, and sets kept as rows.
+
+A server answers a plain select from its own copy, which may be old.  So a reader writes too, in one transaction.
+"""
 
 import json
 import socket
@@ -9,7 +12,10 @@ COLUMNS = {"k": {"type": "string"}, "v": {"type": "integer"}}
 SCHEMA = {
     "name": "Krucible",
     "version": "1.0.0",
-    "tables": {"Kept": {"columns": COLUMNS, "indexes": [["k", "v"]], "isRoot": True}},
+    "tables": {
+        "Kept": {"columns": COLUMNS, "indexes": [["k", "v"]], "isRoot": True},
+        "Reads": {"columns": {"reader": {"type": "string"}}, "isRoot": True},
+    },
 }
 
 
@@ -53,17 +59,20 @@ class RowClient(Client):
                 self.received = self.received[end:].lstrip()
                 return message
 
-    def transact(self, **operation):
-        self.send(method="transact", params=["Krucible", {"table": "Kept", **operation}], id=1)
+    def transact(self, *operations):
+        self.send(method="transact", params=["Krucible", *operations], id=1)
         while (message := self.next_message()).get("method") == "echo":
             self.send(result=message["params"], error=None, id=message["id"])
-        (result,) = message["result"]
-        if "error" in result:
-            raise RuntimeError(result["error"])
-        return result
+        for result in message["result"]:
+            if result and "error" in result:
+                raise RuntimeError(result["error"])
+        return message["result"]
 
     def add(self, key, value):
-        self.transact(op="insert", row={"k": key, "v": value})
+        self.transact({"op": "insert", "table": "Kept", "row": {"k": key, "v": value}})
 
     def members(self, key):
-        return sorted(row["v"] for row in self.transact(op="select", where=[["k", "==", key]], columns=["v"])["rows"])
+        written = {"op": "insert", "table": "Reads", "row": {"reader": key}}
+        select = {"op": "select", "table": "Kept", "where": [["k", "==", key]], "columns": ["v"]}
+        _, found = self.transact(written, select)
+        return sorted(row["v"] for row in found["rows"])
