@@ -38,7 +38,10 @@ def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     """One frame.  Raises ValueError if header or body is beyond its limit."""
     packed = json.dumps(header, separators=(",", ":")).encode()
     if len(packed) > HEADER_BYTES_MAX or len(body) > BODY_BYTES_MAX:
-        raise ValueError(f"a frame holds at most {HEADER_BYTES_MAX} + {BODY_BYTES_MAX} bytes, not {len(body)}")
+        raise ValueError(
+            f"a frame holds at most {HEADER_BYTES_MAX} bytes of values and {BODY_BYTES_MAX} bytes of a body, "
+            f"not {len(packed)} and {len(body)}"
+        )
     return b"".join((_PREFIX.pack(_MAGIC, len(packed), len(body)), packed, body))
 
 
