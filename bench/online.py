@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
-from checkers.online.keys import OnlineKeys
+from checkers.online.growing_registers import OnlineKeys
 
 
 @click.group()

@@ -185,7 +185,7 @@ class Live(Protocol):
         ...
 
     def entries(self) -> Any:
-        """What the last `fetch` brought of the log, as `checkers.online.logs.Entries`: only entries below a high
+        """The entries of the last `fetch`, as `checkers.online.growing_logs.Entries`: only entries below a high
         watermark that the trace had reported before they were read."""
         ...
 

@@ -45,7 +45,7 @@ from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.sealing.row_digest import row_digest, together
-from harness.judge.demanded import demands_of
+from harness.judge.demands_of_run import demands_of
 from harness.spec import LIMITS, Spec
 
 FAULT = "c2 and n5 cannot reach each other"

@@ -23,7 +23,7 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import NEMESIS, Type
 from checkers.base.ledger import END
 from checkers.base.run_evidence import log_groups, numbers, present
-from checkers.kernels.raft.written import OPEN, Fates, NameTable, Under, follow, look_up, number_names
+from checkers.kernels.raft.writes_in_logs import OPEN, Fates, NameTable, Under, follow, look_up, number_names
 from checkers.sealing.codes import Processes, Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups, read_rows
 

@@ -37,8 +37,8 @@ COMMANDS: Mapping[str, str] = {
     "nightly": "harness.cli.many:nightly",
     "hunt": "harness.cli.hunting:hunt_at_random",
     "hunt-bugs": "harness.cli.hunting_bugs:hunt_bugs",
-    "find": "harness.cli.finding:find",
-    "findings": "harness.cli.finding:ledger",
+    "find": "harness.cli.known_findings:find",
+    "findings": "harness.cli.known_findings:ledger",
     "completion": "harness.cli.machine:completion",
 }
 """Name of a command -> module:attribute, imported when the command is named."""

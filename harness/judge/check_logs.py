@@ -27,7 +27,7 @@ from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_files
 from harness.judge.copies import copies_of
-from harness.judge.demanded import demands_of
+from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import spec_of
 from harness.report.judged_file import JudgedFile
 from harness.spec import WrongSpec

@@ -27,8 +27,8 @@ from checkers.judging.pipeline import judge_run, write_results
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
-from harness.judge.demanded import demands_of
-from harness.judge.failure import VERDICT as FAILED
+from harness.judge.demands_of_run import demands_of
+from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec

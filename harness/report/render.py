@@ -29,7 +29,7 @@ from harness.explanations.violations_by_cause import title_of, violation_count
 from harness.report import exercise, junit
 from harness.report.evidence import roles
 from harness.report.evidence.report_data import ReportData, load
-from harness.report.faults import coverage
+from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
@@ -132,7 +132,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         plots={name: Markup(svg) for name, svg in drawn.items()},
         faults=fault_views,
         faults_words=faults.summary(fault_views),
-        coverage=coverage.view(data),
+        coverage=coverage_table.view(data),
         deposed=deposed,
         deaths=_deaths(data, fault_views),
         recovery=_recovery(data),

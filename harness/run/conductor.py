@@ -22,28 +22,28 @@ import pyarrow as pa
 from checkers.base import clocks, ledger
 from checkers.base.history import Type
 from checkers.base.stored_run import SMALL_FILES
-from checkers.online.finding import OnlineFinding
+from checkers.online.online_finding import OnlineFinding
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Backend, ClusterSpec
-from harness.judge.demanded import demands_of
+from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.background_duties import beside
-from harness.run.dealing import Dealing
+from harness.run.cards_of_run import Dealing
+from harness.run.checks_while_running import Online
 from harness.run.deaths import deaths
 from harness.run.interpreter import Interpreter
-from harness.run.online import Online
+from harness.run.leaders_and_stalls import Watch
 from harness.run.outcome import RunOutcome
 from harness.run.phases.collect import Copies
 from harness.run.phases.ready import READY_LIMIT_S, SetUpFailed, until_led, until_ready
 from harness.run.phases.recovery import RecoveryPhase
-from harness.run.rates import achieved_rate_hz
+from harness.run.rate_outside_faults import achieved_rate_hz
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, describe_test
 from harness.run.schedule_to_play import capabilities_of
-from harness.run.watch import Watch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from nemesis.cards.schedule_files import as_executed

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness.judge.failure import record_failure
+from harness.judge.harness_failed import record_failure
 from harness.run.conductor import Conductor
 from harness.run.run_folder import as_typed
 from harness.terminal.progress import Progress

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
-from harness.judge.failure import TRACEBACK, record_failure
+from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor

@@ -25,7 +25,7 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.by_hand.judge_registers import ONLY_OBJECT
 from harness.explanations.kinds.catalog import name_in_words
 from harness.plain_words import amount, checksum_words, either, label, listed, natural, sentence, shorten
-from harness.terminal import cycle as ladder
+from harness.terminal import cycle_ladder as ladder
 from harness.terminal.lanes import draw_lanes, legend
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.witness_operations import (

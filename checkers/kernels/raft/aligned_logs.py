@@ -12,7 +12,7 @@ import numpy as np
 
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.raft.rows import NOWHERE
+from checkers.kernels.raft.compared_rows import NOWHERE
 
 ABSENT = -1
 """Stands for the epoch of an entry that a log lacks; real epochs are >= 0."""

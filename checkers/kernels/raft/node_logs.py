@@ -6,7 +6,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int64
 from checkers.kernels.jit import kernel
-from checkers.kernels.raft.rows import NOWHERE
+from checkers.kernels.raft.compared_rows import NOWHERE
 
 MARK, APPEND, FLUSH, TRUNCATE, START, OTHER = 0, 1, 2, 3, 4, 5
 """Trace events as numbers; OTHER: any event that reports only the node's epoch."""

@@ -36,7 +36,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
 from checkers.kernels.operations import OPEN as NEVER_RETURNED
 from checkers.kernels.operations import READ, WRITE
-from checkers.kernels.raft.written import OPEN
+from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.client_writes import operations
 from checkers.raft.clients.settled import NOT_IN_LOG, FinalCopy, RegisterOperations, committed_log, entries_of, settle
 from checkers.raft.trace_findings_to_verdict import nothing_of

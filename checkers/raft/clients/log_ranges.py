@@ -19,8 +19,8 @@ from checkers.base.arrays import Int8, Int32, Int64, UInt8
 from checkers.base.checker import Budget, Part
 from checkers.base.history import Type
 from checkers.base.run_evidence import BeyondBudget, read_entries
-from checkers.kernels.raft.rows import out_of_order
-from checkers.kernels.raft.written import OPEN
+from checkers.kernels.raft.compared_rows import out_of_order
+from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.client_writes import SIZE_BYTES_PER_NAME, Entries, Names, WritesInHistory, read_writes
 from checkers.sealing.codes import Words
 

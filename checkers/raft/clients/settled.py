@@ -31,7 +31,7 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import numbers, present, read_entries
 from checkers.kernels.raft.marks import holds
-from checkers.kernels.raft.written import OPEN
+from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.client_writes import offset_ranges
 from checkers.raft.clients.caught_up import caught_up, largest_marks
 from checkers.raft.commits.high_watermarks import read_log

@@ -51,8 +51,8 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
+from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
-from checkers.kernels.raft.rows import NOWHERE, disagreements
 from checkers.raft.client_writes import Entries, Names, read_writes
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends

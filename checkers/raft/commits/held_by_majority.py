@@ -29,8 +29,8 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
+from checkers.kernels.raft.compared_rows import lowest
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
-from checkers.kernels.raft.rows import lowest
 from checkers.raft.trace_findings_to_verdict import nothing_of
 from checkers.raft.witness_rows import Row
 

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import BeyondBudget, log_groups, numbers, present, read_trace, trace_row
+from checkers.kernels.raft.compared_rows import NOWHERE, lowest
 from checkers.kernels.raft.marks import CopiedLog, Marks
-from checkers.kernels.raft.rows import NOWHERE, lowest
 from checkers.raft.witness_rows import Row
 
 MARK_SIZE_BYTES = 100

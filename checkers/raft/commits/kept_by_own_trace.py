@@ -14,9 +14,9 @@ from checkers.base.arrays import Int64
 from checkers.base.checker import Budget
 from checkers.base.run_evidence import BeyondBudget, coded, numbers, read_trace, trace_row
 from checkers.base.verdict import Witness
+from checkers.kernels.raft.compared_rows import NOWHERE
 from checkers.kernels.raft.marks import Marks
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
-from checkers.kernels.raft.rows import NOWHERE
 from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.witness_rows import Row
 

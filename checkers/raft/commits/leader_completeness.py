@@ -28,9 +28,9 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import BeyondBudget, coded, conclude, gaps, not_judged, numbers, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
+from checkers.kernels.raft.compared_rows import NOWHERE
 from checkers.kernels.raft.marks import holds
 from checkers.kernels.raft.node_logs import shared_prefix
-from checkers.kernels.raft.rows import NOWHERE
 from checkers.raft.commits.committed_evidence import holder_of, parting
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks
 from checkers.raft.trace_findings_to_verdict import nothing_of

@@ -28,7 +28,7 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.run_evidence import coded, codes, conclude, gaps, not_judged, numbers, present, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
-from checkers.kernels.raft.rows import disagreements
+from checkers.kernels.raft.compared_rows import disagreements
 from checkers.raft.trace_findings_to_verdict import TraceFinding, nothing_of, part_per_node, trace_checker
 from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, pairs, rows_of, whole
 

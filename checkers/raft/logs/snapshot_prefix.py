@@ -38,7 +38,7 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.kernels.raft.rows import beyond, disagreements
+from checkers.kernels.raft.compared_rows import beyond, disagreements
 from checkers.raft.witness_rows import Row, copy_row, pairs
 
 ROW_SIZE_BYTES = 60

@@ -35,7 +35,7 @@ from checkers.base.run_evidence import (
 )
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
-from checkers.kernels.raft.rows import beyond, disagreements, falls
+from checkers.kernels.raft.compared_rows import beyond, disagreements, falls
 from checkers.raft.trace_findings_to_verdict import TraceFinding, part_per_node, trace_checker
 from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, copy_row, fetched_from, pairs, whole
 

@@ -22,12 +22,12 @@ from harness.report.evidence.roles import RoleSegment
 from harness.report.faults.fault_views import FaultView
 from harness.report.witness import divergence, picture
 from harness.report.witness.circumstances import background, circumstances
-from harness.report.witness.cycle import Cycle, Transaction, cycle_of, transactions_of
 from harness.report.witness.divergence import Ballots, LogReach, LogTable
 from harness.report.witness.paste import paste
 from harness.report.witness.shapes import Picture
 from harness.report.witness.story import StoryLine, steps, story, window_words
 from harness.report.witness.tables import RowTable, as_trace_row, fact_words, message_tables, other_tables
+from harness.report.witness.transaction_cycle import Cycle, Transaction, cycle_of, transactions_of
 from harness.witness.legal import Order, WindowOp
 from harness.witness.witness_operations import (
     DRAWN_APART,

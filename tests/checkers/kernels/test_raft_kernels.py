@@ -14,9 +14,9 @@ from toy_quorum import Evidence, Quorum
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity
 from checkers.kernels.raft.aligned_logs import ABSENT, align, compare, compare_all, irregular, slice_of
+from checkers.kernels.raft.compared_rows import NOWHERE, beyond, disagreements, falls, out_of_order
 from checkers.kernels.raft.marks import CopiedLog, Marks, holds, must_hold
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, START, TRUNCATE, keeps
-from checkers.kernels.raft.rows import NOWHERE, beyond, disagreements, falls, out_of_order
 from checkers.raft.logs import log_matching as raft_logs
 
 Entries = dict[int, tuple[int, int]]

@@ -16,8 +16,8 @@ from recorded_runs import unpacked
 
 from checkers.base.history import NEMESIS, Type
 from checkers.sealing.seal import seal
-from harness.judge import demanded
-from harness.judge.demanded import demands_of
+from harness.judge import demands_of_run
+from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import judge
 from harness.spec import Spec
 from workloads.generators import VERSION
@@ -133,5 +133,5 @@ class Own(Register):
 
 def test_a_workload_that_derives_from_another_is_not_held_against_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert demands_of(Spec(workload="register")).dealt is not None
-    monkeypatch.setattr(demanded, "load_workload", lambda spec: Own(spec.keys))
+    monkeypatch.setattr(demands_of_run, "load_workload", lambda spec: Own(spec.keys))
     assert demands_of(Spec(workload="register")).dealt is None

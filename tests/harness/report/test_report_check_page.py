@@ -18,7 +18,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.judged_file import JudgedFile
-from harness.report.witness.cycle import KEY_SHOWN_MOST, cycle_of
+from harness.report.witness.transaction_cycle import KEY_SHOWN_MOST, cycle_of
 
 CHROMIUM = shutil.which("chromium")
 CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()

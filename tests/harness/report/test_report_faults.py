@@ -11,7 +11,7 @@ import pytest
 from report_runs import build
 
 from harness.report.evidence.report_data import ReportData, load
-from harness.report.faults import coverage
+from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.faults.majority import sides
 from harness.report.render import _ended_by
@@ -125,7 +125,7 @@ def test_an_old_record_that_was_measured_twice_only_is_read_as_well(data: Report
 def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData) -> None:
     cells = [["kill", "leader", "no node leads", 7], ["kill", "follower", "a node leads", 3]]
     outcome = {**data.outcome, "coverage": {"cells": cells, "situations": {"two terms": 0, "one": 4, "votes": None}}}
-    shown = coverage.view(dataclasses.replace(data, outcome=outcome))
+    shown = coverage_table.view(dataclasses.replace(data, outcome=outcome))
     assert shown is not None
     assert [(row.role, row.looks) for row in shown.rows] == [
         ("leader", (0, 7, 0)),
@@ -138,7 +138,7 @@ def test_the_table_of_what_faults_met_says_what_they_never_met(data: ReportData)
 
 @pytest.mark.parametrize("kept", [{}, None, [], {"cells": 5}, {"cells": [["kill"], 7, [1, 2, 3, "x"]]}])
 def test_a_run_without_such_a_table_shows_none(data: ReportData, kept: Any) -> None:
-    assert coverage.view(dataclasses.replace(data, outcome={**data.outcome, "coverage": kept})) is None
+    assert coverage_table.view(dataclasses.replace(data, outcome={**data.outcome, "coverage": kept})) is None
 
 
 def test_no_line_of_the_report_branches_on_a_kind() -> None:

@@ -16,7 +16,7 @@ from toy_quorum import Evidence, Quorum, Row
 from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
-from checkers.kernels.raft.written import OPEN
+from checkers.kernels.raft.writes_in_logs import OPEN
 from checkers.raft.clients.log_order import LOG_ORDER, _places, out_of_place
 from checkers.raft.clients.settled import ObjectEntries, RegisterOperations, settle
 from checkers.sealing.seal import write_buckets

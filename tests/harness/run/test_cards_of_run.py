@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from checkers.run_quality.fault_cards import not_as_dealt
-from harness.judge.demanded import demands_of
-from harness.run.dealing import Dealing
+from harness.judge.demands_of_run import demands_of
+from harness.run.cards_of_run import Dealing
 from harness.spec import Spec
 from nemesis.cards.coverage import LED, Cell
 from nemesis.cards.schedule_files import schedule_json

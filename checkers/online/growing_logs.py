@@ -20,8 +20,8 @@ import numpy as np
 from checkers.base.arrays import Int32, Int64
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.aligned_logs import ABSENT, Slice, compare_slices, irregular
-from checkers.kernels.raft.rows import NOWHERE
-from checkers.online.finding import OnlineFinding
+from checkers.kernels.raft.compared_rows import NOWHERE
+from checkers.online.online_finding import OnlineFinding
 from checkers.raft.logs.log_matching import FALL, HOLE, fork, wrong_alone
 
 LIVE = -1

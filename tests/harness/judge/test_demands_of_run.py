@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from checkers.base.stored_run import StoredRun
-from harness.judge.demanded import demands_of
+from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
 from harness.spec import Spec
 

@@ -14,8 +14,8 @@ from toy_quorum import Evidence, Quorum, Row, random_run
 
 from checkers.base.columns import TRACE
 from checkers.base.verdict import Validity
-from checkers.online.finding import OnlineFinding
-from checkers.online.traces import OnlineTraces
+from checkers.online.growing_traces import OnlineTraces
+from checkers.online.online_finding import OnlineFinding
 
 OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
 

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from checkers.base.verdict import Validity
 from checkers.judging.tasks import in_words
-from checkers.online.finding import OnlineFinding
-from checkers.online.keys import Alarm, OnlineKeys
-from checkers.online.logs import OnlineLogs
-from checkers.online.prefix import judge_prefix
-from checkers.online.traces import OnlineTraces
+from checkers.online.growing_logs import OnlineLogs
+from checkers.online.growing_registers import Alarm, OnlineKeys
+from checkers.online.growing_traces import OnlineTraces
+from checkers.online.online_finding import OnlineFinding
+from checkers.online.whole_keys_so_far import judge_prefix
 from system_under_test.subject import Collected, Live
 
 EVERY_S = 1.0

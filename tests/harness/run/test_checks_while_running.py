@@ -18,12 +18,12 @@ from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Witness
 from checkers.judging.pipeline import judge_run
-from checkers.online.finding import OnlineFinding
-from checkers.online.logs import LIVE, NewEntries
+from checkers.online.growing_logs import LIVE, NewEntries
+from checkers.online.online_finding import OnlineFinding
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
-from harness.run.online import Online
+from harness.run.checks_while_running import Online
 from harness.run.recorder import Recorder
 from system_under_test.client import Outcome, Request
 from system_under_test.subject import Collected, NodeGone

@@ -28,9 +28,9 @@ from checkers.base.arrays import Int64
 from checkers.base.columns import TRACE
 from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
 from checkers.base.verdict import Witness
+from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import Marks
-from checkers.kernels.raft.rows import NOWHERE, disagreements
-from checkers.online.finding import OnlineFinding
+from checkers.online.online_finding import OnlineFinding
 from checkers.raft.commits import committed_evidence, kept_by_own_trace
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
