@@ -42,7 +42,8 @@ LAST_LOOK_LIMIT_S = 1.0
 MEASURE_AGAIN = 4
 """A sender starved of CPU gets more windows, and they add up; a link seen open when ordered cut gets none."""
 LATE_HOLD_S = 1.5
-"""A card that had to wait for a leader holds for this long at least (or as long as it should), even past its time."""
+"""A card that had to wait holds for this long at least, and at least as long as it took to inject: servers that end in
+order may take ten seconds.  No card holds for longer than it says because of that, but it may hold past its time."""
 COPY_HOLD_S_MIN = 2.5
 """A fault that holds for less is not followed by `before_heal`: there is no time in which to copy anything."""
 COPY_FIRST_S = 1.0
@@ -186,7 +187,8 @@ class _Player:
         stop = asyncio.Event()
         measuring = asyncio.ensure_future(self._measure(kind, card, fault, stop))
         copying: asyncio.Future[None] | None = None
-        due_s = max(card.heal_s, self._main_s() + min(card.heal_s - card.at_s, LATE_HOLD_S))
+        least_s = max(LATE_HOLD_S, self.records.by_number[card.number].apply_ms / 1e3)
+        due_s = max(card.heal_s, self._main_s() + min(card.heal_s - card.at_s, least_s))
         hold_s = due_s - self._main_s()
         try:
             if hold_s >= COPY_HOLD_S_MIN:

@@ -183,3 +183,20 @@ def test_a_short_card_that_waited_for_a_leader_still_holds():
     (record,) = played_while(cluster, card("kill", "leader", hold_s=1.5), act=elect)
     assert (record.nodes, record.achieved) == (("n3",), Achieved.INSTALLED)
     assert record.heal_ordered_ns - record.injected_ns == pytest.approx(1.5e9, abs=0.05e9)
+
+
+@pytest.mark.parametrize(("ends_after_s", "held_s"), [(0.5, 5.5), (4.0, 4.0), (11.0, 6.0)])
+def test_a_server_that_ends_slowly_is_held_for_as_long_as_that_took_and_no_longer_than_the_card_says(
+    ends_after_s, held_s
+):
+    cluster = FakeCluster()
+    really = cluster.stop
+
+    async def stop(server):
+        await asyncio.sleep(ends_after_s)
+        await really(server)
+
+    cluster.stop = stop
+    (record,) = in_no_time(played(cluster, card("stop", "one", hold_s=6.0)))[0]
+    assert record.achieved is Achieved.INSTALLED
+    assert record.heal_ordered_ns - record.injected_ns == pytest.approx(held_s * 1e9, abs=0.1e9)
