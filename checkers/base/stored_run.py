@@ -96,8 +96,19 @@ class StoredRun:
         A copy of a disk is left out if a fault had damaged that disk before: it shows nothing about the system.  If
         that fault was not proven, the run is unknown for that reason.
         """
-        whole = [row for row in self._all_copies if row["copy"] < self.damaged_from.get(row["node"], END_OF_COPIES)]
-        return sorted(whole, key=lambda row: (row["copy"], by_number(row["node"])))
+        return sorted(
+            (row for row in self._all_copies if not self.is_damaged(row)),
+            key=lambda row: (row["copy"], by_number(row["node"])),
+        )
+
+    @cached_property
+    def damaged_copies(self) -> list[dict[str, Any]]:
+        """The rows of COPIES that `copies` leaves out.  Their disks show nothing, and their traces still do."""
+        return [row for row in self._all_copies if self.is_damaged(row)]
+
+    def is_damaged(self, copy: Mapping[str, Any]) -> bool:
+        """Whether a fault may have damaged the disk of this copy before.  copy: a row of COPIES or of copies.json."""
+        return bool(copy["copy"] >= self.damaged_from.get(copy["node"], END_OF_COPIES))
 
     @cached_property
     def damaged_from(self) -> dict[str, int]:

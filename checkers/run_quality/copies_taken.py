@@ -5,7 +5,7 @@ copies.json has an entry for each copy and server, which names a folder.  A trac
 it shorter.
 
 The harness takes no copy if the hold of a fault is too short (`nemesis/inject.py`).  So this check demands a copy only
-of a fault that was certainly held for long enough.
+of a fault that was certainly held for long enough.  A disk that a fault had wiped leaves nothing to copy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def differences(run: StoredRun, rows: Sequence[Row]) -> list[str]:
         clauses += [f"copy {number} was not taken of {node}" for node in sorted(lacking)]
     for row in run.copies_index:
         folder = run.root / str(row["folder"])
-        if not folder.is_dir() or not any(folder.iterdir()):
+        if not run.is_damaged(row) and (not folder.is_dir() or not any(folder.iterdir())):
             clauses.append(f"copy {row['copy']} of {row['node']} is missing: there is nothing in {row['folder']}")
     return [*clauses, *_shrunk_traces(run.copies_index)]
 

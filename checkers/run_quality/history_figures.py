@@ -62,7 +62,7 @@ class HistoryFigures:
 
     ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
     windows.  answering: nodes that answered any operation, also if they refused it.
-    calm_operations: invoked in the main phase outside faults and their aftermath.
+    main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
     """
@@ -72,6 +72,7 @@ class HistoryFigures:
     ok_writes_in_faults: int = 0
     ok_writes_by_fault: tuple[int, ...] = ()
     answering: frozenset[str] = frozenset()
+    main_operations: int = 0
     calm_operations: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
     of_keys: KeyCounts = field(default_factory=KeyCounts)
@@ -119,6 +120,7 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.ok += part.ok
         total.ok_in_faults += part.ok_in_faults
         total.ok_writes_in_faults += part.ok_writes_in_faults
+        total.main_operations += part.main_operations
         total.calm_operations += part.calm_operations
         total.answering |= part.answering
         total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
@@ -174,7 +176,9 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     found.ok_writes_in_faults += int((ok_write & in_faults).sum())
     by_fault = [int((ok_write & rows.within([window])).sum()) for window in params["windows"]]
     found.ok_writes_by_fault = _sums(found.ok_writes_by_fault, by_fault)
-    found.calm_operations += int((rows.within(params["calm"]) & (rows.type == Type.INVOKE)).sum())
+    invoked = rows.type == Type.INVOKE
+    found.main_operations += int((rows.within(params["main"]) & invoked).sum())
+    found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
     codes, names = rows.nodes
     found.answering |= {names[code] for code in np.unique(codes[codes >= 0]).tolist()} - {""}
 

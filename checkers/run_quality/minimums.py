@@ -18,7 +18,9 @@ from checkers.base.demands import Demands
 from checkers.base.json_file import mapping
 
 SHARE_OF_RATE = 0.8
-"""Share of the scheduled rate, outside faults.  Below it the harness or the system was the bottleneck, not a fault."""
+"""Share of the scheduled rate, outside faults or in all.  Below both, the harness or the system was the bottleneck.
+
+Faults may leave a few seconds only, and the first ones after set-up are slow."""
 
 CALM_S_LEAST = 3.0
 """The rate is demanded only if it was measured over at least this time: over less, chance decides it."""

@@ -52,7 +52,7 @@ def tabulate(root: Path, write_tables: Callable[[Sequence[Collected]], None]) ->
     if not lost:
         return
     run = StoredRun(root)
-    rows = [*run.copies, *(_unreadable(copies[number], why) for number, why in lost.items())]
+    rows = [*run.copies, *run.damaged_copies, *(_unreadable(copies[number], why) for number, why in lost.items())]
     run.copies_table.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=COPIES), run.copies_table, compression="zstd")
 

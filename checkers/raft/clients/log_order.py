@@ -81,8 +81,9 @@ def _split(run: StoredRun) -> list[Part]:
     if not logs or not traces or not run.buckets.is_dir() or not _of_registers(run):
         return []
     copies = [
-        FinalCopy(c["node"], logs.get(c["node"]) if not c["error"] else None, c["copy"], c["trace_seq"])
-        for c in run.copies
+        FinalCopy(c["node"], logs.get(c["node"]) if readable and not c["error"] else None, c["copy"], c["trace_seq"])
+        for found, readable in ((run.copies, True), (run.damaged_copies, False))
+        for c in found
         if c["when"] == "final"
     ]
     params = {"copies": copies, "traces": list(traces.values()), "nodes": list(traces)}

@@ -269,6 +269,21 @@ def test_a_run_that_did_nearly_nothing_of_its_demands_is_unknown(tmp_path: Path)
     assert "give a lower --rate" in verdict.reason
 
 
+def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_missed(tmp_path: Path) -> None:
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main["end_ns"] = evidence.faults[0]["healed_ns"] + 7_000_000_000
+    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
+    rate_hz = invoked / (main["end_ns"] - main["start_ns"]) * 1e9
+    evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0)
+    share = figure(judged(evidence, tmp_path / "busy"), "share of the scheduled rate")
+    assert share["value"] == pytest.approx(1.0, abs=0.01) and share["met"]
+    calm_hz = float(share["words"].split()[0])
+    assert calm_hz < 0.8 * rate_hz
+    evidence.demands = replace(evidence.demands, rate_hz=2 * rate_hz)
+    assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
+
+
 def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:
     evidence = run()
     evidence.traces["n4"].clear()

@@ -271,6 +271,26 @@ def test_the_trailing_log_of_a_wiped_node_settles_nothing_and_the_others_do(quor
     assert verdict.looked_at["settled as made"] == 1
 
 
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_disk_that_a_fault_damaged_settles_nothing_and_its_nodes_marks_still_count(
+    quorum: Quorum, tmp_path: Path, reported: bool
+) -> None:
+    read(quorum, 4)
+    evidence = quorum.evidence()
+    began_ns = max(fault["heal_ordered_ns"] for fault in evidence.faults) + 1
+    times = {"injected_ns": began_ns, "heal_ordered_ns": began_ns + 2, "healed_ns": began_ns + 2}
+    damage = {"nodes": ["n3"], "settings": {"damages_data": True}, "card": {"number": 7, "kind": "damage"}}
+    evidence.faults.append({"cut": [], "leader": None, **times, **damage})
+    evidence.logs["n3"] = []
+    with_an_unreadable_copy(evidence)
+    if reported:
+        mark = next(row for row in reversed(evidence.traces["n3"]) if row["event"] == "high-watermark")
+        mark |= {"offset": mark["offset"] + 1, "hash": None}
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is (Validity.UNKNOWN if reported else Validity.VALID)
+    assert ("caught up" in verdict.reason) is reported
+
+
 def test_it_does_not_apply_where_clients_do_more_than_read_and_write(quorum: Quorum, tmp_path: Path) -> None:
     evidence = quorum.evidence()
     evidence.demands = replace(evidence.demands, writes=frozenset({"write", "cas"}))
