@@ -4,7 +4,7 @@
                         buckets/bucket-NNN       the paired operations of some keys (`key_buckets.py`)
 
 Sealing verifies the grammar of the history (`walk.py`), so no checker has to verify it again.  It deals the keys to
-buckets, and pairs invokes with completions (`keys_per_bucket.py`).
+buckets, and pairs invokes with completions (`deal_keys_to_buckets.py`).
 
 Sealing may be interrupted at any point and called again.  A file gets its name only when it is complete.  The stream is
 removed only when all other files are complete.  A damaged stream stays.
@@ -14,8 +14,8 @@ also write the note.
 
 Cost: about 0.5 s per million events on two cores.  Half of it is for `history.parquet`, which another thread writes.
 Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a history of any length.  It holds a chunk
-of a million rows in three stages of work, and later one bucket per core (`keys_per_bucket.py`).  Only two things grow:
-the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
+of a million rows in three stages of work, and later one bucket per core (`deal_keys_to_buckets.py`).  Only two things
+grow: the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import MalformedHistory
 from checkers.base.stored_run import StoredRun
+from checkers.sealing.deal_keys_to_buckets import BucketWriter
 from checkers.sealing.history_rows import ROWS_PER_GROUP
-from checkers.sealing.keys_per_bucket import BucketWriter
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed
 from checkers.sealing.walk import Walk, chunks_of, history_batches
 

@@ -18,10 +18,10 @@ from harness.agent import commands, files
 from harness.agent.beacons import BeaconSender
 from harness.agent.children import Children
 from harness.agent.clients_apart import ClientsApart
+from harness.agent.clients_under_watch import HostedClients
 from harness.agent.clock.verbs import ClockVerbs
 from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES
-from harness.agent.hosted_clients import HostedClients
 from harness.agent.rules import FirewallTables
 from harness.agent.server import ServerProcess
 from harness.agent.switch.verbs import SwitchVerbs

@@ -19,8 +19,8 @@ from histories import Script, by_construction, write_stream
 
 from checkers.base.columns import HISTORY, events_to_table, read_history
 from checkers.base.history import Event, MalformedHistory, Type
+from checkers.sealing.deal_keys_to_buckets import bucket_count, deal
 from checkers.sealing.key_buckets import open_bucket, read_key
-from checkers.sealing.keys_per_bucket import bucket_count, deal
 from checkers.sealing.seal import seal, verify, write_buckets
 
 

@@ -12,8 +12,8 @@ from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 
 from system_under_test.kraft.controller.records import ConfigRecord, encode
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics
-from system_under_test.kraft.node import replay as replay_module
-from system_under_test.kraft.node.replay import Replay
+from system_under_test.kraft.node import apply_committed
+from system_under_test.kraft.node.apply_committed import Replay
 from system_under_test.kraft.node.state_machine import WRITE_MAX_BYTES
 from system_under_test.kraft.wire.quorum_service import TooLarge
 
@@ -39,7 +39,7 @@ async def test_a_long_replay_is_done_in_slices_and_reads_wait_for_it(monkeypatch
     for node in cluster.network.nodes.values():
         node._end(0)
     cluster.disks = {voter: disk.crash("lose", Random(voter)) for voter, disk in cluster.disks.items()}
-    monkeypatch.setattr(replay_module, "SLICE_RECORDS", 100)
+    monkeypatch.setattr(apply_committed, "SLICE_RECORDS", 100)
     slices: list[int] = []
     apply_slice = Replay.apply_slice
 
