@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from nemesis.cluster import Cluster, Link
 from nemesis.faults import Fault
+
+IMPAIRED_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Field:
         self.cluster = cluster
         self._layers: dict[int, Layer] = {}
         self._impaired: dict[int, dict[Link, Mapping[str, float]]] = {}
+        self._unimpaired = asyncio.Event()
         self._ordering = asyncio.Lock()
         self._changes: list[frozenset[Link]] = []
         self._changing: frozenset[Link] = frozenset()
@@ -40,7 +44,15 @@ class Field:
         await self._lay(id(fault), None)
 
     async def impair(self, fault: Fault, links: Sequence[Link], impairment: Mapping[str, float], seed: int) -> None:
-        """Impair these links.  Where several faults impair one link, the latest order holds."""
+        """Impair these links.  Where several faults impair one link, the latest order holds.
+
+        So it first waits for a fault of these links whose heal is due, for IMPAIRED_WAIT_S at most: that one would
+        lapse."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IMPAIRED_WAIT_S):
+                while any(link in laid for laid in self._impaired.values() for link in links):
+                    self._unimpaired.clear()
+                    await self._unimpaired.wait()
         async with self._ordering:
             self._impaired[id(fault)] = dict.fromkeys(links, impairment)
             await self._impair_all(seed)
@@ -50,6 +62,7 @@ class Field:
         async with self._ordering:
             self._impaired.pop(id(fault), None)
             await self._impair_all(0)
+        self._unimpaired.set()
 
     async def _impair_all(self, seed: int) -> None:
         union = {link: it for links in self._impaired.values() for link, it in links.items()}
@@ -62,6 +75,7 @@ class Field:
             self._impaired.clear()
             await self.cluster.cut(())
             await self.cluster.mend()
+        self._unimpaired.set()
 
     async def each(self, nodes: Sequence[str], order: Callable[[str], Awaitable[None]]) -> None:
         """Give an order to all these nodes at once; raises the first failure after every one has ended."""

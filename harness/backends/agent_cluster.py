@@ -41,8 +41,8 @@ BEACON_PORT = 7788
 IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
 
-STOP_LIMIT_S = 5.0
-"""How long a server may take to end after SIGTERM."""
+STOP_LIMIT_S = 15.0
+"""How long a server may take to end after SIGTERM: one that hands over its leadership takes several seconds."""
 OPEN_LIMIT_S = 20.0
 """How long fresh links may take to carry their first beacon."""
 
