@@ -205,7 +205,7 @@ FINDINGS: Mapping[str, Finding] = {
             "rate_hz": 100.0,
             "keys": 1,
             "concurrency": 24,
-            "op_timeout_s": 60.0,
+            "op_timeout_s": 30.0,
         },
         clean=Clean(
             "a log that is not compacted while the run lasts",
