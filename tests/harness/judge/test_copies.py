@@ -1,0 +1,60 @@
+"""Which copies of data directories are evidence, and what the table of copies says of the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.columns import COPIES
+from checkers.base.stored_run import COPIES_INDEX, FAULTS, StoredRun
+from checkers.run_quality.copies_taken import differences
+from harness.judge.copies import tabulate
+from system_under_test.subject import Collected
+
+TAKEN = [(0, "before heal 1", "n1"), (0, "before heal 1", "n2"), (1, "final", "n1"), (1, "final", "n2")]
+
+
+def run_with_a_wiped_disk(root: Path, *, wiped: bool) -> StoredRun:
+    """n2 is damaged while the first copy is taken, and nothing is left of its disk at the end."""
+    rows = []
+    for copy, when, node in TAKEN:
+        folder = root / "nodes" / node / "copies" / str(copy)
+        folder.mkdir(parents=True)
+        if (copy, node) != (1, "n2"):
+            (folder / "log").write_bytes(b"entries")
+        state = {"state": "dead", "folder": str(folder.relative_to(root)), "trace_size_bytes": 0}
+        rows.append({"copy": copy, "when": when, "node": node, **state})
+    times = {"injected_ns": 1 if wiped else -1, "heal_ordered_ns": 2}
+    fault = {"card": {"number": 1}, "nodes": ["n2"], "settings": {"damages_data": True}, **times}
+    (root / COPIES_INDEX).write_text(json.dumps(rows))
+    (root / FAULTS).write_text(json.dumps([fault]))
+    run = StoredRun(root)
+
+    def write(copies: Sequence[Collected]) -> None:
+        known = {"log_end": 1, "torn_bytes": 0, "quorum_epoch": 1, "trace_seq": 1}
+        table = [{"copy": c.copy, "node": c.node, "when": c.when, "state": c.state, **known} for c in copies]
+        run.copies_table.parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(table, COPIES), run.copies_table)
+
+    tabulate(root, write)
+    return StoredRun(root)
+
+
+def test_every_copy_of_a_damaged_disk_stays_in_the_table(tmp_path: Path) -> None:
+    run = run_with_a_wiped_disk(tmp_path, wiped=True)
+    assert [(c["copy"], c["node"]) for c in run.copies] == [(0, "n1"), (1, "n1")]
+    assert sorted((c["copy"], c["node"]) for c in run.damaged_copies) == [(0, "n2"), (1, "n2")]
+
+
+def missing(run: StoredRun) -> list[str]:
+    return [words for words in differences(run, []) if "there is nothing in" in words]
+
+
+def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: Path) -> None:
+    assert missing(run_with_a_wiped_disk(tmp_path / "wiped", wiped=True)) == []
+    (words,) = missing(run_with_a_wiped_disk(tmp_path / "lost", wiped=False))
+    assert words == "copy 1 of n2 is missing: there is nothing in nodes/n2/copies/1"
