@@ -220,8 +220,12 @@ class _Player:
             if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
                 self.records.conclude(f"inject-{card.kind}", proof)
                 break
+        window_s = HOLD_EVERY_S
         while not stop.is_set():
-            self.records.measured(card.number, await meter.take("hold", HOLD_EVERY_S, stop))
+            began_s = self._main_s()
+            self.records.measured(card.number, await meter.take("hold", window_s, stop))
+            if not fault.cut:  # here the window is a pause before the measurement: a slow one needs a shorter pause
+                window_s = max(0.0, HOLD_EVERY_S - (self._main_s() - began_s - window_s))
         self.records.measured(card.number, await meter.take("before heal", 0.0))
 
     async def _copy(self, number: int) -> None:

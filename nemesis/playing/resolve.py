@@ -23,7 +23,7 @@ from system_under_test.subject import NodeStatus
 LEADER_WAIT_S = 5.0
 """How long a card that names the leader waits for one."""
 FREE_WAIT_S = 5.0
-"""How long a card whose nodes are known waits, at least, for another fault of these nodes to end."""
+"""How long a card waits, at least, for another fault of its nodes to end."""
 COPY_WAIT_S = 2.0
 """How long a card with too few running servers waits for those that only stand still while their data is copied."""
 
@@ -75,19 +75,19 @@ class Resolver:
         if self._main_s() >= card.heal_s:
             return None, None, "its time had passed before it could begin"
         against_leader = kind.targets[card.name].against_leader
-        began_s = self._main_s()
+        began_s, undrawn = self._main_s(), rng.getstate()
         while True:
             hit = self._out_of_reach(kind)
             states = await read_states(self._cluster, self._cluster.servers)
             running = [s for s, state in states.items() if state == "running" and s not in hit]
             leader = await self._leader(running) if against_leader else None
             if leader is not None or not against_leader:
+                rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
                 fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
                 if fault is not None:
                     return fault, leader, ""
-                copied = self._stopped_by_no_fault(states)
-                if not copied or self._ended.is_set() or self._main_s() - began_s >= COPY_WAIT_S:
-                    return None, None, self._too_few(running)
+                if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
+                    return None, None, self._too_few(kind, states)
                 await asyncio.sleep(POLL_S)
                 continue
             if self._ended.is_set():
@@ -104,6 +104,12 @@ class Resolver:
                 return None, None, "another fault of its nodes lasted until its time had passed"
             await asyncio.sleep(POLL_S)
         return replace(fault), None, ""
+
+    def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
+        """Until when a card that finds too few servers waits: for the heals of other faults, or for copies of data."""
+        if self._active:
+            return max(card.heal_s, began_s + FREE_WAIT_S)
+        return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s
 
     def _out_of_reach(self, kind: Kind) -> set[str]:
         return {node for other, fault in self._active.values() for node in out_of_reach(kind, other, fault)}
@@ -147,17 +153,20 @@ class Resolver:
 
     def _scene(self, kind: Kind, running: Sequence[str], leader: LeaderNow | None, rng: Random) -> Scene:
         cluster = self._cluster
-        avoid = {n for other, f in self._active.values() if other.name == kind.name for n in f.nodes or isolated(f)}
         servers, clients, spent = tuple(cluster.servers), tuple(cluster.clients), data_budget.spent(self._records)
-        return Scene(servers, clients, tuple(running), leader, rng, frozenset(avoid), spent)
+        return Scene(servers, clients, tuple(running), leader, rng, self._avoided(kind), spent)
 
-    def _stopped_by_no_fault(self, states: Mapping[str, str]) -> bool:
-        """Whether a server stands still that no fault has stopped: its data is being copied."""
-        struck = {node for _, fault in self._active.values() for node in fault.nodes}
-        return any(state == "stopped" and server not in struck for server, state in states.items())
+    def _avoided(self, kind: Kind) -> frozenset[str]:
+        """The nodes that faults of the same kind hit now: another one of these would hide them."""
+        same = [fault for other, fault in self._active.values() if other.name == kind.name]
+        return frozenset(node for fault in same for node in fault.nodes or isolated(fault))
 
-    def _too_few(self, running: Sequence[str]) -> str:
-        return f"only {len(running)} of {len(self._cluster.servers)} server processes were running"
+    def _too_few(self, kind: Kind, states: Mapping[str, str]) -> str:
+        servers = self._cluster.servers
+        running = {server for server in servers if states.get(server) == "running"}
+        why = f"only {len(running)} of {len(servers)} server processes were running"
+        held = (self._out_of_reach(kind) | self._avoided(kind)) & running
+        return f"{why}, and other faults still held {len(held)} of these" if held else why
 
     def forbidden(self, kind: Kind, card: Card, fault: Fault) -> str:
         """Why this fault may not be carried out: the backend cannot, or the data would lose its excuse."""

@@ -283,6 +283,26 @@ def test_a_card_that_needs_every_server_waits_for_one_whose_data_is_copied():
     assert set(record.nodes) == set(cluster.servers)
 
 
+def test_a_card_that_needs_every_server_waits_for_the_heal_of_another_fault():
+    cluster = FakeCluster()
+    paused = card("pause", "minority", 1, 1.0, 6.0)
+    records, _ = in_no_time(played(cluster, paused, card("kill", "all", 2, 3.0, 4.0)))
+    assert [r.achieved for r in records] == [Achieved.INSTALLED] * 2
+    assert set(records[1].nodes) == set(cluster.servers)
+    assert records[1].injected_ns > records[0].healed_ns, "it would have undone the pause"
+
+
+def test_a_card_that_waits_in_vain_says_that_other_faults_held_the_servers():
+    cluster = FakeCluster()
+    paused = card("pause", "minority", 1, 1.0, 30.0)
+    records, _ = in_no_time(played(cluster, paused, card("kill", "all", 2, 3.0, 4.0)))
+    assert records[1].achieved is Achieved.SKIPPED
+    assert records[1].reason == "only 3 of 5 server processes were running"
+    wrong = card("clock", "leader-behind", 1, 1.0, 30.0)
+    records, _ = in_no_time(played(WrongClocks(), wrong, card("clock", "all", 2, 3.0, 4.0)))
+    assert records[1].reason == ("only 5 of 5 server processes were running, and other faults still held 1 of these")
+
+
 def test_a_slow_copy_delays_the_heal_by_a_second_at_most_and_is_still_awaited():
     cluster = FakeCluster()
     copied = []

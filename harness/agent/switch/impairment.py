@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
-QUEUE_S_MAX = 2.0
+QUEUE_S_MAX = 1.0
 DELAY_S_MAX = 10.0
 _SHARES = ("loss", "duplicate", "corrupt", "reorder")
 
