@@ -6,7 +6,7 @@ import socket
 from krucible import Client, Needs, System
 
 SERVER = """
-import json, socketserver, sys
+import json, os, socketserver, sys
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.batteries import ReplDict
 
@@ -25,7 +25,7 @@ class Handler(socketserver.StreamRequestHandler):
         for line in self.rfile:
             f, key, value = json.loads(line)
             if f == "add":
-                held.set(f"{key}/{value}", True, sync=True)  # raises where PySyncObj does not answer SUCCESS
+                held.set(f"{key}/{value}", os.urandom(1000), sync=True)  # raises unless PySyncObj answers SUCCESS
                 answer = value
             else:
                 answer = status() if f == "status" else list(held.keys())

@@ -202,9 +202,9 @@ FINDINGS: Mapping[str, Finding] = {
         options={
             "nodes": 3,
             "time_limit_s": 30.0,
-            "rate_hz": 100.0,
+            "rate_hz": 30.0,
             "keys": 1,
-            "concurrency": 24,
+            "concurrency": 160,
             "op_timeout_s": 30.0,
         },
         clean=Clean(
