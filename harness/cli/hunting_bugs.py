@@ -21,6 +21,7 @@ NOT_FOUND = 2
 @click.option("--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True)
 @click.option("--backend", type=Name(backends), default=_DEFAULT.backend, show_default=True)
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
+@click.option("--stop-on-violation", is_flag=True, help="End each run as soon as an online check finds a violation.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results/hunt"), show_default=True)
 def hunt_bugs(
     bugs: tuple[str, ...],
@@ -30,6 +31,7 @@ def hunt_bugs(
     subject: str,
     backend: str,
     time_limit: float,
+    stop_on_violation: bool,
     results: Path,
 ) -> None:
     """Run every planted bug over several seeds, and say how often and how soon it was found.
@@ -53,6 +55,7 @@ def hunt_bugs(
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{len(wanted)} runs at most; each is kept in {folder}")
     options = ["--time-limit", f"{time_limit:g}", "--backend", backend]
+    options += ["--stop-on-violation"] if stop_on_violation else []
     caught = hunt(subject, wanted, folder, options, console)
     console.print(
         f"\n{table(caught)}\n\nfound {sum(c.found for c in caught)} of {len(caught)}; table: {folder / TABLE}"
