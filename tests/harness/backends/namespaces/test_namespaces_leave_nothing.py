@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import random
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from harness.backends.namespaces.backend import FOLDER_PREFIX, sweep_folders
 from nemesis.cluster import DISK
 from system_under_test.subject import NodeGone
 
+needs_fuse = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 pytestmark = [*needs_namespaces, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -106,13 +108,33 @@ async def test_a_harness_killed_at_any_moment_leaves_nothing(after_s):
     if after_s is None:  # with a warden, the folder goes too
         assert nothing_left(run_id)
         return
+    gone_but_for_a_folder(run_id)
+
+
+def gone_but_for_a_folder(run_id):
+    """Only the folder of a run that died before it had a warden may be left: the next run sweeps it."""
     until(lambda: not processes_of(run_id))
     if not nothing_left(run_id, 1.0):
-        sweep_folders()  # it died before there was a warden: the next run does this
+        sweep_folders()
     assert nothing_left(run_id, 0.0)
 
 
-@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
+@pytest.mark.nightly
+@needs_fuse
+@pytest.mark.parametrize("number", range(40))
+async def test_killed_at_any_moment(number):
+    """Every other run has its disks under FUSE."""
+    run_id = f"killed-{number}-{os.getpid()}"
+    harness = start_run(run_id, 1000.0, *([DISK] if number % 2 else []))
+    assert harness.stdout.readline() == "creating\n"
+    await asyncio.sleep(random.Random(number).uniform(0.0, 4.0))
+    harness.kill()
+    harness.wait()
+    harness.stdout.close()
+    gone_but_for_a_folder(run_id)
+
+
+@needs_fuse
 async def test_a_harness_killed_while_disks_are_under_fuse_leaves_no_folder():
     run_id = f"killed-disks-{os.getpid()}"
     harness = start_run(run_id, 1000.0, DISK)
