@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from harness.registry import load_subject, offered_workloads
-from harness.run.refusals import check_spec
+from harness.run.refused_before_start import check_spec
 from harness.run.session import lacking
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import KINDS, NONE

@@ -49,7 +49,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
         raise WrongSpec(f"finding {name} has no clean counterpart")
     spec = finding.spec(secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
 
-    from harness.run.refusals import check_spec
+    from harness.run.refused_before_start import check_spec
 
     check_spec(spec)
 

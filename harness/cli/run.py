@@ -95,7 +95,7 @@ def run(
     options |= {name: options[name] or fitting[name] for name in fitting}
     spec = Spec(time_limit_s=time_limit, rate_hz=rate, op_timeout_s=op_timeout, seed=seed, **options)
 
-    from harness.run.refusals import check_spec
+    from harness.run.refused_before_start import check_spec
 
     check_spec(spec)
 

@@ -16,10 +16,7 @@ from checkers.base.history import Type
 from harness.backends.backend import ClientHost
 from harness.run.recorder import Recorder
 from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
-from workloads.generators import Generator, Pace, Steady, Turn, Wait
-
-BACKLOG_S = 1.0
-"""How far a thread may fall behind its schedule and still catch up; what is further behind is dropped."""
+from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
 
 
 @dataclass
@@ -28,24 +25,6 @@ class Tally:
 
     invoked: int = 0
     by_type: dict[Type, int] = field(default_factory=lambda: dict.fromkeys(Type, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """When one thread invokes.  rate_hz: of this thread; 0 = without a pause.  until, began: time.monotonic()."""
-
-    rate_hz: float
-    until: float
-    began: float
-    pace: Pace
-
-    def mean_gap_s(self, now: float) -> float:
-        return 1 / (self.rate_hz * self.pace.factor(now - self.began)) if self.rate_hz else 0.0
-
-    def after(self, due: float, now: float, rng: Random) -> float:
-        """When the next request is due, after one that was due at `due` and has its outcome now."""
-        mean_gap_s = self.mean_gap_s(now)
-        return max(due + rng.expovariate(1 / mean_gap_s), now - BACKLOG_S) if mean_gap_s else now
 
 
 class Interpreter:
@@ -99,11 +78,11 @@ class Interpreter:
         rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
         exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
         """
-        schedule = _Schedule(rate_hz / len(self._placements), until, _now(), pace or Steady())
+        thread_pace = ThreadPace(rate_hz / len(self._placements), until, _now(), pace or Steady())
         async with asyncio.TaskGroup() as group:
             for placement in self._placements:
                 turn = Turn(placement, len(self._placements), rng_of(placement))
-                group.create_task(self._thread(generator_of(placement), turn, pace_rng_of(placement), schedule))
+                group.create_task(self._thread(generator_of(placement), turn, pace_rng_of(placement), thread_pace))
 
     async def until_ok(
         self, requests: Sequence[Request], limit_s: float, follow: Callable[[str], None] = lambda _: None
@@ -137,15 +116,15 @@ class Interpreter:
                 by_key[str(request.key)] = words
         return by_key
 
-    async def _thread(self, generator: Generator, turn: Turn, rng: Random, schedule: _Schedule) -> None:
-        due = _now() + rng.random() * schedule.mean_gap_s(_now())
-        while due < schedule.until:
+    async def _thread(self, generator: Generator, turn: Turn, rng: Random, pace: ThreadPace) -> None:
+        due = _now() + rng.random() * pace.mean_gap_s(_now())
+        while due < pace.until:
             wait = due - _now()
             if wait > 0 and not self._ended:
                 await self._pause(wait)
             if self._ended:
                 return
-            turn = replace(turn, time_s=_now() - schedule.began)
+            turn = replace(turn, time_s=_now() - pace.began)
             step, generator = generator.next(turn)
             if step is None:
                 return
@@ -155,7 +134,7 @@ class Interpreter:
             outcome = await self.ask(turn.placement, step)
             generator = generator.heard(step, outcome)
             turn = replace(turn, count=turn.count + 1)
-            due = schedule.after(due, _now(), rng)
+            due = pace.after(due, _now(), rng)
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that `end` cuts short."""

@@ -13,7 +13,7 @@ from workloads.generators.combinators import (
 )
 from workloads.generators.generator import VERSION, Generator, Step, Turn, Wait
 from workloads.generators.keys import Pick, moving, reads_of, uniform, zipf, zipf_of_moving
-from workloads.generators.pace import Bursts, Pace, Steady, Steps
+from workloads.generators.pace import Bursts, Pace, Steady, Steps, ThreadPace
 
 __all__ = [
     "VERSION",
@@ -31,6 +31,7 @@ __all__ = [
     "Steady",
     "Step",
     "Steps",
+    "ThreadPace",
     "Turn",
     "Until",
     "Wait",

@@ -1,4 +1,4 @@
-"""How the rate of a run varies with time: steady, in steps, or in bursts.
+"""When threads invoke: how the rate of a run varies with time, and how far a late thread catches up.
 
 A pace is a factor upon the scheduled rate.  Its mean over a period is 1: with every pace the scheduled rate is the mean
 rate, and the achieved rate can be compared with it.
@@ -7,7 +7,11 @@ rate, and the achieved rate can be compared with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import Protocol
+
+BACKLOG_S = 1.0
+"""How far a thread may fall behind its schedule and still catch up; what is further behind is dropped."""
 
 
 class Pace(Protocol):
@@ -46,3 +50,22 @@ class Bursts:
         share = self.length_s / self.period_s
         between = 1 / (share * self.height + 1 - share)
         return between * (self.height if time_s % self.period_s < self.length_s else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPace:
+    """When one thread invokes.  rate_hz: of this thread; 0 = without a pause.  until, began: of a monotonic clock, in
+    seconds."""
+
+    rate_hz: float
+    until: float
+    began: float
+    pace: Pace
+
+    def mean_gap_s(self, now: float) -> float:
+        return 1 / (self.rate_hz * self.pace.factor(now - self.began)) if self.rate_hz else 0.0
+
+    def after(self, due: float, now: float, rng: Random) -> float:
+        """When the next request is due, after one that was due at `due` and has its outcome now."""
+        mean_gap_s = self.mean_gap_s(now)
+        return max(due + rng.expovariate(1 / mean_gap_s), now - BACKLOG_S) if mean_gap_s else now

@@ -14,7 +14,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
 from harness.campaign.known_findings import FINDINGS, found, in_words, witness_in_words
-from harness.run.refusals import check_spec
+from harness.run.refused_before_start import check_spec
 from harness.spec import Spec
 
 

@@ -1,6 +1,6 @@
 """Figures over stored runs: latency with and without faults, time to a new leader, reads a deposed leader answered.
 
-    python -m bench.runs results/test-partition/*
+    python -m bench.stored_runs results/test-partition/*
 
 Reads only what runs left behind.  Times of several nodes are compared, which is sound here because the nodes of one
 machine share a clock, and harmless because no verdict depends on it.
