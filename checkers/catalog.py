@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
@@ -60,6 +61,24 @@ CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 _OF_TRANSACTIONS = (LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER)
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANSACTIONS, KAFKA, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
+
+
+def wrong_names(models: Collection[str]) -> str:
+    """Why a workload cannot be judged by the checkers that it names; "" if it can.
+
+    At least one of them must judge this kind of history.  Without it nothing that clients saw would be judged.
+    """
+    if isinstance(models, str):
+        return f"its checkers are the text {models!r}: write a tuple, such as ({models!r},)"
+    known = (*BY_MODEL, *CATALOG)
+    if unknown := [name for name in models if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        return f"there is no checker {unknown[0]!r}{meant} (known: {', '.join(sorted(known))})"
+    judges = {LINEARIZABILITY.name, *BY_MODEL}
+    if not judges & set(models):
+        return f"it names no checker of what clients saw: name one of {', '.join(sorted(judges))}"
+    return ""
 
 
 def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Checker]:

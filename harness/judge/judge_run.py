@@ -21,7 +21,7 @@ from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from checkers.catalog import select
+from checkers.catalog import select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import judge_run, write_results
 from checkers.sealing.seal import seal
@@ -31,13 +31,18 @@ from harness.judge.demands_of_run import demands_of
 from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
 from harness.registry import load_subject, load_workload
-from harness.spec import Spec
+from harness.spec import Spec, WrongSpec
 from system_under_test.own.subject import kept
 
 
 def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
-    """The checkers that apply to a run with these demands, in the order of the catalog."""
+    """The checkers that apply to a run with these demands, in the order of the catalog.
+
+    Raises WrongSpec where the workload names no checker of what its clients see, or one that does not exist.
+    """
     workload = load_workload(spec)
+    if wrong := wrong_names(workload.checkers):
+        raise WrongSpec(f"workload {workload.name}: {wrong}")
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = workload.unique_values
     has["kraft-steps"] = load_subject(spec.subject).declares.kraft_steps

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from harness.registry import check_inventory, check_names, load_subject
+from checkers.catalog import wrong_names
+from harness.registry import check_inventory, check_names, load_subject, load_workload
 from harness.run.schedule_to_play import dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
 from system_under_test.subject import Bug, Subject
@@ -25,10 +26,18 @@ def check_spec(spec: Spec) -> None:
     check_names(spec)
     check_inventory(spec)
     subject = load_subject(spec.subject)
+    if spec.workload.endswith(".py"):
+        _check_own_workload(spec)
     _check_rate(spec)
     _check_faults(spec, subject)
     if spec.bug is not None:
         _check_bug(spec, subject.bugs[spec.bug])
+
+
+def _check_own_workload(spec: Spec) -> None:
+    workload = load_workload(spec)
+    if wrong := wrong_names(workload.checkers):
+        raise WrongSpec(f"{Path(spec.workload).name}: {wrong}")
 
 
 def _check_rate(spec: Spec) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from harness.judge.judge_run import judge, spec_of
+from harness.judge.demands_of_run import demands_of
+from harness.judge.judge_run import checkers_for, judge, spec_of
 from harness.registry import load_workload
 from harness.run.conductor import Conductor
+from harness.run.refused_before_start import check_spec
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
@@ -38,6 +41,27 @@ def test_what_is_no_workload_is_refused_in_one_sentence(text: str | None, words:
     with pytest.raises(WrongSpec, match=words) as refusal:
         load_workload(Spec(workload=str(path)))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("checkers", "words"),
+    [
+        ('("linearizabilty",)', "there is no checker 'linearizabilty'; did you mean 'linearizability'?"),
+        ("()", "it names no checker of what clients saw"),
+        ('("recovery",)', "it names no checker of what clients saw"),
+        ('"linearizability"', "its checkers are the text 'linearizability': write a tuple"),
+    ],
+)
+def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at_judging(
+    checkers: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(EXAMPLE.read_text().replace('("linearizability",)', checkers))
+    spec = Spec(subject="canary", workload=str(path), nemesis="none")
+    with pytest.raises(WrongSpec, match=re.escape(words)):
+        check_spec(spec)
+    with pytest.raises(WrongSpec, match=re.escape(words)):
+        checkers_for(spec, demands_of(spec))
 
 
 def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_path: Path) -> None:
