@@ -125,6 +125,8 @@ class Declares:
     faults: bool = True
     leaders: bool = True
     """It says who leads, so that a fault may name the leader."""
+    each_server_serves: bool = False
+    """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
 

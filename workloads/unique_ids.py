@@ -17,6 +17,7 @@ class UniqueIds(Workload):
     functions: ClassVar[Mapping[str, str]] = {"generate": "generate"}
     reads: ClassVar[frozenset[str]] = frozenset({"generate"})
     writes: ClassVar[frozenset[str]] = frozenset({"generate"})
+    final_repeats = False
     real_test = "Several threads generate ids at once, during faults too."
 
     @staticmethod

@@ -42,6 +42,8 @@ class Workload:
     """Of the operations it invokes, so many can be ok where nothing is broken; locks are mostly held by another."""
     dealt_by_seed: ClassVar[bool] = False
     """Whether the seed alone decides what each thread invokes: no generator looks at an outcome, or at the time."""
+    final_repeats: ClassVar[bool] = True
+    """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
     prefix: ClassVar[str] = "k"
 
     def __init__(self, key_count: int) -> None:

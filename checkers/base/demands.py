@@ -34,6 +34,8 @@ class Demands:
     ends_early: the run may end as soon as an online check finds a violation.
     dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
     decide about operations too.  generators: version of the generators that deal the operations.
+    each_server_serves: every server has clients of its own, so every server must answer some.
+    each_server_read_at_end: every server must answer a read after recovery.
     set_up: function of every request that must be ok before the main phase.
     """
 
@@ -58,4 +60,6 @@ class Demands:
     ends_early: bool = False
     dealt: Callable[[int], Iterator[Dealt]] | None = None
     generators: int = 0
+    each_server_serves: bool = False
+    each_server_read_at_end: bool = False
     set_up: tuple[str, ...] = ()

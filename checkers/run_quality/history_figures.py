@@ -61,7 +61,7 @@ class HistoryFigures:
     """Figures of some rows.
 
     ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
-    windows.  answering: nodes that answered any operation, also if they refused it.
+    windows.  answering: nodes with an ok answer.  read_at_end: nodes with an ok read among the final reads.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
@@ -72,6 +72,7 @@ class HistoryFigures:
     ok_writes_in_faults: int = 0
     ok_writes_by_fault: tuple[int, ...] = ()
     answering: frozenset[str] = frozenset()
+    read_at_end: frozenset[str] = frozenset()
     main_operations: int = 0
     calm_operations: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
@@ -123,6 +124,7 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.main_operations += part.main_operations
         total.calm_operations += part.calm_operations
         total.answering |= part.answering
+        total.read_at_end |= part.read_at_end
         total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
         if part.deposed != NOT_KNOWN:
             total.deposed = max(total.deposed, 0) + part.deposed
@@ -161,6 +163,11 @@ class _ClientRows:
         time_ns = numbers(table, "time_ns")[clients]
         return _ClientRows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, (node[clients], nodes))
 
+    def nodes_of(self, chosen: Bools) -> set[str]:
+        """The nodes that these rows name."""
+        codes, names = self.nodes
+        return {names[code] for code in np.unique(codes[chosen & (codes >= 0)]).tolist()} - {""}
+
     def within(self, spans: Sequence[tuple[int, int]]) -> Bools:
         """Rows whose time lies in one of these spans, the end exclusive."""
         inside = np.zeros(len(self.time_ns), np.bool_)
@@ -179,8 +186,8 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     invoked = rows.type == Type.INVOKE
     found.main_operations += int((rows.within(params["main"]) & invoked).sum())
     found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
-    codes, names = rows.nodes
-    found.answering |= {names[code] for code in np.unique(codes[codes >= 0]).tolist()} - {""}
+    found.answering |= rows.nodes_of(rows.is_ok)
+    found.read_at_end |= rows.nodes_of(rows.is_ok & rows.is_read & (rows.time_ns >= params["final_ns"]))
 
 
 def _count_keys(found: HistoryFigures, rows: _ClientRows, count: int, final_ns: int) -> None:

@@ -15,7 +15,8 @@ order in which a report shows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
@@ -39,6 +40,8 @@ NO_NEMESIS = "none"
 """The nemesis of a run that breaks nothing: no fault is demanded of it."""
 SHARE_IN_FAULTS = 0.10
 SHARE_OF_KEYS = 0.5
+DEALT_OFTEN = 2
+"""From this number of faults of one kind on, at least one of them must have been in force."""
 STEAL_LIMIT_S = 0.5
 RATE_ADVICE = "the system and this machine are slower: give a lower --rate, or more --concurrency"
 
@@ -162,6 +165,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
             len(faults),
             "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
         ),
+        _kinds_installed(faults, installed),
     ]
     if run.demands.elections:
         calling, won = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
@@ -184,6 +188,21 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
         ),
         *_about_writes_in_faults(run, installed, figures),
     ]
+
+
+def _kinds_installed(faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]) -> Criterion:
+    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck."""
+    dealt = Counter(_kind(fault) for fault in faults)
+    owed = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN}
+    missing = sorted(owed - {_kind(fault) for fault in installed})
+    words = f"of {len(owed)} kinds that were dealt at least {DEALT_OFTEN} times" + (
+        f"; never installed: {', '.join(missing)}" if missing else ""
+    )
+    return Criterion("kinds of fault installed", len(owed) - len(missing), len(owed), words)
+
+
+def _kind(fault: Mapping[str, Any]) -> str:
+    return str(mapping(fault.get("card")).get("kind"))
 
 
 def _about_writes_in_faults(
@@ -271,10 +290,27 @@ def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         criteria.append(
             Criterion("share of the scheduled rate", share, minimums.SHARE_OF_RATE, words, long_enough, RATE_ADVICE)
         )
-    if demands.servers:
-        answering = len(set(figures.answering) & set(demands.servers))
-        words = f"of {len(demands.servers)}; a server that never leads may answer nothing"
-        criteria.append(Criterion("servers that answered clients", answering, 1, words))
+    return criteria + (_about_servers(run, figures) if demands.servers else [])
+
+
+def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """Which servers answered clients.  One whose disk a fault damaged may be gone, so nothing is demanded of it."""
+    demands = run.demands
+    sound = set(demands.servers) - set(run.damaged_from)
+    least = min(len(sound), demands.concurrency or len(sound)) if demands.each_server_serves else 1
+    kept_to = "each has clients of its own" if least > 1 else "a server that never leads may answer nothing"
+
+    def criterion(name: str, answering: Collection[str], what: str) -> Criterion:
+        silent = sorted(sound - set(answering))
+        words = f"of {len(demands.servers)} servers {what}; {kept_to}"
+        words += f"; not so: {', '.join(silent)}" if least > 1 and silent else ""
+        return Criterion(name, len(sound & set(answering)) if least > 1 else len(answering), least, words)
+
+    known = set(demands.servers)
+    criteria = [criterion("servers that answered clients", figures.answering & known, "gave an ok answer")]
+    if demands.each_server_read_at_end:
+        read = criterion("servers read at the end", figures.read_at_end & known, "answered a read after recovery")
+        criteria.append(read)
     return criteria
 
 

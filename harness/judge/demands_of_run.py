@@ -9,6 +9,7 @@ from functools import partial
 from checkers.base.demands import Dealt, Demands
 from harness.registry import load_subject, load_workload
 from harness.spec import CLIENT_NODES, Spec
+from system_under_test.subject import Declares
 from workloads.generators import VERSION, Turn, Wait
 from workloads.workload import Workload
 
@@ -37,9 +38,16 @@ def demands_of(spec: Spec) -> Demands:
         recovery_limit_s=spec.recovery_limit_s,
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,
+        each_server_serves=declares.nodes and declares.each_server_serves,
+        each_server_read_at_end=reads_each_server_at_end(declares, workload),
         dealt=partial(dealt_to, spec) if _dealt_by_seed(workload) else None,
         generators=VERSION,
     )
+
+
+def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
+    """Whether every server is read after recovery, by a client of its own."""
+    return declares.nodes and declares.each_server_serves and workload.final_repeats and bool(workload.final())
 
 
 def _dealt_by_seed(workload: Workload) -> bool:

@@ -27,7 +27,7 @@ from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.warm_up import load_online_kernels
 from harness.backends.backend import Backend, ClusterSpec
-from harness.judge.demands_of_run import demands_of
+from harness.judge.demands_of_run import demands_of, reads_each_server_at_end
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.background_duties import beside
@@ -51,9 +51,13 @@ from nemesis.faults import Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions
-from system_under_test.client import Placement
+from system_under_test.client import Placement, Request
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import Collected, Node, Subject
+
+SERVER_READ_LIMIT_S = 20.0
+READS_OF_A_SERVER = 100
+"""Of the final reads, so many are invoked at each server once more."""
 
 
 class Conductor:
@@ -298,7 +302,18 @@ class Conductor:
 
     async def _read_all(self) -> None:
         limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0
-        self.outcome.final_reads = await self.interpreter.until_ok(self.workload.final(), limit_s, self.progress.detail)
+        final, detail = self.workload.final(), self.progress.detail
+        self.outcome.final_reads = await self.interpreter.until_ok(final, limit_s, detail)
+        if reads_each_server_at_end(self.subject.declares, self.workload):
+            await self._read_each_server(final[:READS_OF_A_SERVER])
+
+    async def _read_each_server(self, final: Sequence[Request]) -> None:
+        """Read once more, at every server by a client of its own: a copy that is old or empty shows only there."""
+        count, placements = len(self.nodes), self.spec.placements()
+        own = {node.name: [p for p in placements if p.thread % count == i] for i, node in enumerate(self.nodes)}
+        served = {name: clients[:1] for name, clients in own.items() if clients}
+        reading = (self.interpreter.until_ok(final, SERVER_READ_LIMIT_S, askers=one) for one in served.values())
+        self.outcome.final_reads_by_server = dict(zip(served, await asyncio.gather(*reading), strict=True))
 
     async def _collect(self) -> None:
         for host in self.hosts.values():

@@ -85,11 +85,18 @@ class Interpreter:
                 group.create_task(self._thread(generator_of(placement), turn, pace_rng_of(placement), thread_pace))
 
     async def until_ok(
-        self, requests: Sequence[Request], limit_s: float, follow: Callable[[str], None] = lambda _: None
+        self,
+        requests: Sequence[Request],
+        limit_s: float,
+        follow: Callable[[str], None] = lambda _: None,
+        askers: Sequence[Placement] = (),
     ) -> dict[str, str]:
-        """Invoke each request, by threads that follow the leader, again and again until it is ok or `limit_s` is over.
-        Returns key -> "ok", or the last error of one of its requests.  A client that can never be made ends it."""
-        askers = [p for p in self._placements if p.follows and not p.reads_only] or list(self._placements)
+        """Invoke each request again and again until it is ok or `limit_s` is over.
+
+        askers: the threads that invoke them; by default those that write and follow the leader.
+        Returns key -> "ok", or the last error of one of its requests.  A client that can never be made ends it.
+        """
+        leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
         result = ["not invoked: the time was over"] * len(requests)
         until = _now() + limit_s
         waiting = list(reversed(range(len(requests))))
@@ -109,7 +116,7 @@ class Interpreter:
                     follow(f"{request.f} {request.key}: {result[number]}")
                     await asyncio.sleep(0.05)
 
-        await asyncio.gather(*(asker(p) for p in askers))
+        await asyncio.gather(*(asker(p) for p in askers or leading))
         by_key: dict[str, str] = {}
         for request, words in zip(requests, result, strict=True):
             if by_key.get(str(request.key), "ok") == "ok":

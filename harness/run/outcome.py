@@ -25,6 +25,7 @@ class RunOutcome:
     recovery: dict[str, Any] = field(default_factory=dict)
     deaths: list[dict[str, Any]] = field(default_factory=list)
     final_reads: dict[str, str] = field(default_factory=dict)
+    final_reads_by_server: dict[str, dict[str, str]] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
     set_up_failure: str = ""
     interrupted: bool = False

@@ -72,7 +72,11 @@ class OwnSubject:
         self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status
         elections = self.system.elections
-        self.declares = Declares(elections=leads if elections is None else elections, leaders=leads)
+        self.declares = Declares(
+            elections=leads if elections is None else elections,
+            leaders=leads,
+            each_server_serves=self._client.leader is Client.leader,
+        )
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self.doubts: list[str] = []

@@ -11,6 +11,7 @@ import pytest
 from toy_quorum import Evidence, Quorum, measured
 
 from checkers.base.demands import Demands
+from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
 
 
@@ -282,6 +283,68 @@ def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_mi
     assert calm_hz < 0.8 * rate_hz
     evidence.demands = replace(evidence.demands, rate_hz=2 * rate_hz)
     assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
+
+
+@pytest.mark.parametrize(("skips", "validity"), [(1, Validity.VALID), (2, Validity.UNKNOWN)])
+def test_a_kind_of_fault_that_was_skipped_every_time_was_not_tested(
+    skips: int, validity: Validity, tmp_path: Path
+) -> None:
+    evidence = run()
+    skipped = {"achieved": "skipped", "reason": "n1 wrote nothing for 2 s", "injected_ns": -1}
+    clock = {"card": evidence.faults[0]["card"] | {"kind": "clock"}}
+    evidence.faults += [evidence.faults[0] | skipped | clock for _ in range(skips)]
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is validity
+    if validity is Validity.UNKNOWN:
+        assert "never installed: clock" in figure(verdict, "kinds of fault installed")["words"]
+
+
+FINAL_NS = 10**12
+
+
+def each_serves() -> Evidence:
+    """Every server answers a client of its own, and is read at the end."""
+    evidence = run()
+    evidence.demands = replace(evidence.demands, each_server_serves=True, each_server_read_at_end=True)
+    evidence.outcome["phases"].append({"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 9})
+    reads = [i for i, row in enumerate(evidence.history) if row["f"] == "read" and row["type"] == Type.OK]
+    for server in evidence.demands.servers:
+        process = 900 + int(server[1:])
+        for at_ns, row in enumerate((evidence.history[reads[-1] - 1], evidence.history[reads[-1]])):
+            node = server if row["type"] == Type.OK else ""
+            moved = {"process": process, "node": node, "time_ns": FINAL_NS + at_ns, "index": len(evidence.history)}
+            evidence.history.append(row | moved)
+    return evidence
+
+
+def test_every_server_that_has_clients_of_its_own_must_answer_them(tmp_path: Path) -> None:
+    sound = judged(each_serves(), tmp_path / "sound")
+    assert sound.validity is Validity.VALID, sound.reason
+    assert figure(sound, "servers that answered clients")["least"] == 5
+    refusing = each_serves()
+    for row in refusing.history:
+        if row["node"] == "n5" and row["type"] == Type.OK:
+            row["type"] = Type.FAIL
+    verdict = judged(refusing, tmp_path / "refusing")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "not so: n5" in figure(verdict, "servers that answered clients")["words"]
+    assert not figure(verdict, "servers read at the end")["met"]
+
+
+def test_a_server_that_answers_before_recovery_alone_was_not_read_at_the_end(tmp_path: Path) -> None:
+    evidence = each_serves()
+    evidence.outcome["phases"][-1]["start_ns"] = FINAL_NS + 2
+    verdict = judged(evidence, tmp_path)
+    assert figure(verdict, "servers that answered clients")["met"]
+    assert "not so: n1, n2, n3, n4, n5" in figure(verdict, "servers read at the end")["words"]
+
+
+def test_nothing_is_demanded_of_a_server_whose_disk_a_fault_damaged(tmp_path: Path) -> None:
+    evidence = each_serves()
+    evidence.history = [row for row in evidence.history if row["process"] != 905]
+    damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
+    evidence.faults.append(evidence.faults[0] | damage | {"card": {"number": 7, "kind": "damage"}})
+    assert figure(judged(evidence, tmp_path), "servers read at the end")["met"]
 
 
 def test_a_node_whose_trace_is_empty_has_said_nothing(tmp_path: Path) -> None:

@@ -135,6 +135,20 @@ async def test_until_ok_tries_again_and_reports_what_never_came(tmp_path: Path) 
     assert result == {"k0": "ok", "k1": "no leader", "k2": "ok"}
 
 
+async def test_until_ok_can_be_left_to_the_clients_of_one_server(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def answer(thread: int, _: Request) -> Outcome:
+        asked.append(thread)
+        return Outcome(Type.OK)
+
+    interpreter, recorder, spec = build(tmp_path, FakeHost(answer))
+    one = [p for p in spec.placements() if p.thread == 4]
+    assert await interpreter.until_ok([Request("read", "k0"), Request("read", "k1")], 1.0, askers=one)
+    recorder.close()
+    assert asked == [4, 4]
+
+
 async def test_until_ok_ends_at_once_where_no_client_can_ever_be_made(tmp_path: Path) -> None:
     error = f"not sent: {CANNOT_BE_MADE}mine.py line 3: invalid syntax"
     interpreter, recorder, _ = build(tmp_path, FakeHost(lambda *_: Outcome(Type.FAIL, error=error)))
