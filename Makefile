@@ -52,6 +52,8 @@ test-partition: ## cut links between the nodes of a bundled KRaft quorum, and ju
 test-pause: ## stop processes with SIGSTOP and let them go on
 test-kill: ## kill processes with SIGKILL and restart them
 
+test-all: ## every kind of fault that the system and the backend allow, at once
+
 test-%: $(VENV)/prepared $(IMAGE)  # any nemesis of `make list`, and several at once: make test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 

@@ -181,11 +181,13 @@ def _workload(name: str) -> type[Workload]:
 
 
 def _check_nemesis(name: str) -> None:
-    from nemesis.catalog import kinds_of, summaries
+    from nemesis.catalog import EVERY, kinds_of, summaries
 
     for part in name.split(","):
         if part.strip() not in summaries():
             raise WrongSpec(unknown_name("nemesis", part.strip(), summaries()))
+    if name == EVERY:
+        return
     try:
         kinds_of(name)
     except ValueError as problem:

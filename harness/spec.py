@@ -42,6 +42,10 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
 
 
+KINDS_IN_A_NAME = 4
+"""A test of more kinds of fault is named after their number: its name is the name of a folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """concurrency: processes at once, over all client nodes.  rate_hz: operations invoked per second in all, 0 = as
@@ -84,7 +88,8 @@ class Spec:
     @property
     def test(self) -> str:
         """Name of the test, as in `make test-partition` and in results/."""
-        return f"test-{self.nemesis.replace(',', '-')}"
+        kinds = self.nemesis.split(",")
+        return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
 
     @property
     def servers(self) -> tuple[str, ...]:

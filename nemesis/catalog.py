@@ -23,6 +23,8 @@ KINDS: dict[str, Kind] = {
 
 NONE = "none"
 """The nemesis that breaks nothing."""
+EVERY = "all"
+"""Stands for every kind of fault that a system and a backend allow (`harness/run/kinds_that_fit.py`)."""
 
 
 def kind_named(name: str) -> Kind:
@@ -37,8 +39,8 @@ def kinds_of(nemesis: str) -> list[Kind]:
     if nemesis == NONE:
         return []
     names = [name.strip() for name in nemesis.split(",")]
-    if NONE in names:
-        raise ValueError(f"nemesis {NONE!r} cannot be combined with others")
+    if alone := {NONE, EVERY} & set(names):
+        raise ValueError(f"nemesis {alone.pop()!r} cannot be combined with others")
     if unknown := [name for name in names if name not in KINDS]:
         raise ValueError(f"there is no nemesis {unknown[0]!r}; there are {', '.join((NONE, *KINDS))}")
     return [KINDS[name] for name in dict.fromkeys(names)]
@@ -46,4 +48,5 @@ def kinds_of(nemesis: str) -> list[Kind]:
 
 def summaries() -> dict[str, str]:
     """Nemesis -> what it breaks, for lists and help texts."""
-    return {NONE: "nothing is broken", **{name: kind.summary for name, kind in KINDS.items()}}
+    of_kinds = {name: kind.summary for name, kind in KINDS.items()}
+    return {NONE: "nothing is broken", EVERY: "every kind that the system and the backend allow", **of_kinds}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from harness.registry import load_subject, offered_workloads
+from harness.run.kinds_that_fit import why_not
 from harness.run.refused_before_start import check_spec
-from harness.run.session import lacking
 from harness.spec import Spec, WrongSpec
 from nemesis.catalog import KINDS, NONE
 
@@ -52,7 +52,7 @@ def choices(
     first, left_out = replace(base, workload=usable[0]), []
     fitting = []
     for kind in kinds or (NONE, *KINDS):
-        why = _why_not(first, kind, nodes, base.backend)
+        why = next(filter(None, (why_not(replace(first, nodes=count), kind) for count in nodes)), "")
         if why and kinds:
             raise WrongSpec(f"nemesis {kind} cannot be used here: {why}")
         if why:
@@ -95,16 +95,3 @@ def _fits(base: Spec, workload: str) -> bool:
     """Whether this workload may go with the planted bug of this hunt; without one every workload may."""
     bug = load_subject(base.subject).bugs.get(base.bug or "")
     return bug is None or workload in bug.workloads
-
-
-def _why_not(base: Spec, kind: str, nodes: Sequence[int], backend: str) -> str:
-    """Why this kind of fault cannot be part of a test, "" if it can be."""
-    for count in nodes:
-        spec = replace(base, nemesis=kind, nodes=count)
-        try:
-            check_spec(spec)
-        except ValueError as problem:
-            return str(problem)
-        if kind != NONE and (why := lacking(spec, backend)):
-            return why
-    return ""

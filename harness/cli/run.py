@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harness.cli.parameters import Name, as_json, backends, bugs, nemeses, spark_master, subjects, workloads
-from harness.registry import names_for_bug
+from harness.registry import check_names, names_for_bug
 from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
@@ -25,7 +25,7 @@ PROGRESS_S = 10.0
     "--nemesis",
     type=Name(nemeses),
     default=None,
-    help="What breaks things; see `list`.  Several at once: partition,kill.  "
+    help="What breaks things; see `list`.  Several at once: partition,kill; or all.  "
     f"[default: {_DEFAULT.nemesis}, or one that shows the planted bug]",
 )
 @click.option(
@@ -95,6 +95,9 @@ def run(
     options |= {name: options[name] or fitting[name] for name in fitting}
     spec = Spec(time_limit_s=time_limit, rate_hz=rate, op_timeout_s=op_timeout, seed=seed, **options)
 
+    check_names(spec)
+    spec = _with_every_kind(spec)
+
     from harness.run.refused_before_start import check_spec
 
     check_spec(spec)
@@ -106,6 +109,21 @@ def run(
 
     console = Console(soft_wrap=True, stderr=as_json)
     end(console, run_and_judge(spec, results, spark_master, console), as_json)
+
+
+def _with_every_kind(spec: Spec) -> Spec:
+    """The spec with the nemesis `all` written out; says which kinds of fault do not fit, and why."""
+    from nemesis.catalog import EVERY
+
+    if spec.nemesis != EVERY:
+        return spec
+
+    from harness.run.kinds_that_fit import with_every_kind
+
+    written_out, left_out = with_every_kind(spec)
+    for kind, why in left_out.items():
+        click.echo(f"left out: {kind} ({why})", err=True)
+    return written_out
 
 
 @click.command()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,27 @@ from harness.terminal.progress import Progress
 def choose_backend(spec: Spec, progress: Progress) -> str:
     """The backend that `auto` stands for on this machine; says so where it is not the first choice.
 
-    Raises WrongSpec where the backend that the spec names can inject no fault of this run.
+    Raises WrongSpec where the backend that the spec names, or none that `auto` may stand for, can inject the faults.
     """
+    chosen = backend_at_hand(spec, progress.say)
+    if chosen == "in-process" or not (why := lacking(spec, chosen)):
+        return chosen
+    if spec.backend == "auto" and chosen != "namespaces" and not lacking(spec, "namespaces"):
+        progress.say(f"{why}: the run takes network namespaces")
+        return "namespaces"
+    raise WrongSpec(f"--nemesis {spec.nemesis} cannot be injected: {why}")
+
+
+def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> str:
+    """The backend that `auto` stands for here, whatever the kinds of fault need; else the one that the spec names."""
     if not load_subject(spec.subject).declares.nodes:
         return "in-process"
     if spec.backend != "auto":
-        if why := lacking(spec, spec.backend):
-            raise WrongSpec(f"--nemesis {spec.nemesis} cannot be injected: {why}")
         return spec.backend
     from harness.backends.docker.engine import why_unavailable
 
     if (reason := why_unavailable()) is not None:
-        progress.say(f"no Docker here ({reason}): the same test runs on network namespaces instead")
-        return "namespaces"
-    if (reason := lacking(spec, "docker")) and not lacking(spec, "namespaces"):
-        progress.say(f"{reason}: the run takes network namespaces")
+        say(f"no Docker here ({reason}): the same test runs on network namespaces instead")
         return "namespaces"
     return "docker"
 

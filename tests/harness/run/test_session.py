@@ -21,6 +21,7 @@ from harness.backends.agent_cluster import AgentCluster
 from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.in_process import InProcessBackend
+from harness.backends.namespaces.backend import NamespacesBackend
 from harness.cli.main import run_command_line
 from harness.run import session
 from harness.run.conductor import Conductor
@@ -200,6 +201,13 @@ def test_auto_goes_on_to_a_backend_that_can_where_the_first_one_lacks_something(
     monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: None)
     monkeypatch.setattr(DockerBackend, "lacks", AgentCluster.lacks)
     assert choose_backend(Spec(nemesis="packets", backend="auto"), Progress(Console(quiet=True))) == "namespaces"
+
+
+def test_auto_is_refused_where_no_backend_can_inject_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.backends.docker.engine.why_unavailable", lambda: "no engine answers")
+    monkeypatch.setattr(NamespacesBackend, "lacks", lambda self, capability: "no FUSE here")
+    with pytest.raises(WrongSpec, match="--nemesis power cannot be injected: no FUSE here"):
+        choose_backend(Spec(nemesis="power", backend="auto"), Progress(Console(quiet=True)))
 
 
 def test_a_backend_that_cannot_inject_the_faults_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

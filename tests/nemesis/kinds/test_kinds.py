@@ -75,7 +75,7 @@ def test_nodes_that_another_fault_of_the_kind_hits_are_avoided() -> None:
 def test_several_kinds_are_named_with_commas_and_an_unknown_one_is_refused() -> None:
     assert [kind.name for kind in kinds_of("kill,partition,kill")] == ["kill", "partition"]
     assert kinds_of("none") == []
-    assert set(summaries()) == {"none", *KINDS}
+    assert set(summaries()) == {"none", "all", *KINDS}
     with pytest.raises(ValueError, match="there is no nemesis 'flood'; there are none, partition"):
         kinds_of("kill,flood")
     with pytest.raises(ValueError, match="cannot be combined"):

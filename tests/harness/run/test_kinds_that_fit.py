@@ -1,0 +1,34 @@
+"""The nemesis `all`: every kind of fault that a system and a backend allow, and why the others were left out."""
+
+import pytest
+
+from harness.run.kinds_that_fit import with_every_kind
+from harness.run.refused_before_start import check_spec
+from harness.spec import Spec, WrongSpec
+from nemesis.catalog import KINDS, kinds_of
+
+
+def test_all_stands_for_every_kind_that_fits_and_says_why_the_others_do_not() -> None:
+    spec, left_out = with_every_kind(Spec(nemesis="all", backend="namespaces"))
+    check_spec(spec)
+    dealt = {kind.name for kind in kinds_of(spec.nemesis)}
+    assert dealt | set(left_out) == set(KINDS)
+    assert {"partition", "pause", "kill", "power", "disk"} <= dealt
+    assert "member" in left_out["membership"], "a bundled KRaft whose voters are fixed"
+    assert spec.test == f"test-{len(dealt)}-kinds"
+
+
+def test_any_other_nemesis_stays_as_it_is() -> None:
+    spec = Spec(nemesis="partition,kill", backend="namespaces")
+    assert with_every_kind(spec) == (spec, {})
+
+
+def test_a_subject_without_nodes_fits_no_kind() -> None:
+    with pytest.raises(WrongSpec, match="no kind of fault fits: subject canary has no nodes to break"):
+        with_every_kind(Spec(subject="canary", nemesis="all"))
+
+
+@pytest.mark.parametrize("nemesis", ["partition,all", "none,all"])
+def test_all_goes_alone(nemesis: str) -> None:
+    with pytest.raises(WrongSpec, match="cannot be combined with others"):
+        check_spec(Spec(nemesis=nemesis))
