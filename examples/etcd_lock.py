@@ -20,6 +20,9 @@ class Etcd(System):
     port = 2379
     needs = Needs(debian=("etcd-server", "etcd-client"))
 
+    def __init__(self):
+        self.names = {}
+
     async def start(self, node, nodes):
         clients, peers = f"http://{node.address}:2379", f"http://{node.address}:2380"
         urls = f"--listen-client-urls={clients} --advertise-client-urls={clients}"
@@ -32,8 +35,8 @@ class Etcd(System):
         if not answer:
             return None
         status = answer[0]["Status"]
-        leads = status.get("leader") == status["header"]["member_id"]
-        return node.reports(status["raftTerm"], node.name if leads else None)
+        self.names[status["header"]["member_id"]] = node.name
+        return node.reports(status["raftTerm"], self.names.get(status.get("leader")))
 
 
 def coded(text):

@@ -284,7 +284,7 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
 def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[Death]:
     return [
         Death(
-            time=words.seconds(number(d.get("time_ns"), 0)),
+            time=words.seconds(time_ns) if (time_ns := number(d.get("time_ns"), 0)) >= 0 else "",
             node=words.shorten(str(d.get("node")), 24),
             by=_ended_by(data, d, faulty),
             status=words.shorten(str(d.get("status", "")), 60),
@@ -297,9 +297,9 @@ def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[Death]
 
 def _ended_by(data: ReportData, death: Mapping[str, Any], faulty: Sequence[faults.FaultView]) -> str:
     """Which fault ended a process, if one is known to have; the harness stops every process at the end of a run."""
-    if not was_ordered(death):
-        return "ended by itself"
     node, time_ns = str(death.get("node")), number(death.get("time_ns"), -1)
+    if not was_ordered(death):
+        return "ended by itself" if time_ns >= 0 else "complained in its log"
     fault = next((f for f in faulty if f.ended(node, time_ns)), None)
     if fault:
         return f"ended by fault {fault.number} ({fault.name})"
@@ -316,6 +316,10 @@ def _recovery(data: ReportData) -> str:
     took = r.get("seconds")
     if r.get("recovered"):
         after = f" {took:.2f} s" if isinstance(took, int | float) else ""
+        if mapping(data.checkers.get("recovery")).get("verdict") == "unknown":
+            return (
+                f"Every process ran{after} after the last heal{limit}; whether every node had caught up is not known."
+            )
         return f"Every node had caught up{after} after the last heal{limit}."
     waiting = words.shorten(str(r.get("waiting_for") or "something unknown"))
     return f"The cluster did not recover after the last heal{limit}; it was waiting for: {waiting}."

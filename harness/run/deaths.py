@@ -10,10 +10,14 @@ from system_under_test.subject import Complaint
 
 
 def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monotonic_ns: int) -> list[dict[str, Any]]:
-    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered)."""
+    """Every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
+
+    A complaint may say which process wrote it and how soon before its end: `pid` and `lines_before_end`.
+    """
     ended = [
         {
             "node": end.node,
+            "pid": end.pid,
             "time_ns": end.monotonic_ns - started_monotonic_ns,
             "status": end.status,
             "ordered": end.ordered,
@@ -30,6 +34,7 @@ def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monot
             "ordered": False,
             "reason": complaint.reason,
             "excerpt": complaint.excerpt,
+            **{name: complaint.facts[name] for name in ("pid", "lines_before_end") if name in complaint.facts},
         }
         for complaint in complaints
     ]

@@ -2,8 +2,9 @@
 
     python -m system_under_test.own.processes_as_one_server '{"name": ["argv", ...], ...}' LOG_FOLDER
 
-Output of each goes to LOG_FOLDER/<name>.log.  All are in the process group of this program, so that a signal to the
-server meets all of them; the exit status is that of the process that ended first.
+Output of each goes to LOG_FOLDER/<name>.log, behind a mark with the id of this program (`lives_in_logs.py`).
+All are in the process group of this program, so that a signal to the server meets all of them; the exit status is that
+of the process that ended first.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from system_under_test.own.lives_in_logs import mark
+
 ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
 """The last line of the server's own log."""
 
 
 def main() -> None:
     processes: dict[int, str] = {}
+    print(mark(os.getpid()), end="", flush=True)
     for name, argv in json.loads(sys.argv[1]).items():
         with (Path(sys.argv[2]) / f"{name}.log").open("ab") as log:
+            log.write(mark(os.getpid()).encode())
+            log.flush()
             processes[subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid] = name
     while True:
         pid, raw = os.wait()

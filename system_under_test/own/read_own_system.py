@@ -30,7 +30,11 @@ class NoSystem(ValueError):
     """The files are no system; the message says why in one sentence."""
 
 
-class BrokenSystem(RuntimeError):
+class NotKnown(RuntimeError):
+    """What a system says of itself settles nothing; the message says why in one sentence."""
+
+
+class BrokenSystem(NotKnown):
     """A method of the author's class raised something; the message names file, line and method in one sentence."""
 
 

@@ -7,16 +7,19 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
+from system_under_test.own.lives_in_logs import ANNOUNCED, MARK, NO_LIFE, complaints_of
 from system_under_test.own.processes_as_one_server import ENDED
 from system_under_test.own.read_own_system import (
     BrokenSystem,
+    NotKnown,
     blamed,
     client_in,
     files_of,
@@ -44,8 +47,9 @@ FOLDER = "subject"
 """Of a run folder: where the files of the system are kept."""
 _MAIN = "main.json"
 _COMMAND_S = 10.0
-_EXCERPT_CHARACTERS = 2000
 _LAST_LINES, _LAST_CHARACTERS = 3, 300
+NO_LEADER = "status: epoch, no leader"
+"""What recovery may have looked at.  A server that is out of its cluster can say this much, so it proves nothing."""
 
 
 class OwnSubject:
@@ -80,6 +84,8 @@ class OwnSubject:
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self.doubts: list[str] = []
+        self.looked_at: dict[str, list[str]] = {}
+        """Node -> what the last `caught_up` looked at besides the state of the process."""
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
@@ -105,7 +111,8 @@ class OwnSubject:
             together = [*node.python, "-m", "system_under_test.own.processes_as_one_server", named, node.log_dir]
             await node.start(together, output=f"{node.log_dir}/server.log")
         else:
-            await node.start(self._as_user(own.words(commands)), output=f"{node.log_dir}/server.log")
+            words = [*ANNOUNCED, *self._as_user(own.words(commands))]
+            await node.start(words, output=f"{node.log_dir}/server.log")
 
     async def status(self, node: Node) -> NodeStatus | None:
         own = self._nodes.get(node.name)
@@ -184,11 +191,47 @@ class OwnSubject:
         live = [self._nodes[n.name] for n, state in zip(nodes, states, strict=True) if state == "running"]
         if not live:
             return "no server is alive"
+        self.looked_at = {own.name: [] for own in live}
+        if not self._has("caught_up"):
+            return await self._caught_up_by_default(live, all_live=len(live) == len(nodes))
+        missing = self._words(await self._answer("caught_up", self.system.caught_up(live)), "caught_up")
+        self._looked("caught_up()", live)
+        return missing
+
+    async def _caught_up_by_default(self, live: Sequence[OwnNode], *, all_live: bool) -> str | None:
+        """What `status` and `ready` show, where the system has them.  Raises NotKnown for what they do not settle."""
+        if self._has("status"):
+            statuses = {own.name: await self._answer("status", self.system.status(own)) for own in live}
+            for name, status in statuses.items():
+                if status is None:
+                    return f"{name} gives no status"
+                if wrong := self._wrong_status(status):
+                    raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
+            _check_one_leader(statuses)
+            for own in live:
+                named = _leader_named(own.name, statuses[own.name])
+                self._looked("status: epoch and leader" if named else NO_LEADER, [own])
+        if self._has("ready") and all_live:  # it may demand all servers, so it is not called where one is dead
+            missing = self._words(await self._answer("ready", self.system.ready(live)), "ready")
+            if missing:  # it may say what only a first start has, so this is no violation
+                raise NotKnown(f"after the heal `ready` says: {missing} (a `caught_up` would decide)")
+            self._looked("ready()", live)
+        return None
+
+    def _has(self, method: str) -> bool:
+        """Whether the author wrote this method."""
+        return getattr(type(self.system), method) is not getattr(System, method)
+
+    def _looked(self, words: str, at: Sequence[OwnNode]) -> None:
+        for own in at:
+            self.looked_at[own.name].append(words)
+
+    async def _answer(self, method: str, called: Awaitable[Any]) -> Any:
+        """What a method of the author returns.  Raises BrokenSystem for what it raises."""
         try:
-            missing = await self.system.caught_up(live)
+            return await called
         except Exception as problem:
-            raise BrokenSystem(blamed(self.main, "caught_up", problem)) from problem
-        return self._words(missing, "caught_up")
+            raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:
         return {"files": self.files, "main": self.main.name, "client": self._client.__name__}
@@ -197,14 +240,14 @@ class OwnSubject:
         await node.copy_out(node.log_dir, folder)
 
     def complaints(self, run_folder: Path) -> Sequence[Complaint]:
-        found = list(self.system.complaints_in(run_folder / "nodes"))
+        """The complaints of each life of a server, as `complaints_of` gives them."""
+        unplaced = {"pid": NO_LIFE, "lines_before_end": 0}
+        own = self.system.complaints_in(run_folder / "nodes")
+        found = [replace(complaint, facts={**unplaced, **complaint.facts}) for complaint in own]
         if self.system.complaints:
             pattern = re.compile(self.system.complaints, re.MULTILINE)
             for log in sorted((run_folder / "nodes").glob("*/*.log")):
-                text = log.read_text(errors="replace")
-                if (match := pattern.search(text)) is not None:
-                    excerpt = text[match.start() : match.start() + _EXCERPT_CHARACTERS]
-                    found.append(Complaint(log.parent.name, match.group()[:200], excerpt))
+                found += complaints_of(log.parent.name, log.read_text(errors="replace"), pattern)
         return found
 
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
@@ -260,7 +303,25 @@ async def _lines(node: Node, log: str) -> list[str]:
         text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
     except OSError:
         return []
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.strip() for line in MARK.sub("", text).splitlines() if line.strip()]
+
+
+def _leader_named(name: str, status: NodeStatus) -> str | None:
+    """The node that this status takes for the leader, None if it names none."""
+    return name if status.role == "leader" else status.leader
+
+
+def _check_one_leader(statuses: Mapping[str, NodeStatus]) -> None:
+    """Raises NotKnown where two nodes name different leaders, or where the one that they name does not lead."""
+    named = {name: leader for name, status in statuses.items() if (leader := _leader_named(name, status))}
+    if len(set(named.values())) > 1:
+        words = ", ".join(f"{name} takes {leader} for the leader" for name, leader in named.items())
+        raise NotKnown(f"the nodes do not agree: {words}")
+    for name, leader in named.items():
+        if leader not in statuses:
+            raise NotKnown(f"{name} takes {leader} for the leader, and the server of {leader} is dead")
+        if statuses[leader].role != "leader":
+            raise NotKnown(f"{name} takes {leader} for the leader, and {leader} does not report that it leads")
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:

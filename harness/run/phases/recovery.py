@@ -1,17 +1,23 @@
-"""The recovery phase: all that is broken is healed and proven healed, and every live node must catch up in time."""
+"""The recovery phase: all that is broken is healed and proven healed, and every live node must catch up in time.
+
+What this phase looked at is recorded for each server.  A system of one's own may know so little of itself that only the
+states of its processes were looked at.  Those servers are listed as `without_evidence`, and the checker looks for
+answers that clients got through them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from nemesis.cluster import Cluster
 from nemesis.heal import heal_all
-from system_under_test.own.read_own_system import BrokenSystem
-from system_under_test.subject import Node, Subject
+from system_under_test.own.read_own_system import NotKnown
+from system_under_test.own.subject import NO_LEADER, OwnSubject
+from system_under_test.subject import Node, ProcessState, Subject
 
 
 class RecoveryPhase:
@@ -35,14 +41,14 @@ class RecoveryPhase:
         self.found["proof"] = asdict(proof)
         began = time.monotonic()
         waiting_for: str | None = "no node has answered yet"
-        broken = False
+        not_known = False
         while waiting_for is not None and time.monotonic() - began < self._limit_s:
             try:
-                waiting_for, broken = await self._subject.caught_up(self._nodes, self._keys), False
-            except BrokenSystem as problem:  # what is not known is asked again, and violates nothing
-                waiting_for, broken = str(problem), True
-            if dead := await self._majority_dead():
-                broken = False
+                waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
+            except NotKnown as problem:  # what is not known is asked again, and violates nothing
+                waiting_for, not_known = str(problem), True
+            if dead := _majority_dead(await self._states()):
+                not_known = False
                 waiting_for = f"{dead}: no majority is left that could recover"
                 break
             if waiting_for is not None:
@@ -52,11 +58,28 @@ class RecoveryPhase:
             "recovered": waiting_for is None,
             "seconds": round(time.monotonic() - began, 3),
             "waiting_for": waiting_for or "",
-            "not_known": broken,
+            "not_known": not_known,
+        }
+        self.found |= self._looked_at(await self._states())
+
+    async def _states(self) -> dict[str, ProcessState]:
+        states = await asyncio.gather(*(node.state() for node in self._nodes))
+        return {node.name: state for node, state in zip(self._nodes, states, strict=True)}
+
+    def _looked_at(self, states: Mapping[str, ProcessState]) -> dict[str, Any]:
+        """What was looked at of each server, and the live servers of which nothing but the process was."""
+        if isinstance(self._subject, OwnSubject):
+            looked = self._subject.looked_at
+        else:  # a subject of this repository looks at all servers
+            looked = {name: ["caught_up()"] for name, state in states.items() if state != "dead"}
+        without = [n for n, state in states.items() if state != "dead" and set(looked.get(n, ())) <= {NO_LEADER}]
+        return {
+            "looked_at": {name: [f"process {state}", *looked.get(name, ())] for name, state in states.items()},
+            "without_evidence": without,
         }
 
-    async def _majority_dead(self) -> str:
-        """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
-        states = await asyncio.gather(*(node.state() for node in self._nodes))
-        dead = [node.name for node, state in zip(self._nodes, states, strict=True) if state == "dead"]
-        return f"{' and '.join(dead)} died" if 2 * len(dead) > len(self._nodes) else ""
+
+def _majority_dead(states: Mapping[str, ProcessState]) -> str:
+    """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
+    dead = [name for name, state in states.items() if state == "dead"]
+    return f"{' and '.join(dead)} died" if 2 * len(dead) > len(states) else ""

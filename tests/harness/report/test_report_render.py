@@ -113,6 +113,19 @@ def test_a_run_whose_system_never_became_ready_blames_no_harness(tmp_path: Path)
     assert f"<h1>No test took place: {reason}.</h1>" in page
 
 
+def test_a_recovery_that_nothing_showed_is_not_praised_and_a_complaint_is_no_death(tmp_path: Path) -> None:
+    root = build(tmp_path / "run", "valid")
+    results, outcome = (json.loads((root / name).read_text()) for name in ("results.json", "outcome.json"))
+    results["checkers"]["recovery"] = {"verdict": "unknown", "reason": "nothing shows that n2 came back"}
+    outcome["recovery"] = {"needed": True, "recovered": True, "seconds": 0.5, "limit_s": 60}
+    outcome["deaths"] = [{"node": "n2", "time_ns": -1, "ordered": False, "reason": "PANIC", "excerpt": "PANIC: lost"}]
+    for name, content in (("results.json", results), ("outcome.json", outcome)):
+        (root / name).write_text(json.dumps(content))
+    page = visible(render(root).read_text(encoding="utf-8"))
+    assert "whether every node had caught up is not known" in page
+    assert "Complained in its log" in page and "Ended by itself" not in page
+
+
 def test_the_head_of_an_invalid_run_explains_the_kind_to_people_who_never_met_raft(tmp_path: Path) -> None:
     page = render(build(tmp_path / "run", "elections")).read_text()
     head = page[page.index('id="verdict"') : page.index('<dl class="facts"')]

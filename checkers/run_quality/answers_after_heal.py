@@ -1,0 +1,62 @@
+"""Through which servers clients got an answer after the last heal, from the history.
+
+Such an answer shows that a server came back, where the system itself cannot say so.
+
+Cost: row groups are read from the end of the history, and no further than to the last heal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.base.checker import Part
+from checkers.base.history import Type
+from checkers.base.json_file import mapping, number, sequence
+from checkers.base.stored_run import StoredRun
+
+NEVER = 1 << 62
+
+
+def part_for(run: StoredRun, nodes: Sequence[str]) -> Part:
+    """The part that looks for answers of these servers, each after the last heal and after its own last death."""
+    healed_ns = _last_heal_ns(run)
+    return Part((str(run.history),), {"since_ns": {node: max(healed_ns, _last_end_ns(run, node)) for node in nodes}})
+
+
+def answered(part: Part) -> frozenset[str]:
+    """The servers of this part that gave an ok answer to a client.  part: from `part_for`."""
+    since_ns: Mapping[str, int] = part.params["since_ns"]
+    found: set[str] = set()
+    with pq.ParquetFile(part.paths[0]) as file:
+        for group in reversed(range(file.num_row_groups)):
+            rows = file.read_row_group(group, ["time_ns", "process", "type", "node"], use_threads=False)
+            ok = pc.and_(pc.equal(rows["type"], int(Type.OK)), pc.greater_equal(rows["process"], 0))
+            latest = rows.filter(ok).group_by("node").aggregate([("time_ns", "max")]).to_pylist()
+            found |= {row["node"] for row in latest if row["time_ns_max"] >= since_ns.get(row["node"], NEVER)}
+            earliest_ns = pc.min(rows["time_ns"]).as_py()
+            if found >= since_ns.keys() or (earliest_ns is not None and earliest_ns < min(since_ns.values())):
+                break
+    return frozenset(found)
+
+
+def _last_heal_ns(run: StoredRun) -> int:
+    """When the last fault was healed; the begin of the recovery phase if only that phase healed one."""
+    begun = [fault for fault in run.faults if number(fault.get("injected_ns"), -1) >= 0]
+    healed = [number(fault.get("healed_ns"), -1) for fault in begun]
+    return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run, "start_ns")
+
+
+def _last_end_ns(run: StoredRun, node: str) -> int:
+    """When the server's process last ended before recovery was over, 0 if it never did."""
+    over_ns = _recovery_ns(run, "end_ns")
+    ends = [d for d in map(mapping, sequence(run.outcome.get("deaths"))) if d.get("node") == node]
+    return max((t for end in ends if (t := number(end.get("time_ns"), -1)) <= over_ns), default=0)
+
+
+def _recovery_ns(run: StoredRun, which: str) -> int:
+    phases: list[Mapping[str, Any]] = [mapping(phase) for phase in sequence(run.outcome.get("phases"))]
+    return next((number(p.get(which), NEVER) for p in phases if p.get("name") == "recovery"), NEVER)

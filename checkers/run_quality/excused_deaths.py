@@ -1,0 +1,103 @@
+"""Which deaths of servers, and which complaints in their logs, a fault excuses.
+
+A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk fails cannot
+know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its inject to its
+heal, and only if its measurements show that it was in force.
+
+A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
+excuse holds until the end of the run.
+
+A server that dies by right may say so in its log.  Such a complaint is excused too, and no other: the same process must
+have written it, among its last lines.  A server that complains of something else long before it dies is not excused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from checkers.run_quality.faults_installed import INSTALLED, achieved
+
+END_OF_TIME = 1 << 62
+LAST_LINES = 100
+"""How many lines a dying server may still write after it complained.  Lines of stack traces are not counted."""
+_NO_PID = -1
+
+Death = Mapping[str, Any]
+"""An entry of `deaths` in outcome.json: the end of a process, or a complaint, which has no time.
+
+`pid`: the process that ended or complained.  -1: it is not known which one complained.
+`lines_before_end`: of a complaint: how many lines this process still wrote.
+Complaints of runs of older versions, and of the subjects of this repository, have neither.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Deaths and complaints: which ones no fault excuses, and of which complaints that is not known."""
+
+    unexcused: Sequence[Death]
+    not_known: Sequence[Death]
+
+
+class Excuse:
+    """Which deaths and refusals a fault explains.
+
+    records: faults.json.  measured: whether each record must hold measurements.  clock_error_ns: node -> how wrong a
+    time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
+    """
+
+    def __init__(
+        self, records: Sequence[Mapping[str, Any]], measured: bool, clock_error_ns: Callable[[str], int]
+    ) -> None:
+        self._spans: list[tuple[str, int, int]] = []
+        for record in records:
+            began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
+            order_ns = (
+                max(number(record.get("apply_ms"), 0), 0) * 1_000_000
+            )  # the order may take effect before it returns
+            settings = mapping(record.get("settings"))
+            may_die = settings.get("may_die") is True
+            until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns
+            if may_die and began_ns >= 0 and achieved(record, demanded=measured).word == INSTALLED:
+                for node in map(str, sequence(record.get("nodes"))):
+                    error = clock_error_ns(node)
+                    self._spans.append((node, began_ns - order_ns - error, until_ns + error))
+
+    def covers(self, node: str, time_ns: int) -> bool:
+        """Whether such a fault held on the node at that time."""
+        return any(name == node and began <= time_ns <= healed for name, began, healed in self._spans)
+
+    def sort(self, deaths: Sequence[Death]) -> Sorted:
+        """Sort unexpected deaths, and complaints, by what the faults explain of them.
+
+        A complaint without a process is one of a server's own words for dying, by the pattern of its subject.  So for
+        each excused death of a node, one of these is excused.
+        """
+        ended = [death for death in deaths if _time_ns(death) >= 0]
+        excused = [death for death in ended if self.covers(str(death.get("node")), _time_ns(death))]
+        processes = {(str(death.get("node")), number(death.get("pid"), _NO_PID)) for death in excused}
+        left = Counter(str(death.get("node")) for death in excused)
+        nodes = frozenset(left)
+        unexcused = [death for death in ended if death not in excused]
+        not_known: list[Death] = []
+        for complaint in (death for death in deaths if _time_ns(death) < 0):
+            node, pid = str(complaint.get("node")), number(complaint.get("pid"), _NO_PID)
+            if "pid" not in complaint and left[node] > 0:
+                left[node] -= 1
+            elif "pid" in complaint and pid == _NO_PID and node in nodes:
+                not_known.append(complaint)
+            elif pid == _NO_PID or (node, pid) not in processes or not _among_last_lines(complaint):
+                unexcused.append(complaint)
+        return Sorted(unexcused, not_known)
+
+
+def _time_ns(death: Death) -> int:
+    return number(death.get("time_ns"), -1)
+
+
+def _among_last_lines(complaint: Death) -> bool:
+    return 0 <= number(complaint.get("lines_before_end"), -1) <= LAST_LINES

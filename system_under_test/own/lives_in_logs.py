@@ -1,0 +1,77 @@
+"""Which life of a server wrote a line of its output.
+
+A server appends its output to one file, across all its starts.  So each start first writes a mark with its process id.
+The agent reports the same id when the process ends: a line then belongs to that end and to no other.
+
+A server may write log files of its own too.  They have no marks, and the life of their lines is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from system_under_test.subject import Complaint
+
+MARK = re.compile(r"^krucible: process (\d+) starts$", re.MULTILINE)
+_ANNOUNCE = r"printf '\nkrucible: process %s starts\n' $$"
+ANNOUNCED = ("sh", "-c", f'{_ANNOUNCE}; exec "$@"', "sh")
+"""The words before a command: a shell writes the mark and then becomes the server."""
+
+NO_LIFE = -1
+COMPLAINTS_MAX = 20
+"""So many different complaints of one life in one file are kept."""
+_EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one life of a server wrote to one file.  pid: its process id, NO_LIFE if the file does not show it."""
+
+    pid: int
+    text: str
+
+
+def mark(pid: int) -> str:
+    return f"\nkrucible: process {pid} starts\n"
+
+
+def lives(text: str) -> Iterator[Life]:
+    """The lives in the order of the file."""
+    parts = MARK.split(text)
+    if parts[0].strip():
+        yield Life(NO_LIFE, parts[0])
+    for pid, written in zip(parts[1::2], parts[2::2], strict=True):
+        yield Life(int(pid), written)
+
+
+def complaints_of(node: str, text: str, pattern: re.Pattern[str]) -> Iterator[Complaint]:
+    """The different complaints of each life in one file, COMPLAINTS_MAX at most, and how many more there are.
+
+    Complaints that differ only in numbers are one, for example in their times.  facts: `pid` of the life, and
+    `lines_before_end`: how many lines that life still wrote after the complaint.  Indented lines do not count, because
+    most of them belong to a stack trace.
+    """
+    for life in lives(text):
+        seen: set[str] = set()
+        most_lines_before_end = 0
+        for match in pattern.finditer(life.text):
+            kind = _VARYING.sub("#", match.group())
+            if kind in seen:
+                continue
+            seen.add(kind)
+            facts = {"pid": life.pid, "lines_before_end": _lines(life.text[match.end() :])}
+            if len(seen) <= COMPLAINTS_MAX:
+                excerpt = life.text[match.start() : match.start() + _EXCERPT_CHARACTERS]
+                yield Complaint(node, match.group()[:_REASON_CHARACTERS], excerpt, facts)
+            else:
+                most_lines_before_end = max(most_lines_before_end, facts["lines_before_end"])
+        if (more := len(seen) - COMPLAINTS_MAX) > 0:
+            facts = {"pid": life.pid, "lines_before_end": most_lines_before_end}
+            yield Complaint(node, f"{more} more different lines match `complaints`", facts=facts)
+
+
+def _lines(text: str) -> int:
+    return sum(bool(line.strip()) and not line[0].isspace() for line in text.splitlines()[1:])

@@ -1,0 +1,57 @@
+"""Each start of a server marks its output, and each complaint belongs to the life that wrote it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from system_under_test.own.lives_in_logs import ANNOUNCED, COMPLAINTS_MAX, NO_LIFE, complaints_of, lives, mark
+
+PATTERN = re.compile(r"^(?:panic|corrupted).*", re.MULTILINE)
+
+
+def found(text: str) -> list[tuple[str, int, int]]:
+    complaints = complaints_of("n1", text, PATTERN)
+    return [(c.reason, c.facts["pid"], c.facts["lines_before_end"]) for c in complaints]
+
+
+def test_every_different_complaint_of_every_life_is_found() -> None:
+    first = "panic at 1\npanic at 2\n  a stack\n\ncorrupted: k1\nbye\n"
+    text = mark(7) + first + "torn" + mark(8) + "corrupted: k2\n"
+    assert found(text) == [("panic at 1", 7, 4), ("corrupted: k1", 7, 2), ("corrupted: k2", 8, 0)]
+
+
+def test_a_log_without_marks_is_of_no_known_life() -> None:
+    assert found("panic\n") == [("panic", NO_LIFE, 0)]
+    assert found("panic\n" + mark(7) + "corrupted\n") == [("panic", NO_LIFE, 0), ("corrupted", 7, 0)]
+    assert not list(lives("\n"))
+
+
+def test_what_is_beyond_the_limit_is_counted() -> None:
+    words = [f"panic {'x' * count}" for count in range(COMPLAINTS_MAX + 3)]
+    complaints = found(mark(7) + "\n".join(words) + "\n")
+    assert len(complaints) == COMPLAINTS_MAX + 1
+    assert complaints[-1] == ("3 more different lines match `complaints`", 7, 2)
+
+
+def test_a_shell_that_becomes_the_server_announces_its_own_id() -> None:
+    own = [sys.executable, "-c", "import os; print(os.getpid())"]
+    process = subprocess.Popen([*ANNOUNCED, *own], stdout=subprocess.PIPE, text=True)
+    (life,) = lives(process.communicate()[0])
+    assert life.pid == process.pid == int(life.text)
+
+
+def test_several_processes_mark_each_of_their_logs(tmp_path: Path) -> None:
+    named = json.dumps({"a": ["sh", "-c", "echo panic a; sleep 0.2"], "b": ["sh", "-c", "echo panic b; exec sleep 9"]})
+    argv = [sys.executable, "-m", "system_under_test.own.processes_as_one_server", named, str(tmp_path)]
+    pids = []
+    for _ in range(2):
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        (life,) = lives(process.communicate(timeout=60)[0])
+        assert life.pid == process.pid
+        pids.append(process.pid)
+    assert [life.pid for life in lives((tmp_path / "a.log").read_text())] == pids
+    assert found((tmp_path / "a.log").read_text()) == [("panic a", pid, 0) for pid in pids]
