@@ -5,12 +5,14 @@ Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first
 hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan (the
 agent is PID 1 of its container, and a subreaper elsewhere) and is collected silently.
 
-Every child leads a session of its own, so that a signal meets the server with all that it started, and a Ctrl-C at
-the harness' terminal meets neither.
+Every child leads a session of its own, so that a signal to its group meets what it started, and a Ctrl-C at the
+harness' terminal meets neither.  A child that starts sessions of its own brings its own way to kill them
+(`process_tree`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -28,10 +30,13 @@ _OBEY_S = 10.0
 
 @dataclass(slots=True)
 class Child:
-    """One process we started.  ended: called once, after it was reaped, with its status (minus the signal)."""
+    """One process we started.  ended: called once, after it was reaped, with its status (minus the signal).
+    kill_family: sends SIGKILL to it and to all it started, and does not wait; called with its pid before it is reaped,
+    because its own number names its family until then."""
 
     process: subprocess.Popen[bytes]
     ended: Callable[[int], None]
+    kill_family: Callable[[int], object]
 
     @property
     def pid(self) -> int:
@@ -45,12 +50,18 @@ class Children:
         self._living: dict[int, Child] = {}
         self.orphans_reaped = 0
 
-    def start(self, argv: Sequence[str], ended: Callable[[int], None], **popen: Any) -> Child:
-        """Raises OSError if argv cannot be executed."""
+    def start(
+        self,
+        argv: Sequence[str],
+        ended: Callable[[int], None],
+        kill_family: Callable[[int], object] | None = None,
+        **popen: Any,
+    ) -> Child:
+        """kill_family: see `Child`; without it, the group is killed.  Raises OSError if argv cannot be executed."""
         process = subprocess.Popen(
             list(argv), stdin=popen.pop("stdin", subprocess.DEVNULL), start_new_session=True, **popen
         )
-        child = Child(process, ended)
+        child = Child(process, ended, kill_family or _kill_group)
         self._living[process.pid] = child
         return child
 
@@ -65,7 +76,7 @@ class Children:
                 return
             child = self._living.pop(seen.si_pid, None)
             if child is not None:
-                signal_group(child.pid, signal.SIGKILL)
+                _kill_family(child)
             _, raw = os.waitpid(seen.si_pid, 0)
             if child is None:
                 self.orphans_reaped += 1
@@ -74,9 +85,9 @@ class Children:
             child.ended(child.process.returncode)
 
     def kill_all(self) -> None:
-        """Kill every child with its group and collect them; used when the agent ends."""
-        for pid in list(self._living):
-            signal_group(pid, signal.SIGKILL)
+        """Kill every child with its family and collect them; used when the agent ends."""
+        for child in list(self._living.values()):
+            _kill_family(child)
         deadline = time.monotonic() + 1.0
         while self._living and time.monotonic() < deadline:
             self.reap()
@@ -96,22 +107,19 @@ def signal_group(pid: int, number: int) -> None:
         return
 
 
-def group_has_members(pid: int) -> bool:
-    """Whether a process of the group is left; one that has ended and is not yet reaped counts."""
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def is_stopped(pid: int) -> bool:
-    """Whether every thread of the process is stopped by a signal."""
-    try:
-        states = [_state_letter(task / "stat") for task in Path(f"/proc/{pid}/task").iterdir()]
-    except FileNotFoundError:
-        return False
+    """Whether every living thread of the process is stopped by a signal; False if none lives."""
+    states = thread_states(pid)
     return bool(states) and all(state in "Tt" for state in states)
+
+
+def thread_states(pid: int) -> list[str]:
+    """The state of each living thread, as a letter of proc(5).  The main thread may end before the others."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [state for task in tasks if (state := _state_letter(task / "stat")) not in ("", "Z", "X")]
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
@@ -130,6 +138,20 @@ def environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **added}
 
 
+def _kill_family(child: Child) -> None:
+    """A failure must not keep the child from being reaped.  The next order to kill reports what lives on."""
+    with contextlib.suppress(OSError):
+        child.kill_family(child.pid)
+
+
+def _kill_group(pid: int) -> None:
+    signal_group(pid, signal.SIGKILL)
+
+
 def _state_letter(stat: Path) -> str:
-    """The third field of /proc's stat; the second is a name in parentheses that may hold anything."""
-    return stat.read_text().rpartition(")")[2].split()[0]
+    """The third field of /proc's stat; the second is a name in parentheses that may hold anything.  "" if the thread
+    has ended: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
+    try:
+        return stat.read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
