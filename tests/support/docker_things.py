@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from waiting import PATIENCE_S
@@ -35,13 +35,25 @@ def left_of(run_id: str) -> list[str]:
 
 
 def forget_neighbours(run_id: str, node: str) -> None:
-    """Empty the ARP table of a node.  It may not do that itself, so a second container does it in its namespace."""
+    """Empty the ARP table of a node."""
+    _run_beside(run_id, node, ["--cap-add", "NET_ADMIN"], "ip neigh flush all")
+
+
+def enable_ipv6(run_id: str, node: str) -> None:
+    """Give a node a link-local address of IPv6, which some engines do by themselves."""
+    rights = ["--cap-add", "NET_ADMIN", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined"]
+    allow = "mount -t proc proc /mnt && echo 0 >/mnt/sys/net/ipv6/conf/eth0/disable_ipv6"  # /proc/sys is read-only
+    _run_beside(run_id, node, rights, allow)
+
+
+def _run_beside(run_id: str, node: str, rights: Sequence[str], order: str) -> None:
+    """A node has no rights to change its network.  So a second container does it in its namespace."""
     container = f"krucible-{run_id}-{node}"
     inspect = ["docker", "inspect", "--format", "{{.Image}}", container]
     image = subprocess.run(inspect, check=True, capture_output=True, text=True, timeout=1000).stdout.strip()
-    beside = ["docker", "run", "--rm", "--network", f"container:{container}", "--cap-drop", "ALL"]
-    flush = [*beside, "--cap-add", "NET_ADMIN", "--entrypoint", "ip", image, "neigh", "flush", "all"]
-    subprocess.run(flush, check=True, capture_output=True, timeout=1000)
+    beside = ["docker", "run", "--rm", "--network", f"container:{container}", "--cap-drop", "ALL", *rights]
+    words = [*beside, "--entrypoint", "sh", image, "-c", order]
+    subprocess.run(words, check=True, capture_output=True, timeout=1000)
 
 
 def processes_of(run_id: str) -> list[str]:

@@ -56,6 +56,7 @@ class DockerBackend(AgentCluster):
         self._labels = engine.labels(spec.run_id, current_owner())
         self._table: Table = network.table_of(spec.run_id)
         self._address_of: dict[str, str] = {}
+        self._port_of: dict[str, int] = {}
         self._client: Any = None
         self._helper: AgentLink | None = None
         self._switch: HostSwitch | None = None
@@ -85,9 +86,9 @@ class DockerBackend(AgentCluster):
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
         """See Cluster.cut.  Raises KeyError for an unknown node, OSError if nft or the switch refuses, NodeGone without
         a helper."""
-        text = network.replace_cut(self._table, links, self._address_of)
         if self._helper is None or self._switch is None:
             raise NodeGone(f"{HELPER}: there is no such node (yet)")
+        text = network.replace_cut(self._table, links, self._port_of)
         async with self._cutting:
             if self._carried and not self._no_switch:
                 await self._switch.cut(links, reject)
@@ -171,7 +172,14 @@ class DockerBackend(AgentCluster):
     async def _start_switch(self) -> None:
         """Without it the run goes on over the bridge; faults of packets are then refused for the reason noted here."""
         assert self._helper is not None
-        self._switch = HostSwitch(self._helper, self._nodes)
+        switch = HostSwitch(self._helper, self._nodes)
+        try:
+            self._port_of = await switch.ports()
+        except NodeGone:
+            raise
+        except OSError as problem:
+            raise BackendUnavailable(f"The ports of the containers' bridge are not known: {problem}.") from problem
+        self._switch = switch
         if self._carried:
             try:
                 await self._switch.take_over()

@@ -32,6 +32,11 @@ class HostSwitch:
         self._running = False
         self._starting = asyncio.Lock()
 
+    async def ports(self) -> dict[str, int]:
+        """Node -> the index of the host's end of its veth pair, in the helper's network.  Raises OSError."""
+        ends = await asyncio.gather(*(_port(name, node) for name, node in self._nodes.items()))
+        return {name: number for name, number, *_ in ends}
+
     async def take_over(self) -> None:
         """Carry every frame from now on.  Raises OSError if the kernel or the engine denies it."""
         await self._start(carries=True)

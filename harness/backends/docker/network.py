@@ -2,8 +2,11 @@
 
 Nodes sit on a bridge of their own, a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without
 a way out.  A cut is an element (source, destination) of one nft set on the bridge's forward hook; every change replaces
-the whole set in one transaction, 5 ms, all links at once.  Only IP is dropped, never ARP: dropping the answer to an ARP
-request in one direction would in the end cut the other direction too.
+the whole set in one transaction, 5 ms, all links at once.
+
+Source and destination are the bridge's ports, and no addresses.  So a cut link loses unicast, multicast and broadcast,
+of IPv4, of IPv6 and of every other protocol.  Only address resolution is let through: ARP, and neighbour discovery of
+IPv6.  Dropping its answers in one direction would in the end cut the other direction too.
 """
 
 from __future__ import annotations
@@ -79,16 +82,23 @@ def make_table(table: Table, owner: str) -> str:
     return f"""\
 table {family} {name} {{
   comment "{owner}"
-  set cut {{ type ipv4_addr . ipv4_addr; }}
-  chain forward {{ type filter hook forward priority -200; policy accept; ip saddr . ip daddr @cut drop; }}
+  set cut {{ type iface_index . iface_index; }}
+  chain forward {{
+    type filter hook forward priority -200; policy accept;
+    ether type arp accept
+    icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+    meta iif . meta oif @cut drop
+  }}
 }}
 """
 
 
-def replace_cut(table: Table, links: Collection[Link], address_of: Mapping[str, str]) -> str:
-    """nft text: from now on exactly these links are cut.  Raises KeyError for a node that is not in the cluster."""
+def replace_cut(table: Table, links: Collection[Link], port_of: Mapping[str, int]) -> str:
+    """nft text: from now on exactly these links are cut.  Raises KeyError for a node that is not in the cluster.
+
+    port_of: node -> the index of its port of the bridge, in the network of the host."""
     family, name = table
-    pairs = sorted(f"{address_of[source]} . {address_of[to]}" for source, to in links)
+    pairs = sorted(f"{port_of[source]} . {port_of[to]}" for source, to in links)
     text = f"flush set {family} {name} cut\n"
     return text + (f"add element {family} {name} cut {{ {', '.join(pairs)} }}\n" if pairs else "")
 

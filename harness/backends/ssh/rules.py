@@ -7,8 +7,11 @@ which one of them ends, all ordered at once; the hosts follow within some millis
 A link that rejects answers TCP with a reset, from the host at which it ends.  The reset must reach the sender even if
 the link back is cut.  So the sender lets resets through that come from such a host, and nothing else.
 
-Only IPv4 is dropped.  The connection of the harness to the host is let through by its own four numbers, so that the
-harness' machine may be a node as well.
+Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and what a host
+sends from another address, is not: hosts may stand behind routers, which hide the hardware address.
+
+The connection of the harness to the host is let through by its own four numbers, so that the harness' machine may be a
+node as well.
 """
 
 from __future__ import annotations

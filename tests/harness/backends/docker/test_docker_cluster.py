@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 import waiting
 from cluster_links import closed_links, cut, until_file_holds, until_retransmitted
-from docker_things import forget_neighbours, left_of, needs_docker
+from docker_things import enable_ipv6, forget_neighbours, left_of, needs_docker
+from group_talk import SORTS, group_talk
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
@@ -74,7 +75,7 @@ async def test_a_new_cut_replaces_the_old_one_and_none_heals_all(cluster: Docker
 
 
 async def test_a_link_cut_for_long_opens_at_once_and_the_other_direction_stays_open(cluster: DockerBackend) -> None:
-    """Nodes forget each other's ARP entries meanwhile.  They find each other again, because only IP is dropped."""
+    """Nodes forget each other's ARP entries meanwhile.  They find each other again, because no ARP is dropped."""
     async with cut(cluster, {("n1", "n2")}):
         for node in ("n1", "n2"):  # as if minutes had passed
             await asyncio.to_thread(forget_neighbours, cluster.spec.run_id, node)
@@ -119,6 +120,25 @@ async def test_a_tcp_connection_stalls_in_a_cut_and_survives_it(cluster: DockerB
         await cluster.cut(())
         await cluster.kill("n1")
         await cluster.kill("n2")
+
+
+async def test_a_cut_drops_multicast_broadcast_and_ipv6(cluster: DockerBackend) -> None:
+    """Of each sort a datagram arrives before the cut, none in it, and one again after it."""
+    for node in SERVERS:
+        await asyncio.to_thread(enable_ipv6, cluster.spec.run_id, node)
+    async with group_talk([cluster.node(name) for name in SERVERS]) as talk:
+        await talk.until_all_hear(directed_links(SERVERS), SORTS)
+        await cluster.cut({("n1", "n2")})
+        await talk.forget()
+        await talk.until_all_hear(set(directed_links(SERVERS)) - {("n1", "n2")}, SORTS)
+        assert talk.heard("n1", "n2") == set()
+        await cluster.cut({("n3", node) for node in ("n1", "n2")} | {(node, "n3") for node in ("n1", "n2")})
+        await talk.forget()
+        await talk.until_all_hear({("n1", "n2"), ("n2", "n1")}, SORTS)
+        for other in ("n1", "n2"):
+            assert talk.heard("n3", other) == talk.heard(other, "n3") == set()
+        await cluster.cut(())
+        await talk.until_all_hear(directed_links(SERVERS), SORTS)
 
 
 async def test_an_unknown_node_cannot_be_cut(cluster: DockerBackend) -> None:
