@@ -231,6 +231,11 @@ class Subject(Protocol):
 
     It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
 
+    unreachable_by: Mapping[str, str]
+    """Capability that faults need (`nemesis/cluster.py`) -> why such faults have no effect on this system.
+
+    A run with them is refused: it would be valid under a fault that the system never met."""
+
     members: Members | None
     """How its members change while it runs; None if they cannot."""
 

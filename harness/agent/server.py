@@ -105,6 +105,10 @@ class ServerProcess:
         """Of the living server; None if there is none."""
         return None if self._child is None else self._child.pid
 
+    def processes(self) -> set[int]:
+        """Every living process of the server; empty if it is dead."""
+        return set() if self._child is None else self._tree.look()
+
     def state(self) -> str:
         """ "running", "stopped" or "dead"."""
         self._children.reap()

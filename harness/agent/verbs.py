@@ -242,8 +242,7 @@ class Verbs:
         return {}, b""
 
     async def _clock_read(self, request: AgentRequest) -> Answer:
-        pid = self._server.pid
-        heeded = pid is not None and await _in_thread(self._clock.is_heeded_by, pid)
+        heeded = await _in_thread(self._clock.is_heeded_by, self._server.processes())
         return {**asdict(await _in_thread(self._clock.read)), "heeded": heeded}, b""
 
     async def _disk_mount(self, request: AgentRequest) -> Answer:

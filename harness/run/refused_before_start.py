@@ -11,7 +11,7 @@ from pathlib import Path
 
 from checkers.catalog import wrong_names
 from harness.registry import check_inventory, check_names, load_subject, load_workload
-from harness.run.schedule_to_play import dealt, read_schedule
+from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
 from system_under_test.subject import Bug, Subject
 
@@ -30,6 +30,7 @@ def check_spec(spec: Spec) -> None:
         _check_own_workload(spec)
     _check_rate(spec)
     _check_faults(spec, subject)
+    _check_reach(spec, subject)
     if spec.bug is not None:
         _check_bug(spec, subject.bugs[spec.bug])
 
@@ -60,6 +61,14 @@ def _check_faults(spec: Spec, subject: Subject) -> None:
             raise WrongSpec(f"subject {subject.name} has no nodes to break: choose --nemesis none")
         if not dealt(spec, subject.declares):
             raise WrongSpec(_too_short(spec, subject))
+
+
+def _check_reach(spec: Spec, subject: Subject) -> None:
+    """Refuse faults that have no effect on this system, wherever it runs."""
+    wanted = sorted(capabilities_of(spec))
+    if why := "; ".join(subject.unreachable_by[need] for need in wanted if need in subject.unreachable_by):
+        faults = f"--nemesis {spec.nemesis}" if spec.schedule is None else f"the schedule {spec.schedule}"
+        raise WrongSpec(f"{faults} cannot be injected: {why}")
 
 
 def _check_schedule(spec: Spec, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays right, as on a real machine whose
 clock is set.  A system may use the wall clock for display and never for what it promises.
+
+The server must read its clock through the C library.  A fault of a server that does not, such as one in Go, is skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from nemesis.cluster import CLOCK, PROCESSES, Cluster
+from nemesis.cluster import CLOCK, PROCESSES, CannotInject, Cluster
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
@@ -50,7 +52,14 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
 
 async def _inject(field: Field, fault: Fault) -> None:
     offset_s, rate = float(fault.settings["offset_s"]), float(fault.settings["rate"])
+    await field.each(fault.nodes, lambda node: _demand_reader(field.cluster, node))
     await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, offset_s, rate))
+
+
+async def _demand_reader(cluster: Cluster, node: str) -> None:
+    """Raises CannotInject if the server of this node reads another clock than the one that can be shifted."""
+    if why := (await cluster.read_clock(node)).get("unheeded"):
+        raise CannotInject(f"{node}'s server {why}; clock faults cannot reach it")
 
 
 async def _heal(field: Field, fault: Fault) -> None:

@@ -91,6 +91,7 @@ class Canary:
     functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
     needs = Needs()
     notices_damage: Mapping[str, str] = {}
+    unreachable_by: Mapping[str, str] = {}
     members = None
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:

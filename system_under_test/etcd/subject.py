@@ -37,6 +37,10 @@ class Etcd:
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
     """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
 
+    unreachable_by: Mapping[str, str] = {
+        "clock": "etcd is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
+    }
+
     members: Members | None = EtcdMembers()
 
     def __init__(self) -> None:

@@ -117,6 +117,7 @@ class Kraft:
     functions = frozenset({"create", "read", "write"})
     needs = Needs()
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
+    unreachable_by: Mapping[str, str] = {}
     members = None
 
     def __init__(self) -> None:

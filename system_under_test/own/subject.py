@@ -70,6 +70,7 @@ class OwnSubject:
         self.port = self.system.port
         self.needs: Needs = self.system.needs
         self.notices_damage: Mapping[str, str] = self.system.notices_damage
+        self.unreachable_by: Mapping[str, str] = {}
         self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
         check_declared(self.system, self._client, main)

@@ -13,8 +13,11 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.agent.clock.readers import why_unheeded
 
 _ORDER = struct.Struct("<qqq")
 _NS = 1_000_000_000
@@ -26,10 +29,12 @@ RATE_MAX = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ClockRead:
-    """ahead_s: by how much the wall clock is ahead of the real one.  age_s: since its last order."""
+    """ahead_s: by how much the wall clock is ahead of the real one.  age_s: since its last order.
+    unheeded: why the server that was looked at last does not read this clock; "" if it does."""
 
     ahead_s: float
     age_s: float
+    unheeded: str = ""
 
 
 class ClockVerbs:
@@ -39,6 +44,7 @@ class ClockVerbs:
         self._library: Path | None = None
         self._order: Path | None = None
         self._ordered_ns = time.monotonic_ns()
+        self._unheeded = ""
 
     def install(self, folder: str, library: bytes) -> dict[str, str]:
         """Keep the library in a folder outside of the disk under test.  Returns the environment for the server.
@@ -90,15 +96,15 @@ class ClockVerbs:
             raise OSError(errno.ENOEXEC, f"no program runs with the library: {done.stderr.decode(errors='replace')}")
         wall_ns, monotonic_ns = map(int, done.stdout.split())
         right_ns = time.time_ns() - (time.monotonic_ns() - monotonic_ns)
-        return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS)
+        return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS, self._unheeded)
 
-    def is_heeded_by(self, pid: int) -> bool:
-        """Whether a running process has the library loaded."""
-        library, _ = self._installed()
-        try:
-            return str(library) in Path(f"/proc/{pid}/maps").read_text()
-        except OSError:
-            return False
+    def is_heeded_by(self, pids: Collection[int]) -> bool:
+        """Whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has ended.
+
+        The next `read` says why not.  It says nothing of a server that has ended."""
+        mapped = self._installed()
+        self._unheeded = why_unheeded(pids, mapped)
+        return bool(pids) and not self._unheeded
 
     def _installed(self) -> tuple[Path, Path]:
         if self._library is None or self._order is None:

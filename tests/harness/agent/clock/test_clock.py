@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import until
 
+from harness.agent.clock import readers
+from harness.agent.clock.readers import GO_MAGIC, is_go, why_unheeded
 from harness.agent.clock.verbs import ClockVerbs
+from harness.agent.process_tree import ProcessTree
 from harness.backends.clock_library import clock_library
 
 pytestmark = pytest.mark.skipif(
@@ -56,7 +62,11 @@ def test_the_monotonic_clock_stays(clock: ClockVerbs) -> None:
 def test_a_running_program_sees_each_new_order(clock: ClockVerbs) -> None:
     program = "import sys, time\nfor line in sys.stdin: print(time.time(), flush=True)"
     running = subprocess.Popen(
-        [sys.executable, "-u", "-c", program], env=clock.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-u", "-c", program],
+        env=clock.environment(),
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert running.stdin is not None and running.stdout is not None
 
@@ -67,7 +77,7 @@ def test_a_running_program_sees_each_new_order(clock: ClockVerbs) -> None:
         return float(running.stdout.readline())
 
     before = now()
-    assert clock.is_heeded_by(running.pid)
+    assert clock.is_heeded_by(processes_of(running.pid))
     clock.order(10_000.0, 1.0)
     assert now() - before > 9_900
     clock.order(0.0, 50.0)
@@ -77,7 +87,132 @@ def test_a_running_program_sees_each_new_order(clock: ClockVerbs) -> None:
     running.stdin.close()
     running.wait()
     running.stdout.close()
-    assert not clock.is_heeded_by(running.pid)
+    assert not clock.is_heeded_by(processes_of(running.pid))
+
+
+# ---- which servers follow ------------------------------------------------------------------------------------------
+
+ETCD = Path("/usr/bin/etcd")
+GATEWAY = (str(ETCD), "gateway", "start", "--endpoints=127.0.0.1:1", "--listen-addr=127.0.0.1:0")
+needs_etcd = pytest.mark.skipif(not ETCD.exists(), reason="needs Debian's etcd-server, which is written in Go")
+
+
+def processes_of(leader: int) -> set[int]:
+    tree = ProcessTree("")
+    tree.remember(leader)
+    return tree.look()
+
+
+@contextmanager
+def server(argv: Sequence[str], env: Mapping[str, str], *programs: str) -> Iterator[int]:
+    """A server in a session of its own, once these programs run in it."""
+    path = {"PATH": os.environ["PATH"]}
+    running = subprocess.Popen(argv, env={**path, **env}, start_new_session=True, stdin=subprocess.DEVNULL)
+    try:
+        until(lambda: set(programs) <= {name for pid in processes_of(running.pid) if (name := program_of(pid))})
+        yield running.pid
+    finally:
+        for pid in {running.pid, *processes_of(running.pid)}:
+            os.kill(pid, 9)
+        running.wait()
+
+
+def program_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].rpartition("/")[2]
+    except OSError:
+        return ""
+
+
+@needs_etcd
+def test_a_server_in_go_does_not_follow_though_the_library_is_loaded(clock: ClockVerbs) -> None:
+    """Debian's etcd is linked dynamically, so that the linker loads the library."""
+    with server(GATEWAY, clock.environment(), "etcd") as pid:
+        library = clock.environment()["LD_PRELOAD"]
+        until(lambda: library in Path(f"/proc/{pid}/maps").read_text())
+        assert not clock.is_heeded_by(processes_of(pid))
+        assert clock.read().unheeded == f"runs {ETCD}, which is written in Go and reads the clock without the C library"
+
+
+@needs_etcd
+def test_a_server_in_go_behind_a_shell_does_not_follow(clock: ClockVerbs) -> None:
+    with server(["sh", "-c", f"{' '.join(GATEWAY)}; :"], clock.environment(), "sh", "etcd") as pid:
+        assert not clock.is_heeded_by(processes_of(pid))
+        assert "written in Go" in clock.read().unheeded
+
+
+def test_every_process_of_a_server_must_follow(clock: ClockVerbs) -> None:
+    with server(["sh", "-c", "sleep 1000; :"], clock.environment(), "sh", "sleep") as pid:
+        assert clock.is_heeded_by(processes_of(pid))
+        assert clock.read().unheeded == ""
+    with server(["sh", "-c", "env -i sleep 1000; :"], clock.environment(), "sh", "sleep") as pid:
+        assert not clock.is_heeded_by(processes_of(pid))
+        assert "sleep, which has not loaded the library" in clock.read().unheeded
+
+
+def test_a_server_in_the_background_counts(clock: ClockVerbs) -> None:
+    """Its parent has ended, so it is no descendant of the leader."""
+    with server(["sh", "-c", "(env -i sleep 1000 &); sleep 2000; :"], clock.environment(), "sh", "sleep") as pid:
+        until(lambda: [program_of(each) for each in processes_of(pid)].count("sleep") == 2)
+        assert not clock.is_heeded_by(processes_of(pid))
+
+
+def test_a_helper_that_ends_meanwhile_does_not_count(clock: ClockVerbs) -> None:
+    forever = "while :; do env -i sleep 0.05; done"
+    with server(["sh", "-c", forever], clock.environment(), "sh", "sleep") as pid:
+        assert clock.is_heeded_by(processes_of(pid))
+
+
+def test_a_library_without_its_orders_is_not_followed(clock: ClockVerbs) -> None:
+    """The library is loaded, but it could not open the file of orders."""
+    without = {"LD_PRELOAD": clock.environment()["LD_PRELOAD"]}
+    with server(["sleep", "1000"], without, "sleep") as pid:
+        assert not clock.is_heeded_by(processes_of(pid))
+
+
+def test_a_statically_linked_server_does_not_follow(clock: ClockVerbs, tmp_path: Path) -> None:
+    source, program = tmp_path / "wait.c", tmp_path / "static-server"
+    source.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))
+    built = subprocess.run([compiler, "-static", source, "-o", program], capture_output=True, check=False)
+    if built.returncode != 0:
+        pytest.skip("needs a C library to link statically")
+    with server([str(program)], clock.environment(), "static-server") as pid:
+        assert not clock.is_heeded_by(processes_of(pid))
+        assert "linked statically" in clock.read().unheeded
+
+
+def test_a_server_that_has_ended_reads_nothing_and_no_reason_remains(clock: ClockVerbs) -> None:
+    with server(["sleep", "1000"], {}, "sleep") as pid:
+        assert not clock.is_heeded_by(processes_of(pid))
+        assert clock.read().unheeded
+    assert not clock.is_heeded_by(processes_of(pid))
+    assert clock.read().unheeded == ""
+    assert processes_of(pid) == set()
+    assert why_unheeded([pid], []) == ""
+
+
+@pytest.mark.parametrize("magic", GO_MAGIC)
+@pytest.mark.parametrize("before", [0, 5, 63, 64, 120, 1000])
+def test_the_magic_is_found_wherever_it_lies(
+    magic: bytes, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(readers, "_searched", {})
+    program = tmp_path / "program"
+    program.write_bytes(b"\xff" * before + magic + b"rest" * 40)
+    assert is_go(program)
+    other = tmp_path / "other"
+    other.write_bytes(b"\xff" * before + magic[:-1] + b"rest" * 40)
+    assert not is_go(other)
+
+
+def test_no_program_is_taken_for_go_by_mistake() -> None:
+    assert not is_go(Path(sys.executable))
+    assert not is_go(Path(shutil.which("sh") or "/bin/sh"))
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
 
 
 def test_a_clock_that_cannot_be_is_refused(clock: ClockVerbs) -> None:

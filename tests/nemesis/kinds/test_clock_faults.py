@@ -1,0 +1,66 @@
+"""A clock fault is installed only where the server reads the clock that was shifted."""
+
+from __future__ import annotations
+
+from fake_nemesis_cluster import FakeCluster, card, played
+from virtual_time import run as in_no_time
+
+from nemesis.faults import Achieved
+
+GO = "runs /usr/bin/etcd, which is written in Go and reads the clock without the C library"
+
+
+class Clocks(FakeCluster):
+    """unheeded: server -> why it reads another clock."""
+
+    def __init__(self, **unheeded):
+        super().__init__()
+        self.ahead_s = dict.fromkeys(self.servers, 0.0)
+        self.unheeded = unheeded
+        self.asked = []
+
+    async def set_clock(self, server, offset_s, rate):
+        self.asked.append((server, offset_s))
+        self.ahead_s[server] = offset_s
+
+    async def read_clock(self, server):
+        why = self.unheeded.get(server, "")
+        return {"ahead_s": self.ahead_s[server], "age_s": 0.0, "heeded": not why, "unheeded": why}
+
+
+def test_a_server_that_reads_the_clock_gets_the_fault():
+    (record,), _ = in_no_time(played(Clocks(), card("clock", "leader-ahead")))
+    assert record.achieved is Achieved.INSTALLED
+
+
+def test_a_server_in_go_skips_the_fault_with_the_reason_and_no_clock_is_set():
+    cluster = Clocks(n1=GO)
+    (record,), _ = in_no_time(played(cluster, card("clock", "leader-ahead")))
+    assert (record.achieved, record.reason) == (
+        Achieved.SKIPPED,
+        f"n1's server {GO}; clock faults cannot reach it",
+    )
+    assert {offset_s for _, offset_s in cluster.asked} <= {0.0}
+    assert cluster.whole
+
+
+def test_one_server_of_many_that_reads_another_clock_skips_the_fault_of_all():
+    cluster = Clocks(n4=GO)
+    (record,), _ = in_no_time(played(cluster, card("clock", "all")))
+    assert record.achieved is Achieved.SKIPPED and record.reason.startswith("n4's server runs")
+    assert set(cluster.ahead_s.values()) == {0.0}
+
+
+def test_a_server_that_stops_to_read_the_clock_is_noticed_while_the_fault_holds():
+    cluster = Clocks()
+    really = cluster.set_clock
+
+    async def set_clock(server, offset_s, rate):
+        await really(server, offset_s, rate)
+        if offset_s:
+            cluster.unheeded[server] = GO
+
+    cluster.set_clock = set_clock
+    (record,), _ = in_no_time(played(cluster, card("clock", "leader-ahead")))
+    assert record.achieved is Achieved.NOT_ACHIEVED
+    assert "n1: server reads this clock" in record.reason
