@@ -115,7 +115,9 @@ class Cluster(Protocol):
         ...
 
     async def arm_disk(self, server: str, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort for ever ("open", "read", "write", "fsync")."""
+        """Hold the n-th of the next operations of a sort ("open", "read", "write", "fsync"), and all later ones.
+
+        0 holds none: what is held goes on."""
         ...
 
     async def disk_reached(self, server: str) -> bool:
@@ -128,12 +130,13 @@ class Cluster(Protocol):
         ...
 
     async def power_loss(self, server: str) -> Mapping[str, int]:
-        """What the last power loss did: the seed of its order, undone, redone, torn_bytes, and the proofs fsynced_kept,
-        not_fsynced_kept (0 or 1).  Empty before the first."""
+        """What the last power loss did: the seed of its order, undone, redone, torn_bytes, used (as of `probe_disk`),
+        and the proofs fsynced_kept, not_fsynced_kept (0 or 1).  Empty before the first."""
         ...
 
     async def probe_disk(self, server: str) -> Mapping[str, Any]:
-        """Try the disk: "" or an error's name for open, write, fsync and read, and fsync_s."""
+        """Try the disk: "" or an error's name for open, write, fsync and read, and fsync_s.  used: 1 if any process but
+        the agent ever wrote to it, else 0."""
         ...
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
@@ -180,6 +183,6 @@ class Cluster(Protocol):
         ...
 
     async def read_clock(self, server: str) -> Mapping[str, Any]:
-        """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether the running server
-        reads it."""
+        """ahead_s: by how much the clock is ahead.  age_s: since its last order.  heeded: whether every process of the
+        running server reads it.  unheeded: why not, as what follows "the server"; "" if they do or none runs."""
         ...

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 NAME = "disk"
 
+USES_DISK = "its server has written to this disk"
+"""A value that must be 1: a fault on a disk that the server does not use changes nothing."""
+
 Rules = list[dict[str, Any]]
 
 BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
@@ -88,6 +91,10 @@ def _orders(fault: Fault) -> Ordered:
 
 
 def _limits(node: str, fault: Fault) -> dict[str, tuple[float, float]]:
+    return {f"{node}: {USES_DISK}": (1.0, 1.0)} | _limits_of_probe(node, fault)
+
+
+def _limits_of_probe(node: str, fault: Fault) -> dict[str, tuple[float, float]]:
     match fault.settings["behaviour"]:
         case "slow":
             return {f"{node}: fsync s": (0.15, 60.0)}
@@ -105,6 +112,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
         probes = [await cluster.probe_disk(node) for _ in range(trials)]
         works = [not any(probe[step] for step in ("open", "write", "fsync", "read")) for probe in probes]
         values[f"{node}: disk works"] = float(all(works))
+        values[f"{node}: {USES_DISK}"] = float(all(probe["used"] for probe in probes))
         values[f"{node}: share of trials that work"] = sum(works) / trials
         values[f"{node}: fsync s"] = max(float(probe["fsync_s"]) for probe in probes)
     return values

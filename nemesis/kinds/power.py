@@ -13,9 +13,10 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from nemesis.cluster import DISK, LINKS, PROCESSES, Cluster, Link
+from nemesis.cluster import DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
+from nemesis.kinds.disk import USES_DISK
 from nemesis.kinds.kill import restart_the_dead
 from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
 
@@ -30,8 +31,8 @@ _WORDS = {
     TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
     REORDER: "lost power: of what was not fsynced the disk kept some writes and not others",
 }
-AT_FSYNC_S_MAX = 2.0
-"""How long a power loss that is aimed at an fsync waits for one."""
+AT_FSYNC_S_MAX = 4.0
+"""How long a power loss that is aimed at an fsync waits for it; then it is skipped."""
 _LOOK_S = 0.01
 
 _KEPT: Mapping[str, str] = {
@@ -79,7 +80,8 @@ async def _inject(field: Field, fault: Fault) -> None:
 
 
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
-    """Until the node's n-th fsync from now is held, or the time is over: an idle node fsyncs nothing."""
+    """Until the node's n-th fsync from now is held.  Raises CannotInject if it does not come: an idle node fsyncs
+    nothing, and a power loss at any other moment is a different fault."""
     import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
 
     await cluster.arm_disk(node, "fsync", nth)
@@ -87,17 +89,30 @@ async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
         if await cluster.disk_reached(node):
             return
         await asyncio.sleep(_LOOK_S)
+    await _disarm(cluster, node)
+    few = "nothing" if nth == 1 else f"less than {nth} times"
+    raise CannotInject(f"{node} fsynced {few} for {AT_FSYNC_S_MAX:g} s")
+
+
+async def _disarm(cluster: Cluster, node: str) -> None:
+    """Hold no fsync of this node any longer."""
+    await cluster.arm_disk(node, "fsync", 0)
 
 
 async def _heal(field: Field, fault: Fault) -> None:
     await field.uncut(fault)
-    await restart_the_dead(field, fault)
+    try:
+        if int(fault.settings["at_fsync"]):  # the order may have failed between the arming and the power loss
+            await field.each(fault.nodes, lambda node: _disarm(field.cluster, node))
+    finally:
+        await restart_the_dead(field, fault)
 
 
 def _orders(fault: Fault) -> Ordered:
     kept_limits = (0.0, 0.0) if fault.settings["kept"] == LOSE else (0.0, 1.0)
     values = {f"{node}: fsynced bytes kept": (1.0, 1.0) for node in fault.nodes}
     values |= {f"{node}: other bytes kept": kept_limits for node in fault.nodes}
+    values |= {f"{node}: {USES_DISK}": (1.0, 1.0) for node in fault.nodes}
     held = Condition(states=dict.fromkeys(fault.nodes, "dead"), values=values)
     return Ordered(held, Condition(states=dict.fromkeys(fault.nodes, "running")))
 
@@ -109,6 +124,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
         if loss and loss["seed"] == fault.settings["seed"]:  # an earlier power loss proves nothing of this one
             values[f"{node}: fsynced bytes kept"] = float(loss["fsynced_kept"])
             values[f"{node}: other bytes kept"] = float(loss["not_fsynced_kept"])
+            values[f"{node}: {USES_DISK}"] = float(loss["used"])
             values[f"{node}: changes taken back"] = float(loss["undone"])
     return values
 

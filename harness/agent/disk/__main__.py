@@ -6,7 +6,9 @@ Orders come as JSON lines on stdin, answers go out as JSON lines on stdout, one 
 
     {"order": "behave", "rules": [...], "seed": 1}          {"done": "behave"}
     {"order": "arm", "operation": "fsync", "nth": 3}        {"done": "arm"}, and later {"event": "reached"}
+    {"order": "arm", "operation": "fsync", "nth": 0}        {"done": "arm"}: disarmed, and what was held takes place
     {"order": "pending"}                                    {"done": "pending", "changes": 7}
+    {"order": "written"}                                    {"done": "written", "by_others": true}
     {"order": "lose", "kept": "tear", "seed": 1}            {"done": "lose", "undone": 7, "redone": 1, "torn_bytes": 3}
 
 `{"event": "mounted"}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then unmounted.
@@ -71,12 +73,17 @@ def _carry_out(system: FileSystem, order: Mapping[str, Any]) -> dict[str, Any]:
             system.behaviour.order([Rule.from_json(rule) for rule in order["rules"]], int(order["seed"]))
             return {}
         case "arm":
-            if order["operation"] not in OPERATIONS or int(order["nth"]) < 1:
-                raise ValueError(f"arm needs an operation of {', '.join(OPERATIONS)} and a number from 1")
-            system.armed = Armed(order["operation"], int(order["nth"]), lambda: _say({"event": "reached"}))
+            if order["operation"] not in OPERATIONS or int(order["nth"]) < 0:
+                raise ValueError(f"arm needs an operation of {', '.join(OPERATIONS)} and a number from 0")
+            before, nth = system.armed, int(order["nth"])
+            system.armed = Armed(order["operation"], nth, lambda: _say({"event": "reached"})) if nth else None
+            if before is not None:
+                before.disarm()
             return {}
         case "pending":
             return {"changes": system.pending()}
+        case "written":
+            return {"by_others": system.writers.others_wrote}
         case "lose":
             if order["kept"] not in KEPT:
                 raise ValueError(f"kept must be one of {', '.join(KEPT)}")

@@ -4,8 +4,8 @@ The page cache of the kernel stays on (write-through, FUSE's default): servers t
 Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
 cached pages do not reach it: a rule for reads applies to files that are opened while it holds (`open` drops the cache).
 
-`arm` holds the n-th of the next operations of a sort for ever, and reports it: the power is about to be lost exactly
-there.  The agent then kills the server and orders the loss.
+`arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
+agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import mfusepy
 
 from harness.agent.disk.behaviour import SPACE_ERRORS, Behaviour, failing
 from harness.agent.disk.changes import Changes, Kept, Loss
+from harness.agent.disk.writers import Writers
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_namemax")
@@ -35,18 +36,24 @@ class Armed:
         self._left = nth
         self._reached = reached
         self._lock = threading.Lock()
+        self._disarmed = threading.Event()
 
     def meet(self, operation: str) -> None:
-        """Returns, or never: the operation that was aimed at does not take place."""
+        """Returns, unless this is the operation that was aimed at or a later one: these wait until `disarm`."""
         if operation != self._operation:
             return
         with self._lock:
             self._left -= 1
-            hit = self._left == 0
-        if self._left < 0 or hit:
-            if hit:
-                self._reached()
-            threading.Event().wait()
+            held = self._left <= 0 and not self._disarmed.is_set()
+            if held and self._left == 0:
+                self._reached()  # under the lock: no report follows the answer to `disarm`
+        if held:
+            self._disarmed.wait()
+
+    def disarm(self) -> None:
+        """Hold nothing more; what is held takes place."""
+        with self._lock:
+            self._disarmed.set()
 
 
 class FileSystem(mfusepy.Operations):  # type: ignore[misc]
@@ -60,6 +67,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._lock = threading.Lock()
         self.behaviour = Behaviour()
         self.armed: Armed | None = None
+        self.writers = Writers(os.getppid())
 
     # ---- what the agent orders ---------------------------------------------------------------------------------
 
@@ -244,6 +252,8 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
 
         A full disk (SPACE_ERRORS) refuses only what takes space: not the bytes that overwrite others.
         """
+        if operation == "write":
+            self.writers.note()
         if (armed := self.armed) is not None:
             armed.meet(operation)
         effect = self.behaviour.effect(operation, path.rpartition("/")[2])

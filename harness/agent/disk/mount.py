@@ -34,6 +34,7 @@ class Mounted:
         self._daemon: subprocess.Popen[bytes] | None = None
         self._read = bytearray()
         self._ordered: tuple[Sequence[Mapping[str, Any]], int] = ((), 0)
+        self._used = False
         self.reached = False
         """Whether the operation that `arm` aimed at has come, since the last `arm`."""
 
@@ -68,7 +69,7 @@ class Mounted:
         self._ordered = (tuple(rules), seed)
 
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort for ever."""
+        """Hold the n-th of the next operations of a sort, and all later ones.  0: hold none; what is held goes on."""
         self.reached = False
         self._order({"order": "arm", "operation": operation, "nth": nth})
 
@@ -82,11 +83,17 @@ class Mounted:
         """How many changes a power loss would take back now."""
         return int(self._order({"order": "pending"})["changes"])
 
+    def was_used(self) -> bool:
+        """Whether any process but the agent wrote here since the first mount."""
+        self._used = self._used or bool(self._order({"order": "written"})["by_others"])
+        return self._used
+
     def lose_power(self, kept: str, seed: int) -> dict[str, int]:
         """Take back what was not fsynced, and mount what the disk kept.  The server must be dead by now.
 
         The disk behaves afterwards as it was ordered before: a power cut repairs nothing.
         """
+        self.was_used()  # the next mount begins anew
         answer = self._order({"order": "lose", "kept": kept, "seed": seed})
         self._end()
         self.mount()

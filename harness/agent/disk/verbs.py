@@ -57,11 +57,13 @@ class DiskVerbs:
         self._disk().behave(rules, seed)
 
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of a sort; `lose_power` must follow."""
+        """Hold the n-th of the next operations of a sort; `lose_power` must follow, or `arm` with 0, which disarms."""
         disk = self._disk()
-        self._write_probes()
-        self._armed = True
+        if nth > 0:
+            self._write_probes()
+            self._armed = True
         disk.arm(operation, nth)
+        self._armed = nth > 0
 
     def has_reached(self) -> bool:
         return self._disk().has_reached()
@@ -79,6 +81,7 @@ class DiskVerbs:
         self._last_loss = {
             **loss,
             "seed": seed,
+            "used": int(disk.was_used()),
             "fsynced_kept": int(_content(probe / _KEPT) == _BYTES),
             "not_fsynced_kept": int(_content(probe / _LOST) != b""),
         }
@@ -90,14 +93,16 @@ class DiskVerbs:
         _write(probe / _LOST, _BYTES, sync=False)
 
     def last_loss(self) -> dict[str, int]:
-        """seed: of the order; undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept, not_fsynced_kept: 1 if the
-        probe was there.  Empty before the first power loss."""
+        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes as in `changes.Loss`; fsynced_kept,
+        not_fsynced_kept: 1 if the probe was there.  Empty before the first power loss."""
         return dict(self._last_loss)
 
     def probe(self) -> dict[str, Any]:
-        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took."""
+        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether any
+        process but the agent ever wrote to this disk."""
         path = self._disk().path / _PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
+        found["used"] = int(self._disk().was_used())
         step, descriptor = "open", -1
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

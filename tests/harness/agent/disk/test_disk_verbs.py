@@ -91,6 +91,40 @@ def test_a_power_loss_at_an_fsync_waits_for_no_process_before_the_disk_lets_go(
         disk.unmount()
 
 
+def test_a_disk_that_is_disarmed_lets_go_what_it_held_and_holds_nothing_more(tmp_path: Path) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-c", APPEND, str(tmp_path / "disk" / "data" / "log")], stdin=subprocess.PIPE
+    )
+    disk = DiskVerbs(lambda wait: None)
+    disk.mount(str(tmp_path / "disk"), str(tmp_path / "root"))
+    try:
+        disk.arm("fsync", 1)
+        assert server.stdin is not None
+        server.stdin.close()
+        until(disk.has_reached)
+        disk.arm("fsync", 0)
+        assert server.wait() == 0, "both fsyncs returned"
+        assert disk.probe()["fsync"] == ""
+        disk.lose_power("lose", 1)
+        assert (tmp_path / "disk" / "data" / "log").read_bytes() == b"onetwo"
+        assert (disk.last_loss()["fsynced_kept"], disk.last_loss()["not_fsynced_kept"]) == (1, 0)
+    finally:
+        server.kill()
+        server.wait()
+        disk.unmount()
+
+
+def test_a_disk_that_was_disarmed_reports_only_what_a_later_order_aims_at(disk: DiskVerbs) -> None:
+    disk.arm("fsync", 3)
+    disk.arm("fsync", 0)
+    for _ in range(3):
+        assert disk.probe()["fsync"] == ""
+    disk.arm("fsync", 3)
+    assert not disk.has_reached()
+    with pytest.raises(OSError, match="a number from 0"):
+        disk.arm("fsync", -1)
+
+
 @pytest.mark.parametrize(
     ("rule", "step", "error"),
     [
@@ -189,3 +223,19 @@ def test_damage_truncates_and_wipes(disk: DiskVerbs, tmp_path: Path) -> None:
 def test_without_a_mounted_disk_every_verb_refuses() -> None:
     with pytest.raises(OSError, match="not under the harness' control"):
         DiskVerbs(lambda wait: None).probe()
+
+
+def test_a_disk_counts_as_used_once_a_process_besides_the_agent_has_written_to_it(
+    disk: DiskVerbs, tmp_path: Path
+) -> None:
+    data = tmp_path / "disk" / "data"
+    (data / "configuration").write_text("the agent writes this itself")
+    elsewhere = [sys.executable, "-c", f"open({str(tmp_path / 'elsewhere')!r}, 'w').write('x')"]
+    subprocess.run(elsewhere, check=True)
+    subprocess.run([sys.executable, "-c", f"open({str(data / 'configuration')!r}).read()"], check=True)
+    assert disk.probe()["used"] == 0
+    subprocess.run([sys.executable, "-c", f"open({str(data / 'log')!r}, 'w').write('x')"], check=True)
+    assert disk.probe()["used"] == 1
+    disk.lose_power("lose", 1)
+    assert disk.last_loss()["used"] == 1
+    assert disk.probe()["used"] == 1, "the disk is mounted anew after a power loss"

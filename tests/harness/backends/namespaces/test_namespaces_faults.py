@@ -68,6 +68,16 @@ async def test_every_fault_of_a_node_shows_in_its_probe_and_is_mended(cluster: N
     await carries(cluster, ("n1", "n2"))
 
 
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs Debian's etcd-server, which is written in Go")
+async def test_a_server_in_go_is_reported_as_one_that_reads_another_clock(cluster: NamespacesBackend) -> None:
+    """A clock fault is then skipped for this reason (`nemesis.kinds.clock`)."""
+    await cluster.node("n1").start(["etcd", "gateway", "start", "--endpoints=127.0.0.1:1", "--listen-addr=127.0.0.1:0"])
+    await cluster.node("n2").start(["sleep", "60"])
+    go, other = [await cluster.read_clock(node) for node in ("n1", "n2")]
+    assert not go["heeded"] and "etcd, which is written in Go" in go["unheeded"]
+    assert (other["heeded"], other["unheeded"]) == (True, "")
+
+
 async def carries(cluster: NamespacesBackend, link: Link) -> None:
     """Something of a burst arrives.  A busy machine may deliver the first bursts too late to be counted."""
     async with asyncio.timeout(PATIENCE_S):
