@@ -152,7 +152,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """One node's data directory as copied into the run folder."""
+    """One node's data directory as copied into the run folder.
+
+    taken_ns: when the copy was complete, since the test began; -1 if that is not known."""
 
     copy: int
     when: str
@@ -160,6 +162,7 @@ class Collected:
     state: ProcessState
     folder: Path
     trace_size_bytes: int = -1
+    taken_ns: int = -1
 
 
 @dataclass(frozen=True, slots=True)

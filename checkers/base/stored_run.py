@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
-from checkers.base.json_file import mapping, read_object, read_objects
+from checkers.base.json_file import mapping, number, read_object, read_objects
 
 TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
 SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
@@ -115,14 +115,28 @@ class StoredRun:
         """Node -> number of the first copy that a fault on its disk may have damaged."""
         first: dict[str, int] = {}
         for fault in self.faults:
-            began_ns = fault.get("injected_ns", -1)
-            if began_ns < 0 or mapping(fault.get("settings")).get(DAMAGES_DATA) is not True:
+            if number(fault.get("injected_ns"), -1) < 0:
                 continue
-            later = {_before_heal(f) for f in self.faults if f.get("heal_ordered_ns", -1) > began_ns}
-            copies = [c["copy"] for c in self._all_copies if c["when"] in later or c["when"] == FINAL_COPY]
+            if mapping(fault.get("settings")).get(DAMAGES_DATA) is not True:
+                continue
+            # The order may take effect before it returns.
+            began_ns = fault["injected_ns"] - int(max(float(fault.get("apply_ms") or 0), 0.0) * 1e6)
             for node in fault.get("nodes") or ():
-                first[node] = min([first.get(node, END_OF_COPIES), *copies])
+                first[node] = min([first.get(node, END_OF_COPIES), *self._copies_since(node, began_ns)])
         return first
+
+    def _copies_since(self, node: str, began_ns: int) -> list[int]:
+        """Numbers of the copies of a node that may have been complete only after this time.
+
+        A copy of an older version has no time.  It was taken before the heal that it names, and could end later."""
+        later = {_before_heal(f) for f in self.faults if f.get("heal_ordered_ns", -1) > began_ns}
+        taken_ns = {(c["copy"], c["node"]): number(c.get("taken_ns"), -1) for c in self.copies_index}
+        return [
+            c["copy"]
+            for c in self._all_copies
+            if c["when"] == FINAL_COPY
+            or (at_ns >= began_ns if (at_ns := taken_ns.get((c["copy"], node), -1)) >= 0 else c["when"] in later)
+        ]
 
     @cached_property
     def _all_copies(self) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def copies_of(run_folder: Path) -> list[Collected]:
                 state=row["state"] if str(row["state"]) in get_args(ProcessState) else "dead",
                 folder=run_folder / row["folder"],
                 trace_size_bytes=int(row.get("trace_size_bytes", -1)),
+                taken_ns=int(row.get("taken_ns", -1)),
             )
             for row in read_objects(run_folder / COPIES_INDEX)
         ]

@@ -90,7 +90,7 @@ class Conductor:
         run.write_json("test.json", self.test)
         self.records: dict[int, FaultRecord] = {}
         self.nodes: list[Node] = []
-        self.copies = Copies(run, self.nodes)
+        self.copies = Copies(run, self.nodes, self.recorder.now_ns)
         self.watch = Watch(self.subject, self.nodes, self.recorder)
         self.outcome.leaders, self.outcome.loop_stalls = self.watch.leaders, self.watch.stalls
         self.hosts = {name: self.backend.client_host(name) for name in CLIENT_NODES}

@@ -8,7 +8,7 @@ Copies are taken before each heal, because afterwards the uncommitted tails are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +22,9 @@ _COPY = 'cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
 class Copies:
     """Numbers copies from 0; `taken` lists every node's part of every copy."""
 
-    def __init__(self, run: RunFolder, nodes: Sequence[Node]) -> None:
+    def __init__(self, run: RunFolder, nodes: Sequence[Node], now_ns: Callable[[], int]) -> None:
+        """now_ns: the time since the test began."""
+        self._now_ns = now_ns
         self._run = run
         self._nodes = nodes
         self._count = 0
@@ -51,6 +53,7 @@ class Copies:
                     await node.signal("STOP")
                 try:
                     sizes = await _ran(node, ["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir])
+                    taken_ns = self._now_ns()
                 finally:
                     if state == "running" and not leave_stopped:
                         await node.signal("CONT")
@@ -59,7 +62,7 @@ class Copies:
             await node.copy_out(aside, folder)
             await _ran(node, ["rm", "-rf", aside])
             trace_size_bytes = int(sizes.split()[0]) if sizes.split() else 0
-            self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes))
+            self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes, taken_ns))
         return [copy for copy in self.taken if copy.copy == number]
 
     def write_index(self) -> None:

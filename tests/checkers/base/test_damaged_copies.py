@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.base.columns import COPIES
-from checkers.base.stored_run import FAULTS, StoredRun
+from checkers.base.stored_run import COPIES_INDEX, FAULTS, StoredRun
 
 WHEN = ("before heal 1", "before heal 2", "found online", "final")
 
@@ -49,6 +49,25 @@ def test_copies_after_the_damage_are_left_out(
 ) -> None:
     other = fault(3 - number, "n2", 300 - injected_ns if injected_ns >= 0 else 100)
     run = stored(tmp_path, fault(number, "n1", injected_ns, **settings), other)
+    assert [copy["copy"] for copy in run.copies if copy["node"] == "n1"] == left
+    assert [copy["copy"] for copy in run.copies if copy["node"] == "n2"] == [0, 1, 2, 3]
+
+
+def test_the_order_may_have_done_its_damage_before_it_returned(tmp_path: Path) -> None:
+    damage = fault(2, "n1", 155, damages_data=True) | {"apply_ms": 10 / 1e6}
+    run = stored(tmp_path, fault(1, "n2", 100), damage)
+    assert [copy["copy"] for copy in run.copies if copy["node"] == "n1"] == []
+
+
+@pytest.mark.parametrize(("taken_ns", "left"), [(119, [0]), (120, [])])
+def test_a_copy_that_was_complete_before_the_damage_shows_the_system(
+    tmp_path: Path, taken_ns: int, left: list[int]
+) -> None:
+    """A copy before a heal may end after the heal, on a slow machine: its own time decides."""
+    run = stored(tmp_path, fault(1, "n2", 50), fault(2, "n1", 120, damages_data=True))
+    times = (taken_ns, 160, 170, 180)
+    index = [{"copy": copy, "node": node, "taken_ns": times[copy]} for copy in range(4) for node in ("n1", "n2")]
+    (tmp_path / COPIES_INDEX).write_text(json.dumps(index))
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n1"] == left
     assert [copy["copy"] for copy in run.copies if copy["node"] == "n2"] == [0, 1, 2, 3]
 

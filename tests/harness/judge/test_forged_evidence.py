@@ -210,6 +210,7 @@ ATTACKS: list[tuple[str, str, Attack]] = [
     (PARTITION, "state of a node", of_file("copies.json", lambda rows: rows[0].update(state="paused"))),
     (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
     (PARTITION, "moment of a copy", of_file("copies.json", lambda rows: rows[0].update(when="final"))),
+    (PARTITION, "time of a copy", of_file("copies.json", lambda rows: rows[0].update(taken_ns=1))),
 ]
 
 

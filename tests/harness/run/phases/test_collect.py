@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def copies(tmp_path: Path, states: Sequence[str]) -> tuple[Copies, list[Any], li
     steps: list[str] = []
     nodes = [LocalNode(tmp_path / "machines" / f"n{i}", state, steps) for i, state in enumerate(states, 1)]
     run = RunFolder.create(tmp_path / "results", Spec(subject="canary"))
-    return Copies(run, nodes), nodes, steps  # type: ignore[arg-type]
+    return Copies(run, nodes, time.monotonic_ns), nodes, steps  # type: ignore[arg-type]
 
 
 async def test_a_running_process_stands_still_while_it_is_copied_and_the_others_stay_as_they_are(
