@@ -215,6 +215,13 @@ def _leader_with_c1(parties: Parties) -> Grudge:
     return parties.cover(f"leader {_names(first)} cut from {_names(second)}", first, second)
 
 
+def _leader_with_clients(parties: Parties) -> Grudge:
+    """The deposed leader's log grows by what clients write in vain, and its successor's does not."""
+    leader, followers = _led(parties)
+    first = [leader, *parties.clients]
+    return parties.cover(f"leader {_names(first)} cut from {_names(followers)}", first, followers)
+
+
 def _leader_alone_and_split(parties: Parties) -> Grudge:
     """Three islands of servers that do not hear each other.
 
@@ -247,7 +254,7 @@ def _leader_alone(parties: Parties) -> Grudge:
 
 def _leader_in_minority(parties: Parties) -> Grudge:
     leader, followers = _led(parties)
-    order = parties.shuffled(followers)
+    order = sorted(parties.shuffled(followers), key=parties.avoid.__contains__)  # stable: those it avoids come last
     kept = len(parties.servers) - parties.majority - 1
     small, big = [leader, *sorted(order[:kept])], sorted(order[kept:])
     first, second = [*small, *parties.near], [*big, *parties.far]
@@ -306,6 +313,7 @@ GRUDGES: Mapping[str, GrudgeEntry] = {
     "majorities-ring": GrudgeEntry("every server hears a majority, no two the same", _majorities_ring, False, 3),
     "bridge": GrudgeEntry("two groups with one server that hears both", _bridge, False, 3),
     "leader-with-c1": GrudgeEntry("the leader and c1 cut from the others with c2", _leader_with_c1, True, 2),
+    "leader-with-clients": GrudgeEntry("the leader and all clients cut from the others", _leader_with_clients, True, 2),
     "leader-alone-and-split": GrudgeEntry(
         "the leader alone, the others in two groups deaf to each other", _leader_alone_and_split, True, 3
     ),

@@ -65,6 +65,18 @@ def _second_term(rng: Random, servers: int) -> Sequence[FigureStep]:
     return [FigureStep("leader-unheard", 0.0, 10.0), FigureStep("leader-deaf", 0.5, 9.5, moment=NEW_LEADER)]
 
 
+def _old_log_returns(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """The first leader comes back when the others have lost the second one, and are no majority without the first.
+
+    Its log is longer than theirs, and of an older epoch.  So it must vote for one of them, and none of them for it.  A
+    voter that compares offsets before epochs elects it."""
+    lost_s, back_s = 5.5, rng.uniform(6.0, 7.0)
+    return [
+        FigureStep("leader-with-clients", 0.0, back_s),
+        FigureStep("leader-in-minority", lost_s, 8.0, moment=NEW_LEADER),
+    ]
+
+
 def _minority_again(rng: Random, servers: int) -> Sequence[FigureStep]:
     """Some heals leave 0.9 s for catching up, and some come just after the next cut: those who lag vote at once."""
     return [FigureStep("leader-in-minority", 4.5 * i, rng.choice((3.6, 4.6))) for i in range(5)]
@@ -96,6 +108,11 @@ FIGURES = {
         "the others do not hear the leader, and the next leader does not hear the others",
         _second_term,
         NEXT_LEADER_SERVERS_MIN,
+    ),
+    "old-log-returns": Figure(
+        "the leader, cut off with all clients, comes back when the others have lost the next one and need its vote",
+        _old_log_returns,
+        3,
     ),
     "flapping": Figure("the same halves are cut and healed five times in 10 s", _flapping, 3),
     "swizzle": Figure("servers are cut off one by one and healed in another order", _swizzle, 3),

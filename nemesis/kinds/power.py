@@ -8,17 +8,18 @@ if all servers lose their power at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from random import Random
 from typing import TYPE_CHECKING
 
 from nemesis.cluster import DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
 from nemesis.faults import Condition, Fault, Ordered
-from nemesis.kind import Deck, Kind, Scene, Target
+from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.disk import USES_DISK
 from nemesis.kinds.kill import restart_the_dead
-from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, servers_hit
+from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 NAME = "power"
 
 LOSE, TEAR, REORDER = "lose", "tear", "reorder"
+AT_FSYNC = "at-fsync"
+"""In the name of a target: the power is lost while an fsync is held."""
 _WORDS = {
     LOSE: "lost power: what was not fsynced is gone",
     TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
@@ -38,6 +41,9 @@ _LOOK_S = 0.01
 _KEPT: Mapping[str, str] = {
     **dict.fromkeys(SERVER_TARGETS, LOSE),
     "leader-at-fsync": LOSE,
+    "leader-at-fsync-torn": TEAR,
+    "leader-at-fsync-reordered": REORDER,
+    "one-at-fsync": LOSE,
     "leader-torn": TEAR,
     "all-torn": TEAR,
     "all-reordered": REORDER,
@@ -46,6 +52,13 @@ _KEPT: Mapping[str, str] = {
 TARGETS: Mapping[str, Target] = {
     **SERVER_TARGETS,
     "leader-at-fsync": replace(SERVER_TARGETS["leader"], summary="the leader, while it fsyncs"),
+    "leader-at-fsync-torn": replace(
+        SERVER_TARGETS["leader"], summary="the leader, while it fsyncs; its last write is torn"
+    ),
+    "leader-at-fsync-reordered": replace(
+        SERVER_TARGETS["leader"], summary="the leader, while it fsyncs; its disk kept some writes and not others"
+    ),
+    "one-at-fsync": replace(SERVER_TARGETS["one"], summary="one server, while it fsyncs"),
     "leader-torn": replace(SERVER_TARGETS["leader"], summary="the leader; its last write is torn"),
     "all-torn": Target("every server at once; the last writes are torn"),
     "all-reordered": Target("every server at once; the disks kept some writes and not others"),
@@ -53,13 +66,13 @@ TARGETS: Mapping[str, Target] = {
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    whom, _, how = target.partition("-")
+    whom, _, _ = target.partition("-")
     kept = _KEPT[target]
     fault = process_fault(NAME, whom, servers_hit(whom, scene), _WORDS[kept])
     if fault is None:
         return None
     settings = {"kept": kept, "seed": scene.rng.getrandbits(32), "at_fsync": scene.rng.randint(1, 4)}
-    if how != "at-fsync":
+    if AT_FSYNC not in target:
         settings["at_fsync"] = 0
     return replace(fault, cut=_links_of(fault.nodes, scene), settings=settings)
 
@@ -129,13 +142,30 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     return values
 
 
+def _voter_at_fsync(rng: Random, servers: int) -> Sequence[FigureStep]:
+    """Without a leader nothing is appended: the next fsyncs of a server are those of its vote."""
+    return [FigureStep("leader", 0.0, 8.0), FigureStep("one-at-fsync", 0.7, 6.0)]
+
+
 KIND = Kind(
     name=NAME,
     summary="servers lose their power: they die, and their disks keep only what was fsynced",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader", LEADER_HOLD_S[1]), ("all", 3.0), ("leader-at-fsync", LEADER_HOLD_S[0])),
-        rest=("one", "minority", "majority", "all", "leader", "leader-torn", "all-torn", "all-reordered"),
+        opening=(
+            ("leader", LEADER_HOLD_S[1]),
+            ("all", 3.0),
+            ("voter-at-fsync", 8.0),
+            ("leader-at-fsync-reordered", LEADER_HOLD_S[0]),
+        ),
+        rest=tuple(TARGETS),
+        figures={
+            "voter-at-fsync": Figure(
+                "the leader loses its power, and another server at one of its next fsyncs, while the rest elects",
+                _voter_at_fsync,
+                NEXT_LEADER_SERVERS_MIN,
+            )
+        },
     ),
     needs=frozenset({DISK, LINKS, PROCESSES}),
     resolve=_resolve,
