@@ -18,8 +18,9 @@ from rich.console import Console
 from harness.campaign.child_run import run_child
 from harness.judge.judge_run import falsify
 from harness.registry import load_subject
+from harness.run.kinds_that_fit import with_every_kind
 from harness.spec import Spec
-from nemesis.catalog import KINDS
+from nemesis.catalog import EVERY, KINDS
 from system_under_test.subject import Bug
 
 
@@ -32,6 +33,7 @@ class Job:
     seed: int
     bug: str | None = None
     workload: str = "register"
+    nodes: int = Spec().nodes
 
     @property
     def title(self) -> str:
@@ -51,18 +53,28 @@ class Ended:
     seconds: float
 
 
-def plan(seeds: Sequence[int], parts: Sequence[str]) -> Iterator[Job]:
-    """The jobs of a campaign, seed by seed.  parts: of "clean", "peer", "bugs", "canary"."""
+NODES = (5, 4, 3)
+"""Sizes of the clean clusters, seed by seed: a majority of an even number is one more than half."""
+
+
+def plan(seeds: Sequence[int], parts: Sequence[str], backend: str = "auto") -> Iterator[Job]:
+    """The jobs of a campaign, seed by seed.  parts: of "clean", "peer", "bugs", "canary".
+
+    A clean system meets every kind of fault that it and the backend allow, each alone, and all at once."""
     kraft = load_subject("kraft")
+    systems = {"clean": "kraft", "peer": "etcd"}
+    every = {
+        system: with_every_kind(Spec(subject=system, nemesis=EVERY, backend=backend))[0].nemesis
+        for part, system in systems.items()
+        if part in parts
+    }
     for seed in seeds:
         if "canary" in parts:
             for bug in (None, *load_subject("canary").bugs):
                 yield Job("none", "canary", seed, bug)
-        if "clean" in parts:
-            for nemesis in KINDS:
-                yield Job(nemesis, "kraft", seed)
-        if "peer" in parts:
-            yield Job("partition", "etcd", seed)
+        for system, kinds in every.items():
+            for nemesis in dict.fromkeys((*kinds.split(","), kinds)):
+                yield Job(nemesis, system, seed, nodes=NODES[seed % len(NODES)])
         if "bugs" in parts:
             for name, planted in kraft.bugs.items():
                 shown = next((shows for shows in planted.shown_by if KINDS.keys() >= set(shows.split(","))), None)
@@ -81,7 +93,7 @@ def found(bug: Bug, results: Mapping[str, Any]) -> bool:
 def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     """Run one job as a process of its own, as a user would."""
     words = ["run", "--nemesis", job.nemesis, "--subject", job.subject, "--workload", job.workload]
-    words += ["--seed", str(job.seed), *options]
+    words += ["--seed", str(job.seed), "--nodes", str(job.nodes), *options]
     if job.bug:
         words += ["--bug", job.bug]
     if job.subject == "canary":
@@ -98,13 +110,13 @@ def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
 
 
 def campaign(
-    seeds: Sequence[int], parts: Sequence[str], results: Path, options: Sequence[str], console: Console
+    seeds: Sequence[int], parts: Sequence[str], results: Path, options: Sequence[str], console: Console, backend: str
 ) -> int:
     """Run all jobs, write `campaign.json` and `index.html` into `results`; 0 if every job ended as expected."""
     from harness.report.campaign_page import render_campaign
 
     results.mkdir(parents=True, exist_ok=True)
-    jobs = list(plan(seeds, parts))
+    jobs = list(plan(seeds, parts, backend))
     ended: list[Ended] = []
     console.print(f"{len(jobs)} runs of about {Spec().time_limit_s + 30:.0f} s each", highlight=False)
     for number, job in enumerate(jobs, 1):

@@ -48,4 +48,5 @@ def nightly(
     options = ["--time-limit", str(time_limit)] + (["--backend", backend] if backend != "auto" else [])
     options += ["--stop-on-violation"] if stop_on_violation else []
     console = Console(soft_wrap=True)
-    raise click.exceptions.Exit(campaign(range(first, first + seeds), parts or _PARTS, results, options, console))
+    chosen = range(first, first + seeds)
+    raise click.exceptions.Exit(campaign(chosen, parts or _PARTS, results, options, console, backend))

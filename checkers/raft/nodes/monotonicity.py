@@ -6,8 +6,9 @@ high watermark is not persisted.  It never goes back within one life of a proces
 leader's is unknown (null), not 0.
 
 State machine safety (Ongaro & Ousterhout 2014, figure 3): no two nodes apply different entries at one offset.  Every
-node reports the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  Nothing is
-applied that the same life of the process does not know to be committed, and nothing is applied backwards.
+node reports the hash of its state at the end of each batch it applied, so two nodes meet at equal offsets.  A leader
+reports it once more when it begins to decide: this is the state that its decisions rest on.  Nothing is applied that
+the same life of the process does not know to be committed, and nothing is applied backwards.
 
 Cost: linear in the rows of a trace, and for the states n log n in the applied rows of a range of offsets; memory: 40
 bytes a row that is looked at, of one node or of one range (some millions of rows of all nodes).

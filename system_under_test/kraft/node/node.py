@@ -311,6 +311,7 @@ class QuorumNode:
         leads = self._epoch_start_offset is not None
         if leads and not machine.active and machine.applied_offset > (self._epoch_start_offset or 0):
             machine.activate()
+            self._report_applied(machine.applied_offset, machine.speculative_hash)
         if replay.goes_on != went_on:
             self._core.seek_office(not replay.goes_on)
         if replay.goes_on:

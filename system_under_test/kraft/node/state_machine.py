@@ -65,6 +65,12 @@ class StateMachine:
         return self._speculative is not None
 
     @property
+    def speculative_hash(self) -> int:
+        """The hash of the state on which an active controller decides."""
+        assert self._speculative is not None, "only an active controller decides"
+        return self._speculative.state_hash
+
+    @property
     def pending(self) -> bool:
         return bool(self._pending)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from harness.campaign.nightly import plan
 from harness.registry import load_subject
+from harness.run.refused_before_start import check_spec
+from harness.run.session import lacking
+from harness.spec import Spec
 from nemesis.catalog import KINDS
 
 
@@ -16,3 +19,16 @@ def test_a_planted_bug_is_hunted_with_a_fault_and_a_workload_that_can_show_it() 
         assert job.workload in bugs[name].workloads
     missing = bugs.keys() - jobs.keys()
     assert not [name for name in missing if bugs[name].in_containers], sorted(KINDS)
+
+
+def test_clean_systems_meet_every_kind_of_fault_that_fits_alone_and_all_at_once() -> None:
+    jobs = list(plan(range(3), ["clean", "peer"], "namespaces"))
+    for job in jobs[: len(jobs) // 3]:
+        spec = Spec(subject=job.subject, nemesis=job.nemesis, nodes=job.nodes, backend="namespaces")
+        check_spec(spec)
+        assert lacking(spec, "namespaces") == ""
+    met = {system: {job.nemesis for job in jobs if job.subject == system} for system in ("kraft", "etcd")}
+    assert set(KINDS) - met["kraft"] == {"membership"}
+    assert set(KINDS) - met["etcd"] == {"clock"}
+    assert ",".join(kind for kind in KINDS if kind != "clock") in met["etcd"]
+    assert {job.nodes for job in jobs} == {3, 4, 5}
