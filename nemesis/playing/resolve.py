@@ -77,10 +77,12 @@ class Resolver:
         against_leader = kind.targets[card.name].against_leader
         began_s, undrawn = self._main_s(), rng.getstate()
         while True:
-            hit = self._out_of_reach(kind)
             states = await read_states(self._cluster, self._cluster.servers)
-            running = [s for s, state in states.items() if state == "running" and s not in hit]
+            running = self._within_reach(kind, states)
             leader = await self._leader(running) if against_leader else None
+            running = self._within_reach(kind, states)  # another card may have struck while the answers came
+            if leader is not None and leader.node not in running:
+                continue
             if leader is not None or not against_leader:
                 rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
                 fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
@@ -110,6 +112,10 @@ class Resolver:
         if self._active:
             return max(card.heal_s, began_s + FREE_WAIT_S)
         return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s
+
+    def _within_reach(self, kind: Kind, states: Mapping[str, str]) -> list[str]:
+        struck = self._out_of_reach(kind)
+        return [server for server, state in states.items() if state == "running" and server not in struck]
 
     def _out_of_reach(self, kind: Kind) -> set[str]:
         return {node for other, fault in self._active.values() for node in out_of_reach(kind, other, fault)}

@@ -34,8 +34,8 @@ def test_a_clean_system_is_valid_under_partitions_and_a_falsified_row_is_noticed
     assert (tmp_path / "latest" / "report.html").stat().st_size > 100_000
     online = outcome_of(tmp_path)["online"]
     assert (online["findings"], online["failure"]) == ([], "")
-    assert online["looks"] >= 5 and online["completions"] > 200
-    assert (online["trace_rows"] > 1000) == (subject == "kraft")
+    assert online["looks"] >= 5 and online["completions"] > 100
+    assert (online["trace_rows"] > 300) == (subject == "kraft")
     falsified = ended([sys.executable, "-m", "harness", "mutate", "--changes", "12", str(tmp_path / "latest")])
     assert falsified.returncode == 0, falsified.stdout + falsified.stderr
     assert len(falsified.stdout.splitlines()) >= mutations

@@ -255,6 +255,23 @@ def test_half_a_kill_is_taken_back():
     assert [cluster.states[s] for s in ("n1", "n2", "n3", "n4")] == ["running"] * 4
 
 
+def test_two_cards_that_are_due_at_once_do_not_both_strike_the_leader():
+    """The second restart would end the first fault; on a loaded machine the answers of the servers come late."""
+    cluster = FakeCluster()
+    prompt = cluster.statuses
+
+    async def statuses():
+        found = await prompt()
+        await asyncio.sleep(0.4)
+        return found
+
+    cluster.statuses = statuses
+    cards = card("kill", "leader", 1, hold_s=6.0), card("pause", "leader", 2, hold_s=3.0)
+    (killed, paused), _ = in_no_time(played(cluster, *cards))
+    assert (killed.achieved, killed.nodes, killed.reason) == (Achieved.INSTALLED, ("n1",), "")
+    assert (paused.achieved, paused.nodes) == (Achieved.SKIPPED, ())
+
+
 def test_too_few_running_servers_skip_a_card_aimed_at_processes():
     cluster = FakeCluster()
     cluster.states["n1"] = "dead"
