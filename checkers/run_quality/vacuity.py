@@ -38,6 +38,8 @@ from checkers.sealing.history_rows import parts_of_history
 
 NO_NEMESIS = "none"
 """The nemesis of a run that breaks nothing: no fault is demanded of it."""
+OF_A_SCHEDULE = "schedule"
+"""The nemesis of a run that plays a file."""
 SHARE_IN_FAULTS = 0.10
 SHARE_OF_KEYS = 0.5
 DEALT_OFTEN = 2
@@ -165,7 +167,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
             len(faults),
             "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
         ),
-        _kinds_installed(faults, installed),
+        _kinds_installed(run.demands, faults, installed),
     ]
     if run.demands.elections:
         calling, won = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
@@ -190,15 +192,18 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
     ]
 
 
-def _kinds_installed(faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]) -> Criterion:
+def _kinds_installed(
+    demands: Demands, faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]
+) -> Criterion:
     """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck."""
     dealt = Counter(_kind(fault) for fault in faults)
-    owed = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN}
-    missing = sorted(owed - {_kind(fault) for fault in installed})
-    words = f"of {len(owed)} kinds that were dealt at least {DEALT_OFTEN} times" + (
-        f"; never installed: {', '.join(missing)}" if missing else ""
-    )
-    return Criterion("kinds of fault installed", len(owed) - len(missing), len(owed), words)
+    tested = {_kind(fault) for fault in installed}
+    missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested
+    not_dealt = set() if demands.nemesis == OF_A_SCHEDULE else set(demands.nemesis.split(",")) - dealt.keys()
+    words = f"of {len(dealt)} kinds that were dealt"
+    words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(sorted(missing))}" if missing else ""
+    words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
+    return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
 
 
 def _kind(fault: Mapping[str, Any]) -> str:

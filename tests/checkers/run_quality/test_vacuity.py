@@ -296,7 +296,15 @@ def test_a_kind_of_fault_that_was_skipped_every_time_was_not_tested(
     verdict = judged(evidence, tmp_path)
     assert verdict.validity is validity
     if validity is Validity.UNKNOWN:
-        assert "never installed: clock" in figure(verdict, "kinds of fault installed")["words"]
+        assert "never in force: clock" in figure(verdict, "kinds of fault installed")["words"]
+
+
+def test_kinds_of_fault_that_were_never_dealt_are_named(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = replace(evidence.demands, nemesis="partition,clock,disk")
+    shown = figure(judged(evidence, tmp_path), "kinds of fault installed")
+    assert (shown["value"], shown["least"], shown["met"]) == (1, 1, True)
+    assert shown["words"] == "of 1 kinds that were dealt; the time was too short for: clock, disk"
 
 
 FINAL_NS = 10**12
