@@ -253,6 +253,7 @@ class _Player:
             type_ = Type.FAIL if outcome is Achieved.SKIPPED else Type.INFO
             self.hooks.note(type_, f"inject-{card.kind}", f"{outcome}: {reason}")
         self.active.pop(number, None)
+        self.field.closed(fault)
 
     async def _until_healed(self, kind: Kind, number: int, fault: Fault) -> Proof | None:
         """Measure until it is as ordered, for at most HEAL_PROOF_LIMIT_S; the last proof."""

@@ -30,6 +30,7 @@ class Field:
         self.cluster = cluster
         self._layers: dict[int, Layer] = {}
         self._impaired: dict[int, dict[Link, Mapping[str, float]]] = {}
+        self._healing: dict[int, frozenset[Link]] = {}
         self._unimpaired = asyncio.Event()
         self._ordering = asyncio.Lock()
         self._changes: list[frozenset[Link]] = []
@@ -46,11 +47,11 @@ class Field:
     async def impair(self, fault: Fault, links: Sequence[Link], impairment: Mapping[str, float], seed: int) -> None:
         """Impair these links.  Where several faults impair one link, the latest order holds.
 
-        So it first waits for a fault of these links whose heal is due, for IMPAIRED_WAIT_S at most: that one would
-        lapse."""
+        So it first waits for a fault of these links whose heal is due, and for the measurement after that heal, for
+        IMPAIRED_WAIT_S at most: that one would lapse, or not seem healed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(IMPAIRED_WAIT_S):
-                while any(link in laid for laid in self._impaired.values() for link in links):
+                while not self._are_whole(links):
                     self._unimpaired.clear()
                     await self._unimpaired.wait()
         async with self._ordering:
@@ -58,11 +59,19 @@ class Field:
             await self._impair_all(seed)
 
     async def unimpair(self, fault: Fault) -> None:
-        """Take back what this fault ordered of its links."""
+        """Take back what this fault ordered of its links.  `closed` must follow, once they were measured."""
         async with self._ordering:
-            self._impaired.pop(id(fault), None)
+            self._healing[id(fault)] = frozenset(self._impaired.pop(id(fault), ()))
             await self._impair_all(0)
+
+    def closed(self, fault: Fault) -> None:
+        """This fault is healed and measured: another one may take its links."""
+        self._healing.pop(id(fault), None)
         self._unimpaired.set()
+
+    def _are_whole(self, links: Collection[Link]) -> bool:
+        taken = _union([*self._impaired.values(), *self._healing.values()])
+        return taken.isdisjoint(links)
 
     async def _impair_all(self, seed: int) -> None:
         union = {link: it for links in self._impaired.values() for link, it in links.items()}
@@ -73,6 +82,7 @@ class Field:
         async with self._ordering:
             self._layers.clear()
             self._impaired.clear()
+            self._healing.clear()
             await self.cluster.cut(())
             await self.cluster.mend()
         self._unimpaired.set()

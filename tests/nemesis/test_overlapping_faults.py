@@ -34,8 +34,12 @@ def fault(words: str) -> Fault:
     return Fault("packets", words)
 
 
-async def two_faults(healed_after_s: float, second: list[Link]) -> tuple[float, Mapping[Link, Any]]:
-    """After which time the second fault was injected, and what was impaired then."""
+async def two_faults(
+    healed_after_s: float, second: list[Link], measured_s: float = 0.0
+) -> tuple[float, Mapping[Link, Any]]:
+    """After which time the second fault was injected, and what was impaired then.
+
+    measured_s: how long the measurement after the first one's heal takes."""
     cluster = ImpairedLinks()
     field, late, lossy = Field(cluster), fault("late"), fault("lossy")  # type: ignore[arg-type]
     await field.impair(late, OF_N2, LATE, 1)
@@ -45,6 +49,8 @@ async def two_faults(healed_after_s: float, second: list[Link]) -> tuple[float, 
     async def heal() -> None:
         await asyncio.sleep(healed_after_s)
         await field.unimpair(late)
+        await asyncio.sleep(measured_s)
+        field.closed(late)
 
     healing = asyncio.ensure_future(heal())
     await field.impair(lossy, second, LOSSY, 2)
@@ -57,6 +63,12 @@ def test_a_fault_waits_for_the_heal_of_another_one_on_its_links() -> None:
     took, impaired = in_no_time(two_faults(1.2, OF_N4))
     assert took == pytest.approx(1.2, abs=0.1)
     assert impaired == dict.fromkeys(OF_N4, LOSSY)
+
+
+def test_a_fault_waits_for_the_measurement_after_that_heal() -> None:
+    """Its own losses would be taken for those of the fault before."""
+    took, _ = in_no_time(two_faults(1.2, OF_N4, measured_s=2.0))
+    assert took == pytest.approx(3.2, abs=0.1)
 
 
 def test_a_fault_of_other_links_does_not_wait() -> None:
