@@ -50,9 +50,9 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     facts = run.outcome
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
-    excuse = Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
+    excuse = _excuse(run)
     fatal = [row for rows in findings for row in rows if not excuse.covers(row["node"], row["time_ns"])]
-    unordered = [death for death in facts.get("deaths") or [] if not was_ordered(death)]
+    unordered = _unordered(run)
     found = excuse.sort(unordered)
     deaths = found.unexcused
     names = dict.fromkeys([str(death.get("node") or "a node") for death in deaths] + [r["node"] for r in fatal])
@@ -82,6 +82,14 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         "excused by a fault": len(unordered) - len(deaths) - len(found.not_known),
     }
     return conclude(witnesses, looked_at, unknown)
+
+
+def _excuse(run: StoredRun) -> Excuse:
+    return Excuse(run.faults, run.demands.ledger, lambda node: error_ns(run.test, node))
+
+
+def _unordered(run: StoredRun) -> list[Mapping[str, Any]]:
+    return [death for death in run.outcome.get("deaths") or [] if not was_ordered(death)]
 
 
 def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) -> Witness:
@@ -169,11 +177,22 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
         reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     proof = recovery.get("proof") or {}
-    if proof.get("verdict") != PROVEN:
+    ended = _ended_by_themselves(run, proof)
+    if proof.get("verdict") != PROVEN and not ended:
         wrong = "; ".join(proof.get("wrong") or ()) or str(proof.get("verdict") or "there is no proof")
         reason = f"not recovered, but the heal was not proven: {wrong}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    return conclude([_not_recovered(run, recovery)], looked_at)
+    return conclude([_not_recovered(run, recovery, ended)], looked_at)
+
+
+def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
+    """The servers that ended again after the heal had started them, if nothing else keeps the heal from being proven.
+
+    No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
+    died = {str(death.get("node")) for death in _excuse(run).sort(_unordered(run)).unexcused}
+    dead = [node for node, state in mapping(proof.get("states")).items() if state == "dead" and node in died]
+    explained = {f"{node} ordered running: it is dead" for node in dead}
+    return sorted(dead, key=by_number) if explained == set(map(str, sequence(proof.get("wrong")))) else []
 
 
 def _nothing_shows(nodes: Sequence[str]) -> str:
@@ -184,7 +203,8 @@ def _nothing_shows(nodes: Sequence[str]) -> str:
     )
 
 
-def _not_recovered(run: StoredRun, recovery: Mapping[str, Any]) -> Witness:
+def _not_recovered(run: StoredRun, recovery: Mapping[str, Any], ended: Sequence[str]) -> Witness:
+    """ended: servers that ended by themselves after they had been started again."""
     waiting_for = recovery.get("waiting_for") or "the system to catch up"
     seconds, limit_s = recovery.get("seconds"), recovery.get("limit_s")
     return Witness(
@@ -195,7 +215,9 @@ def _not_recovered(run: StoredRun, recovery: Mapping[str, Any]) -> Witness:
             "epoch": None,
             "offset": None,
             "why": [
-                "Every link was proven open and every process running.",
+                f"Every link was proven open, and {', '.join(ended)} ended after a start that the harness had ordered."
+                if ended
+                else "Every link was proven open and every process running.",
                 f"{seconds} s later the harness still waited for: {waiting_for}",
             ],
             "expected": f"a leader, and every live node caught up, within {limit_s} s",

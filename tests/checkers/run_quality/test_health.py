@@ -160,6 +160,20 @@ def test_not_recovered_after_a_heal_that_was_not_proven(evidence: Evidence, tmp_
     assert verdict.validity is Validity.UNKNOWN and "n1>n2 is cut" in verdict.reason
 
 
+def test_servers_that_end_again_after_the_heal_started_them_did_not_recover(evidence: Evidence, tmp_path: Path) -> None:
+    wrong = [f"{node} ordered running: it is dead" for node in ("n1", "n2", "n3")]
+    states = dict.fromkeys(("n1", "n2", "n3"), "dead") | {"n4": "running", "n5": "running"}
+    evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n1 and n2 and n3 died"}
+    evidence.outcome["recovery"]["proof"] |= {"verdict": "not as ordered", "wrong": wrong, "states": states}
+    assert recovery(evidence, tmp_path / "no deaths are known").validity is Validity.UNKNOWN
+    evidence.outcome["deaths"] = [death(node) for node in ("n1", "n2", "n3")]
+    verdict = recovery(evidence, tmp_path / "by themselves")
+    assert verdict.validity is Validity.INVALID
+    assert "n1, n2, n3 ended after a start" in verdict.witnesses[0].facts["why"][0]
+    evidence.outcome["recovery"]["proof"]["wrong"] += ["n4>n5 is cut"]
+    assert recovery(evidence, tmp_path / "and a link is cut").validity is Validity.UNKNOWN
+
+
 def test_a_run_that_ended_before_recovery_is_unknown(evidence: Evidence, tmp_path: Path) -> None:
     evidence.outcome |= {"recovery": {}, "set_up_failure": "no leader within 60 s"}
     verdict = recovery(evidence, tmp_path)
