@@ -250,7 +250,7 @@ FINDINGS: Mapping[str, Finding] = {
             "zookeeper.snapshot.trust.empty=true",
             file="zookeeper.py:TrustEmpty",
             schedule="schedules/power_loss_of_all_then_leader.json",
-            options={"time_limit_s": 80.0, "rate_hz": 0.0, "recovery_limit_s": 60.0},
+            options={"time_limit_s": 80.0, "rate_hz": 100.0, "recovery_limit_s": 60.0},
         ),
     ),
     "etcd-351": Finding(
