@@ -56,9 +56,8 @@ class Excuse:
         self._spans: list[tuple[str, int, int]] = []
         for record in records:
             began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
-            order_ns = (
-                max(number(record.get("apply_ms"), 0), 0) * 1_000_000
-            )  # the order may take effect before it returns
+            # The order may take effect before it returns.
+            order_ns = max(number(record.get("apply_ms"), 0), 0) * 1_000_000
             settings = mapping(record.get("settings"))
             may_die = settings.get("may_die") is True
             until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns

@@ -318,7 +318,8 @@ def _recovery(data: ReportData) -> str:
         after = f" {took:.2f} s" if isinstance(took, int | float) else ""
         if mapping(data.checkers.get("recovery")).get("verdict") == "unknown":
             return (
-                f"Every process ran{after} after the last heal{limit}; whether every node had caught up is not known."
+                f"{after.strip() or 'Some time'} after the last heal every process was running{limit}. "
+                "Whether every node had caught up is not known."
             )
         return f"Every node had caught up{after} after the last heal{limit}."
     waiting = words.shorten(str(r.get("waiting_for") or "something unknown"))

@@ -42,7 +42,9 @@ def choose_backend(spec: Spec, progress: Progress) -> str:
 
 
 def backend_at_hand(spec: Spec, say: Callable[[str], None] = lambda _: None) -> str:
-    """The backend that `auto` stands for here, whatever the kinds of fault need; else the one that the spec names."""
+    """The backend that the spec names, or the one that `auto` stands for on this machine.
+
+    It may lack what the faults of this run need: `lacking` says so."""
     if not load_subject(spec.subject).declares.nodes:
         return "in-process"
     if spec.backend != "auto":
