@@ -14,7 +14,8 @@ from krucible import Client, Needs, System
 
 LATE = "-c recovery_min_apply_delay=200ms"
 BIN = "/usr/lib/postgresql/15/bin"
-FIRST = r"initdb -D . -A trust -U postgres && printf 'host all all all trust\nhost replication all all trust\n' >> pg_hba.conf"
+HBA = r"host all all all trust\nhost replication all all trust\n"
+FIRST = f"initdb -D . -A trust -U postgres && printf '{HBA}' >> pg_hba.conf && sync pg_hba.conf"
 COPY = "until pg_basebackup -c fast -h {} -U postgres -D . -R; do sleep 0.3; done"
 TABLE = "create table if not exists kept (k text primary key, v jsonb not null)"
 UPSERT = "insert into kept values (%s, {}) on conflict (k) do update set v = {}excluded.v"
@@ -22,6 +23,9 @@ WRITES = {
     "append": UPSERT.format("jsonb_build_array(%s::bigint)", "kept.v || "),
     "w": UPSERT.format("to_jsonb(%s::bigint)", ""),
 }
+OPEN = "insert into kept values (%s, to_jsonb(%s::bigint)) on conflict do nothing"
+TAKE = "update kept set v = to_jsonb(v::bigint - %s) where k = %s and v::bigint >= %s"
+GIVE = "update kept set v = to_jsonb(v::bigint + %s) where k = %s"
 
 
 class PostgreSQL(System):
@@ -73,3 +77,19 @@ class Transactions(Client):
             return found[0] if found else None
         self.connection.execute(WRITES[f], (key, value))
         return value
+
+    def open_account(self, account, balance):
+        self.create()
+        self.connection.execute(OPEN, (account, balance))
+        self.connection.commit()
+
+    def transfer(self, source, target, amount):
+        with self.connection.transaction():
+            enough = self.connection.execute(TAKE, (amount, source, amount)).rowcount == 1
+            if enough:
+                self.connection.execute(GIVE, (amount, target))
+            return enough
+
+    def balances(self):
+        with self.connection.transaction():
+            return dict(self.connection.execute("select k, v::bigint from kept").fetchall())

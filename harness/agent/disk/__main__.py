@@ -42,6 +42,7 @@ class _Mounted(FileSystem):
 
 def main() -> None:
     mount_point, root = (Path(argument) for argument in sys.argv[1:3])
+    os.umask(0)  # the kernel has applied the umask of the process that makes a file
     with tempfile.TemporaryDirectory(prefix=".krucible-aside-", dir=root.parent) as aside:
         system = _Mounted(root, Changes(Path(aside)))
         threading.Thread(target=_serve, args=(system, mount_point), daemon=True).start()

@@ -11,6 +11,7 @@ agent then kills the server and orders the loss.  If the operation does not come
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             there = real.exists()
             descriptor = os.open(real, os.O_RDWR | os.O_CREAT, mode)
             if not there:
+                _give_to_caller(real)
                 self._changes.created(real)
         return descriptor
 
@@ -97,6 +99,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._meet("write", path)
         with self._lock:
             os.mknod(self._real(path), mode, dev)
+            _give_to_caller(self._real(path))
             self._changes.created(self._real(path))
         return 0
 
@@ -104,6 +107,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._meet("write", path)
         with self._lock:
             self._real(path).mkdir(mode)
+            _give_to_caller(self._real(path))
             self._changes.made_folder(self._real(path))
         return 0
 
@@ -136,6 +140,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._meet("write", target)
         with self._lock:
             self._real(target).symlink_to(source)
+            _give_to_caller(self._real(target))
             self._changes.created(self._real(target))
         return 0
 
@@ -261,3 +266,12 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             time.sleep(effect.delay_s)
         if effect.number and (takes_space or effect.number not in SPACE_ERRORS):
             raise failing(effect)
+
+
+def _give_to_caller(real: Path) -> None:
+    """What a process makes belongs to it, and not to this daemon; to the group of a folder that is set-group-id."""
+    user, group, _ = mfusepy.fuse_get_context()
+    if real.parent.stat().st_mode & stat.S_ISGID:
+        group = -1
+    if (user, group) != (os.geteuid(), os.getegid()):
+        os.chown(real, user, group, follow_symlinks=False)

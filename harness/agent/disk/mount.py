@@ -176,8 +176,12 @@ def _environment() -> dict[str, str]:
 def unmount(path: Path) -> None:
     """Detach a mount at once, though files in it may be open.  A no-op where nothing is mounted."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(path), _MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
-        raise OSError(ctypes.get_errno(), f"{path} cannot be unmounted")
+    if libc.umount2(os.fsencode(path), _MNT_DETACH) == 0:
+        return
+    # Without the right to mount, the kernel answers EPERM where nothing is mounted, too.
+    refused = ctypes.get_errno()
+    if path in mounts_below(path):
+        raise OSError(refused, f"{path} cannot be unmounted")
 
 
 def mounts_below(folder: Path) -> list[Path]:

@@ -4,6 +4,9 @@ The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine cl
 any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
 are to fail they get SYS_ADMIN, which mounting needs.  The helper gets NET_ADMIN for the rules on
 the host's bridge, and NET_RAW for the switch at the ends of the containers' links.
+
+A container runs as the user that the system needs.  Docker gives capabilities to root alone: so where disks are to
+fail, the agent runs as root, and the system starts its processes as that user (`setpriv`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from system_under_test.subject import Needs
 
 NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
+_SYSTEM_AS_ANOTHER_USER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+"""What the agent needs, as root, for processes and files of another user."""
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
 
@@ -72,7 +77,7 @@ def create(client: Any, plan: ContainerPlan) -> str:
         name=plan.name,
         hostname=plan.hostname if on_network else None,
         labels=dict(plan.labels),
-        user=plan.needs.user or None,
+        user=None if plan.disk else plan.needs.user or None,
         detach=False,  # sets StdinOnce
         stdin_open=True,
         networking_config=networking if on_network else None,
@@ -80,7 +85,7 @@ def create(client: Any, plan: ContainerPlan) -> str:
             auto_remove=True,
             network_mode=plan.network,
             cap_drop=["ALL"],
-            cap_add=[*plan.capabilities, *(("SYS_ADMIN",) if plan.disk else ())],
+            cap_add=[*plan.capabilities, *_for_disk(plan)],
             devices=["/dev/fuse:/dev/fuse:rwm"] if plan.disk else [],
             security_opt=["no-new-privileges", *(_unconfined(client) if plan.disk else ())],
             log_config=LogConfig(type="none"),  # the agent's frames are no log
@@ -90,6 +95,12 @@ def create(client: Any, plan: ContainerPlan) -> str:
         ),
     )
     return str(made["Id"])
+
+
+def _for_disk(plan: ContainerPlan) -> tuple[str, ...]:
+    if not plan.disk:
+        return ()
+    return ("SYS_ADMIN", *(_SYSTEM_AS_ANOTHER_USER if plan.needs.user else ()))
 
 
 def _unconfined(client: Any) -> list[str]:

@@ -7,6 +7,9 @@ import mmap
 import os
 import socket
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +179,54 @@ def test_an_order_that_makes_no_sense_is_refused(disk: Mounted) -> None:
     with pytest.raises(OSError, match="kept must be"):
         disk.lose_power("everything", 1)
     append(disk.path / "log", b"x", sync=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
+def test_a_server_of_another_user_owns_what_it_makes() -> None:
+    """PostgreSQL, for one, changes the rights of its own folder, and refuses a folder that another user owns."""
+    nobody = 65534
+    script = (
+        "umask 022; mkdir made && chmod 700 made && echo 1 > made/kept && chmod 600 made/kept && sync made/kept made"
+        " && ln -s kept made/symlink && mkfifo made/pipe && stat -c '%u %g %a %n' made made/kept made/symlink made/pipe"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        disk = Mounted(Path(folder) / "disk", Path(folder) / "root")
+        disk.mount()
+        try:
+            (disk.path / "data").mkdir()
+            os.chown(disk.path / "data", nobody, nobody)
+            done = subprocess.run(
+                ["sh", "-c", script],
+                cwd=disk.path / "data",
+                user=nobody,
+                group=nobody,
+                extra_groups=[],
+                capture_output=True,
+            )
+            assert done.stderr == b""
+            assert done.stdout.decode().splitlines() == [
+                f"{nobody} {nobody} 700 made",
+                f"{nobody} {nobody} 600 made/kept",
+                f"{nobody} {nobody} 777 made/symlink",
+                f"{nobody} {nobody} 644 made/pipe",
+            ]
+            disk.lose_power("lose", 1)
+            kept = disk.path / "data" / "made" / "kept"
+            assert (kept.stat().st_uid, kept.read_text()) == (nobody, "1\n")
+        finally:
+            disk.unmount()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up the right to mount")
+def test_a_machine_without_the_right_to_mount_says_so(tmp_path: Path) -> None:
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys; from pathlib import Path; from harness.agent.disk.mount import Mounted\n"
+        "Mounted(Path(sys.argv[1]) / 'disk', Path(sys.argv[1]) / 'root').mount()",
+        str(tmp_path),
+    ]
+    done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", *argv], capture_output=True, text=True)
+    assert "cannot be put under FUSE" in done.stderr
+    assert "unmounted" not in done.stderr
