@@ -88,7 +88,7 @@ def ensure_image(
             if not _has(client, plain):
                 _build_base(client, plain, progress, stop)
             if not _has(client, base):
-                progress(f"image: installing {', '.join(needs.debian)}")
+                progress(f"image: installing {', '.join(needs.debian) or f'the user {needs.user}'}")
                 add_packages(client, plain, base, needs)
             if not _has(client, site):
                 packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
