@@ -44,6 +44,8 @@ class Workload:
     """Whether the seed alone decides what each thread invokes: no generator looks at an outcome, or at the time."""
     final_repeats: ClassVar[bool] = True
     """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
+    final_needs_recovery: ClassVar[bool] = False
+    """Whether `final` shows what the system keeps only once it has recovered, because it need not answer fresh before."""
     prefix: ClassVar[str] = "k"
 
     def __init__(self, key_count: int) -> None:

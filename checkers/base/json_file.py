@@ -66,3 +66,8 @@ def sequence(value: Any) -> list[Any]:
 def number(value: Any, default: int) -> int:
     """The value as an int if it is a number, else the default."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def real(value: Any, default: float) -> float:
+    """The value as a float if it is a number, else the default."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default

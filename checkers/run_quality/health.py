@@ -9,7 +9,7 @@ Where nodes write no traces, a server that ends before the system was ever ready
 configuration is wrong.  Then the verdict is unknown.
 
 Recovery is a promise about time.  So it is judged only if measurements *proved* that every fault was healed.  A system
-that has not caught up within the limit after that violates it.
+that has not caught up within the limit after that violates it, unless its nodes hardly got any processor time.
 
 A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
 each server after the last heal is evidence too.  Without any, the verdict is unknown.
@@ -22,7 +22,7 @@ from typing import Any
 
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.clocks import error_ns
-from checkers.base.json_file import mapping, number, sequence
+from checkers.base.json_file import mapping, number, real, sequence
 from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
 from checkers.base.verdict import Validity, Verdict, Witness
@@ -32,6 +32,9 @@ from checkers.run_quality.excused_deaths import Excuse
 
 _REASONS_MAX = 3
 """So many reasons stand in one sentence; the excerpts show all."""
+
+BEATS_LEAST = 0.5
+"""Of the beats of a node's agent that are due, so many are sent on a machine that lets the node run."""
 
 PROVEN = "as ordered"
 """The `verdict` of a heal's proof (`nemesis.faults.Proof`) if everything was healed."""
@@ -182,7 +185,24 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
         wrong = "; ".join(proof.get("wrong") or ()) or str(proof.get("verdict") or "there is no proof")
         reason = f"not recovered, but the heal was not proven: {wrong}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
+    if not ended and (starved := _starved(recovery)):
+        return Verdict(Validity.UNKNOWN, looked_at, starved)
     return conclude([_not_recovered(run, recovery, ended)], looked_at)
+
+
+def _starved(recovery: Mapping[str, Any]) -> str:
+    """Why a limit that ran out says nothing about the system; "" if its nodes ran, or if the limit did not run out.
+
+    Older runs do not record how many beats the agents of the nodes sent."""
+    beats = {str(node): real(share, 1.0) for node, share in mapping(recovery.get("beats_sent")).items()}
+    starved = [node for node, share in beats.items() if share < BEATS_LEAST]
+    if not starved or real(recovery.get("seconds"), 0.0) < real(recovery.get("limit_s"), 0.0):
+        return ""
+    shares = ", ".join(f"{node} {beats[node]:.0%}" for node in sorted(starved, key=by_number))
+    return (
+        f"not recovered within {recovery.get('limit_s')} s, but nodes hardly got any processor time (share of their "
+        f"beacons that they sent: {shares}): use a machine with less load, or a greater --recovery-limit"
+    )
 
 
 def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:

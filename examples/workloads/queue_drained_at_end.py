@@ -11,6 +11,7 @@ from workloads.workload import Request
 
 class QueueDrainedAtEnd(Queue):
     name = "queue-drained-at-end"
+    final_needs_recovery = True
     summary = "values are enqueued, and each queue is drained once, after recovery"
 
     def generator(self, placement):

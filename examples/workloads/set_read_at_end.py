@@ -11,6 +11,7 @@ from workloads.workload import Request
 
 class SetReadAtEnd(GrowSet):
     name = "set-read-at-end"
+    final_needs_recovery = True
     summary = "elements are added to sets, and each set is read once, after recovery"
 
     def generator(self, placement):

@@ -38,6 +38,7 @@ from harness.run.interpreter import Interpreter
 from harness.run.leaders_and_stalls import Watch
 from harness.run.outcome import RunOutcome
 from harness.run.phases.collect import Copies
+from harness.run.phases.final_reads import FinalReads
 from harness.run.phases.ready import READY_LIMIT_S, SetUpFailed, until_led, until_ready
 from harness.run.phases.recovery import RecoveryPhase
 from harness.run.rate_outside_faults import achieved_rate_hz
@@ -51,13 +52,9 @@ from nemesis.faults import Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions
-from system_under_test.client import Placement, Request
+from system_under_test.client import Placement
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import Collected, Node, Subject
-
-SERVER_READ_LIMIT_S = 20.0
-READS_OF_A_SERVER = 100
-"""Of the final reads, so many are invoked at each server once more."""
 
 
 class Conductor:
@@ -301,19 +298,14 @@ class Conductor:
         await recovery.run(self.backend, killed)
 
     async def _read_all(self) -> None:
-        limit_s = self.spec.recovery_limit_s if self.outcome.recovery.get("recovered", True) else 5.0
-        final, detail = self.workload.final(), self.progress.detail
-        self.outcome.final_reads = await self.interpreter.until_ok(final, limit_s, detail)
-        if reads_each_server_at_end(self.subject.declares, self.workload):
-            await self._read_each_server(final[:READS_OF_A_SERVER])
-
-    async def _read_each_server(self, final: Sequence[Request]) -> None:
-        """Read once more, at every server by a client of its own: a copy that is old or empty shows only there."""
-        count, placements = len(self.nodes), self.spec.placements()
-        own = {node.name: [p for p in placements if p.thread % count == i] for i, node in enumerate(self.nodes)}
-        served = {name: clients[:1] for name, clients in own.items() if clients}
-        reading = (self.interpreter.until_ok(final, SERVER_READ_LIMIT_S, askers=one) for one in served.values())
-        self.outcome.final_reads_by_server = dict(zip(served, await asyncio.gather(*reading), strict=True))
+        reads = FinalReads(self.workload, self.interpreter, self.spec.placements())
+        each = reads_each_server_at_end(self.subject.declares, self.workload)
+        servers = [node.name for node in self.nodes] if each else []
+        recovered = bool(self.outcome.recovery.get("recovered", True))
+        try:
+            await reads.run(recovered, self.spec.recovery_limit_s, servers, self.progress.detail)
+        finally:
+            self.outcome.final_reads, self.outcome.final_reads_by_server = reads.by_key, reads.by_server
 
     async def _collect(self) -> None:
         for host in self.hosts.values():

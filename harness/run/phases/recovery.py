@@ -3,6 +3,9 @@
 What this phase looked at is recorded for each server.  A system of one's own may know so little of itself that only the
 states of its processes were looked at.  Those servers are listed as `without_evidence`, and the checker looks for
 answers that clients got through them.
+
+The limit is one of time, and a server that gets no processor time cannot keep it.  Agents send beacons in a steady
+beat.  So the share of beats that a node's agent sent shows how much its node ran; the checker demands enough.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nemesis.cluster import Cluster
+from nemesis.beacons import CALM_INTERVAL_MS
+from nemesis.cluster import Cluster, Marks
 from nemesis.heal import heal_all
 from system_under_test.own.read_own_system import NotKnown
 from system_under_test.own.subject import NO_LEADER, OwnSubject
@@ -39,7 +43,7 @@ class RecoveryPhase:
             return
         proof = await heal_all(cluster, restart=restart)
         self.found["proof"] = asdict(proof)
-        began = time.monotonic()
+        began, first = time.monotonic(), await cluster.mark()
         waiting_for: str | None = "no node has answered yet"
         not_known = False
         while waiting_for is not None and time.monotonic() - began < self._limit_s:
@@ -54,13 +58,23 @@ class RecoveryPhase:
             if waiting_for is not None:
                 self._detail(waiting_for)
                 await asyncio.sleep(0.1)
+        seconds = time.monotonic() - began
         self.found |= {
             "recovered": waiting_for is None,
-            "seconds": round(time.monotonic() - began, 3),
+            "seconds": round(seconds, 3),
             "waiting_for": waiting_for or "",
             "not_known": not_known,
+            "beats_sent": self._beats_sent(first, await cluster.mark(), seconds),
         }
         self.found |= self._looked_at(await self._states())
+
+    def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
+        """Server -> of the beats that were due in this time, the share that its agent sent."""
+        due = seconds * 1e3 / CALM_INTERVAL_MS
+        sent: dict[str, list[int]] = {}
+        for link in first.keys() & last.keys():
+            sent.setdefault(link[0], []).append(last[link] - first[link])
+        return {node.name: round(max(sent[node.name]) / due, 3) for node in self._nodes if node.name in sent}
 
     async def _states(self) -> dict[str, ProcessState]:
         states = await asyncio.gather(*(node.state() for node in self._nodes))

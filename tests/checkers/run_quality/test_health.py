@@ -153,6 +153,26 @@ def test_not_recovered_after_a_proven_heal(evidence: Evidence, tmp_path: Path) -
     assert verdict.witnesses[0].kind == "not recovered" and "n4 is 12 entries behind" in verdict.witnesses[0].summary
 
 
+@pytest.mark.parametrize(
+    ("seconds", "beats", "expected"),
+    [
+        (60.1, {"n1": 0.97, "n2": 0.6}, Validity.INVALID),
+        (60.1, {"n1": 0.97, "n2": 0.1}, Validity.UNKNOWN),
+        (3.0, {"n1": 0.97, "n2": 0.1}, Validity.INVALID),  # a majority died: no time would have helped
+        (60.1, {}, Validity.INVALID),
+    ],
+)
+def test_a_limit_of_time_says_nothing_about_servers_that_did_not_run(
+    evidence: Evidence, tmp_path: Path, seconds: float, beats: dict[str, float], expected: Validity
+) -> None:
+    late = {"recovered": False, "seconds": seconds, "limit_s": 60.0, "waiting_for": "n4 is behind", "beats_sent": beats}
+    evidence.outcome["recovery"] |= late
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is expected
+    if expected is Validity.UNKNOWN:
+        assert "n2 10%" in verdict.reason and "--recovery-limit" in verdict.reason
+
+
 def test_not_recovered_after_a_heal_that_was_not_proven(evidence: Evidence, tmp_path: Path) -> None:
     evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "a leader"}
     evidence.outcome["recovery"]["proof"] |= {"verdict": "not as ordered", "wrong": ["n1>n2 is cut"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from harness.run.phases import recovery as phase
 from harness.run.phases.ready import SetUpFailed, until_ready
 from harness.run.phases.recovery import RecoveryPhase
+from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.faults import Proof
 from system_under_test.own.read_own_system import BrokenSystem
 
@@ -19,6 +21,17 @@ def node(state: str) -> Any:
         return state
 
     return SimpleNamespace(name="n1", state=of_the_node)
+
+
+class Beating:
+    """Of the beats that are due, the agent of n1 sends this share."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    async def mark(self) -> dict[tuple[str, str], int]:
+        due = asyncio.get_running_loop().time() * 1e3 / CALM_INTERVAL_MS
+        return {("n1", "n2"): round(due * self.share), ("c1", "n1"): round(due)}
 
 
 async def test_set_up_ends_as_soon_as_a_server_is_dead() -> None:
@@ -44,7 +57,28 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
             raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    subject, cluster = SimpleNamespace(caught_up=caught_up), SimpleNamespace()
+    subject, cluster = SimpleNamespace(caught_up=caught_up), Beating(1.0)
     recovery = RecoveryPhase(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
     assert (recovery.found["recovered"], recovery.found["not_known"]) == (tries == 2, tries > 2)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("share", [1.0, 0.1])
+async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    async def healed(*_: object, **__: object) -> Proof:
+        return Proof(verdict="as ordered")
+
+    async def caught_up(*_: object) -> str:
+        return "n1 is behind"
+
+    monkeypatch.setattr(phase, "heal_all", healed)
+    monkeypatch.setattr(phase.time, "monotonic", lambda: asyncio.get_running_loop().time())
+    subject: Any = SimpleNamespace(caught_up=caught_up)
+    cluster: Any = Beating(share)
+    recovery = RecoveryPhase(subject, [node("running")], 5, 30.0, lambda _: None)
+    await recovery.run(cluster, ())
+    assert not recovery.found["recovered"]
+    assert recovery.found["beats_sent"] == {"n1": pytest.approx(share, abs=0.01)}

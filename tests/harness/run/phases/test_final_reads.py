@@ -1,0 +1,59 @@
+"""Final reads: each object until it is ok, once more at each server, and not at all where they would show nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from harness.run.phases.final_reads import NOT_RECOVERED, UNRECOVERED_LIMIT_S, FinalReads
+from harness.spec import Spec
+from system_under_test.client import Placement, Request
+from workloads.grow_set import GrowSet
+
+
+class AtEnd(GrowSet):
+    final_needs_recovery = True
+
+
+class Asked:
+    """Stands for the interpreter: notes what it is asked, and every read is ok."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, float, list[int]]] = []
+
+    async def until_ok(
+        self,
+        requests: Sequence[Request],
+        limit_s: float,
+        follow: Callable[[str], None] = print,
+        askers: Sequence[Placement] = (),
+    ) -> dict[str, str]:
+        self.asked.append((len(requests), limit_s, [placement.thread for placement in askers]))
+        return {str(request.key): "ok" for request in requests}
+
+
+async def read(workload: GrowSet, recovered: bool, servers: Sequence[str] = ()) -> tuple[FinalReads, Asked]:
+    interpreter: Any = Asked()
+    reads = FinalReads(workload, interpreter, Spec().placements())
+    await reads.run(recovered, 60.0, servers, lambda _: None)
+    return reads, interpreter
+
+
+async def test_every_object_is_read_and_each_server_by_a_client_of_its_own() -> None:
+    reads, interpreter = await read(GrowSet(3), True, ("n1", "n2"))
+    assert reads.by_key == dict.fromkeys(("k0", "k1", "k2"), "ok")
+    assert reads.by_server == {"n1": reads.by_key, "n2": reads.by_key}
+    assert interpreter.asked[0] == (3, 60.0, [])
+    assert [threads[0] % 2 for _, _, threads in interpreter.asked[1:]] == [0, 1]
+
+
+@pytest.mark.parametrize("workload", [GrowSet(2), AtEnd(2)])
+async def test_a_system_that_has_not_recovered_is_read_only_where_that_shows_something(workload: GrowSet) -> None:
+    reads, interpreter = await read(workload, False)
+    if workload.final_needs_recovery:
+        assert reads.by_key == dict.fromkeys(("k0", "k1"), NOT_RECOVERED)
+        assert interpreter.asked == []
+    else:
+        assert [limit_s for _, limit_s, _ in interpreter.asked] == [UNRECOVERED_LIMIT_S]
