@@ -107,6 +107,12 @@ def findings() -> str:
     return table(head, rows(read_ledger()))
 
 
+def clean_runs() -> str:
+    from harness.campaign.findings_ledger import clean_rows, read_ledger
+
+    return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_ledger()))
+
+
 def kinds() -> str:
     from nemesis.catalog import KINDS
 
@@ -199,6 +205,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "backends": registered("BACKENDS"),
     "bugs": bugs,
     "findings": findings,
+    "clean-runs": clean_runs,
     "kinds": kinds,
     "capabilities": capabilities,
     "rooms": rooms,

@@ -1,4 +1,4 @@
-"""ZooKeeper 3.8.0 as Debian packages it: an ensemble, and registers whose readers sync first."""
+"""ZooKeeper 3.8.0 as Debian packages it: an ensemble, with registers and sets whose readers sync first."""
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
@@ -36,7 +36,7 @@ class TrustEmpty(ZooKeeper):
     options = "-Dzookeeper.snapshot.trust.empty=true"
 
 
-class RegisterClient(Client):
+class ZNodes(Client):
     def open(self, server):
         once = KazooRetry(max_tries=0)
         self.zk = KazooClient(f"{server.host}:{server.port}", connection_retry=once, command_retry=once)
@@ -56,3 +56,10 @@ class RegisterClient(Client):
 
     def write(self, key, value):
         self.zk.set(f"/{key}", str(value).encode())
+
+    def add(self, key, value):
+        self.zk.create(f"/{key}/{value}")
+
+    def members(self, key):
+        self.zk.sync(f"/{key}")
+        return [int(name) for name in self.zk.get_children(f"/{key}")]

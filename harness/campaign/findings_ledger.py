@@ -1,8 +1,9 @@
-"""The ledger of findings: which tries saw which finding, at which revision, and in how many seconds.
+"""The ledger of findings: which tries saw which finding, at which revision, and in how many seconds; and which of the
+clean runs were valid.
 
 `find` notes every try in TRIES of its results folder.  `findings` runs them all and takes the tries over into LEDGER,
-which stands in the repository; `docs/generate.py` makes the table of docs/findings.md from it.  A row counts the tries
-of the last revision that ran its finding.
+which stands in the repository; `docs/generate.py` makes the tables of docs/findings.md from it.  A row counts the
+tries of the last revision that ran its finding.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from checkers.base.json_file import read_object
 from harness.campaign.child_run import run_in_terminal
+from harness.campaign.clean_runs import CLEAN_RUNS
 from harness.campaign.known_findings import FINDINGS, Finding
 from harness.spec import WrongSpec
 
@@ -26,8 +28,9 @@ REVISION_LENGTH = 7
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """clean: of the counterpart.  as_expected: the finding was seen, or its counterpart was valid.
-    verdict: of the run.  An invalid counterpart is a false alarm; an unknown one was no real test.
+    """finding: its name, or that of a clean run.  clean: a clean run, or the counterpart of the finding.
+    as_expected: the finding was seen, or the clean run was valid.
+    verdict: of the run.  An invalid clean run is a false alarm; an unknown one was no real test.
     seconds: from the command to the verdict.
     revision: of this repository, with a `+` behind it where files were changed."""
 
@@ -80,19 +83,25 @@ def take_over(results: Path, path: Path = LEDGER) -> list[Try]:
 
 
 def run_all(names: Sequence[str], times: int, results: Path, backend: str) -> list[str]:
-    """Run each finding and its counterpart so many times, each as a process of its own.
+    """Run each finding and its counterpart, or a clean run, so many times, each as a process of its own.
 
     Returns, in words, what was not as expected.  Raises WrongSpec where nothing could be run.
     """
     results.mkdir(parents=True, exist_ok=True)
     missed = []
     for name in names:
-        for clean in (False, True) if FINDINGS[name].clean is not None else (False,):
+        for clean in _ways(name):
             seen = [_run(name, clean, results, backend) for _ in range(times)]
             if not all(seen):
-                what = "its counterpart was valid" if clean else "was seen"
+                what = "was valid where it must be" if clean else "was seen"
                 missed.append(f"{name}: {what} in {sum(seen)} of {times} runs")
     return missed
+
+
+def _ways(name: str) -> tuple[bool, ...]:
+    if name in CLEAN_RUNS:
+        return (True,)
+    return (False, True) if FINDINGS[name].clean is not None else (False,)
 
 
 def _run(name: str, clean: bool, results: Path, backend: str) -> bool:
@@ -122,6 +131,20 @@ def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> li
             )
         )
     return table
+
+
+def clean_rows(tries: Sequence[Try]) -> list[tuple[str, ...]]:
+    """The table of the clean runs, one row each."""
+    return [
+        (
+            f"`krucible find {name} --clean`",
+            f"{run.system}: {run.configuration}",
+            f"`{run.workload}`",
+            ", ".join(f"`{kind}`" for kind in run.nemesis.split(",")),
+            _count([one for one in tries if one.finding == name]),
+        )
+        for name, run in CLEAN_RUNS.items()
+    ]
 
 
 def _count(tries: Sequence[Try]) -> str:

@@ -17,20 +17,18 @@ from harness.spec import Spec, WrongSpec, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.campaign.known_findings import Finding
-
 NOT_FOUND = 2
 
 
-def findings(_: click.Context) -> list[str]:
-    from harness.campaign.known_findings import FINDINGS
+def names(_: click.Context) -> list[str]:
+    from harness.campaign.clean_runs import names_of_runs
 
-    return list(FINDINGS)
+    return names_of_runs()
 
 
 @click.command()
-@click.argument("name", type=Name(findings))
-@click.option("--clean", is_flag=True, help="Run the counterpart: the configuration that keeps the promise.")
+@click.argument("name", type=Name(names))
+@click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
 @click.option("--backend", type=Name(backends), default=Spec().backend, show_default=True)
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
@@ -38,16 +36,11 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
     """Run a system in the way in which it is known to break a promise, and say what was found.
 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
-    counterpart is valid, else the exit code of its run.
+    counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
     """
-    from harness.campaign.known_findings import FINDINGS
+    from harness.campaign.clean_runs import spec_of
 
-    if name not in FINDINGS:
-        raise WrongSpec(unknown_name("finding", name, FINDINGS))
-    finding = FINDINGS[name]
-    if clean and finding.clean is None:
-        raise WrongSpec(f"finding {name} has no clean counterpart")
-    spec = finding.spec(secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
+    spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
 
     from harness.run.refused_before_start import check_spec
 
@@ -60,16 +53,17 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
 
     console, began_s = Console(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console)
-    code = _say_clean(finding, judged, console) if clean else _say_found(finding, judged, console)
+    code = _say_clean(name, judged, console) if clean else _say_found(name, judged, console)
     if code != HARNESS_FAILED:
         note(results, name, clean, code == 0, time.monotonic() - began_s, Path(judged["report"]).parent)
     console.print(f"report: {judged['report']}", highlight=False)
     raise click.exceptions.Exit(code)
 
 
-def _say_found(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
-    from harness.campaign.known_findings import found, in_words, witness_in_words
+def _say_found(name: str, judged: Mapping[str, Any], console: Console) -> int:
+    from harness.campaign.known_findings import FINDINGS, found, in_words, witness_in_words
 
+    finding = FINDINGS[name]
     console.print(f"\n{finding.system} ({finding.configuration})", highlight=False)
     if not found(finding, judged):
         console.print(f"not found in this run: {judged.get('summary', judged['verdict'])}", highlight=False)
@@ -80,30 +74,32 @@ def _say_found(finding: Finding, judged: Mapping[str, Any], console: Console) ->
     return 0
 
 
-def _say_clean(finding: Finding, judged: Mapping[str, Any], console: Console) -> int:
-    assert finding.clean is not None
-    console.print(f"\n{finding.system}, but {finding.clean.words}", highlight=False)
+def _say_clean(name: str, judged: Mapping[str, Any], console: Console) -> int:
+    from harness.campaign.clean_runs import clean_in_words
+
+    console.print(f"\n{clean_in_words(name)}", highlight=False)
     console.print(f"{judged['verdict']}: {judged.get('summary', '')}", highlight=False)
     return int(judged["exit_code"])
 
 
 @click.command(name="findings")
-@click.argument("names", nargs=-1, type=Name(findings))
+@click.argument("names", nargs=-1, type=Name(names))
 @click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
 @click.option("--backend", type=Name(backends), default=Spec().backend, show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results/findings"), show_default=True)
 def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> None:
-    """Run every finding and its counterpart, and write down how often each was seen (docs/findings-ledger.json).
+    """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
 
-    Exit code 0 if all were as expected, 1 if a finding was not seen or a counterpart was not valid.
+    Exit code 0 if all were as expected, 1 if a finding was not seen or a clean run was not valid.
     """
+    from harness.campaign.clean_runs import names_of_runs
     from harness.campaign.findings_ledger import run_all, take_over
-    from harness.campaign.known_findings import FINDINGS
 
+    known = names_of_runs()
     for name in names:
-        if name not in FINDINGS:
-            raise WrongSpec(unknown_name("finding", name, FINDINGS))
-    missed = run_all(names or tuple(FINDINGS), times, results, backend)
+        if name not in known:
+            raise WrongSpec(unknown_name("finding", name, known))
+    missed = run_all(names or tuple(known), times, results, backend)
     click.echo(f"{len(take_over(results))} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
     for words in missed:
         click.echo(words, err=True)

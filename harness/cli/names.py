@@ -25,6 +25,7 @@ def list_names(as_json: bool) -> None:
 
 def known_names() -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary."""
+    from harness.campaign.clean_runs import CLEAN_RUNS
     from harness.campaign.known_findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
     from nemesis.catalog import summaries
@@ -43,4 +44,5 @@ def known_names() -> dict[str, dict[str, str]]:
             for bug in subject.bugs.values()
         },
         "findings": {name: f"{finding.system}: {finding.summary}" for name, finding in FINDINGS.items()},
+        "clean runs": {name: f"{run.system}: {run.configuration}" for name, run in CLEAN_RUNS.items()},
     }

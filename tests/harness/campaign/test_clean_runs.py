@@ -1,0 +1,60 @@
+"""Clean runs are data as findings are: each can be run, and none is mistaken for a finding."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.campaign.clean_runs import CLEAN_RUNS, clean_in_words, names_of_runs, spec_of
+from harness.campaign.findings_ledger import Try, clean_rows, run_all
+from harness.campaign.known_findings import FINDINGS
+from harness.run.refused_before_start import check_spec
+from harness.spec import WrongSpec
+
+
+@pytest.mark.parametrize("name", CLEAN_RUNS)
+def test_a_clean_run_can_be_run(name: str) -> None:
+    spec = spec_of(name, 7, "docker", clean=True)
+    check_spec(spec)
+    assert (spec.seed, spec.backend, spec.workload) == (7, "docker", CLEAN_RUNS[name].workload)
+
+
+def test_findings_and_clean_runs_have_names_of_their_own() -> None:
+    assert len(set(names_of_runs())) == len(FINDINGS) + len(CLEAN_RUNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "clean", "words"),
+    [
+        ("etcd-set", False, "call it with --clean"),
+        ("redis", True, "no clean counterpart"),
+        ("etcd-sets", True, "did you mean 'etcd-set'"),
+    ],
+)
+def test_a_run_that_does_not_exist_is_refused(name: str, clean: bool, words: str) -> None:
+    with pytest.raises(WrongSpec, match=words):
+        spec_of(name, 1, "docker", clean)
+
+
+def test_words_say_what_is_run() -> None:
+    assert clean_in_words("postgres-bank") == "PostgreSQL 15: one node, all transactions SERIALIZABLE"
+    assert clean_in_words("mariadb") == "MariaDB 10.11, but innodb_snapshot_isolation=ON"
+
+
+def test_a_row_counts_valid_runs_and_names_the_others() -> None:
+    tries = [Try("etcd-set", True, verdict == "valid", verdict, 60.0, "abcdabc") for verdict in ("valid", "unknown")]
+    rows = dict(zip(CLEAN_RUNS, clean_rows(tries), strict=True))
+    assert rows["etcd-set"][2:] == ("`set`", "`partition`, `pause`, `power`", "1 of 2 at abcdabc, 1 unknown")
+    assert rows["etcd-lists"][-1] == "not run yet"
+
+
+def test_a_clean_run_is_run_clean_and_a_finding_both_ways(tmp_path, monkeypatch) -> None:
+    called = []
+
+    def run(words: list[str]) -> int:
+        called.append((words[1], "--clean" in words))
+        return 2 if words[1] == "etcd-set" else 0
+
+    monkeypatch.setattr("harness.campaign.findings_ledger.run_in_terminal", run)
+    missed = run_all(["mariadb", "redis", "etcd-set"], 1, tmp_path, "docker")
+    assert called == [("mariadb", False), ("mariadb", True), ("redis", False), ("etcd-set", True)]
+    assert missed == ["etcd-set: was valid where it must be in 0 of 1 runs"]
