@@ -44,8 +44,8 @@ class Field:
         """Make the links of this fault whole, but for those that another fault cuts too."""
         await self._lay(id(fault), None)
 
-    async def impair(self, fault: Fault, links: Sequence[Link], impairment: Mapping[str, float], seed: int) -> None:
-        """Impair these links.  Where several faults impair one link, the latest order holds.
+    async def impair(self, fault: Fault, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        """Impair each link in its own way.  Where several faults impair one link, the latest order holds.
 
         So it first waits for a fault of these links whose heal is due, and for the measurement after that heal, for
         IMPAIRED_WAIT_S at most: that one would lapse, or not seem healed."""
@@ -55,7 +55,7 @@ class Field:
                     self._unimpaired.clear()
                     await self._unimpaired.wait()
         async with self._ordering:
-            self._impaired[id(fault)] = dict.fromkeys(links, impairment)
+            self._impaired[id(fault)] = dict(links)
             await self._impair_all(seed)
 
     async def unimpair(self, fault: Fault) -> None:

@@ -2,6 +2,10 @@
 
 The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see all of
 it.  A measurement sends a burst of datagrams over a few of the links and compares what arrives with what was ordered.
+
+Most faults treat all their links alike.  `election-late` gives each link between servers a delay of its own, and the
+leader's the longest.  So the others elect while they disagree for seconds: several ask for votes of one epoch, and
+votes and fetches arrive when they are long out of date.
 """
 
 from __future__ import annotations
@@ -9,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
-from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
+from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, SERVER_TARGETS, process_fault, servers_hit
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field
@@ -39,6 +44,12 @@ BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
     "thin": ("carry 30 kB/s", {"rate_bytes_per_s": 30_000.0}),
 }
 
+ELECTION_LATE = "election-late"
+LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.3, 2.5), (0.3, 1.2), 0.5
+"""There and back, the leader's links take longer than the election timeouts of most systems.  Of the links between the
+others, so many are late; they alone are measured, because a proof is due every three seconds."""
+LATE_DATAGRAMS = 60
+
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -49,10 +60,19 @@ TARGETS: Mapping[str, Target] = {
     f"{whom}-{how}": replace(target, summary=f"{target.summary} {words}")
     for whom, target in _WHOSE.items()
     for how, (words, _) in BEHAVIOURS.items()
+} | {
+    ELECTION_LATE: Target(
+        "links of the leader delay packets by 1.3-2.5 s, and half of the links between the others by 0.3-1.2 s",
+        against_leader=True,
+        servers_min=NEXT_LEADER_SERVERS_MIN,
+        hold_s=LEADER_HOLD_S,
+    )
 }
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
+    if target == ELECTION_LATE:
+        return _election_late(scene)
     whom, _, how = target.partition("-")
     words, impairment = BEHAVIOURS[how]
     nodes = servers_hit(whom, scene)
@@ -61,20 +81,46 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
         return None
     everyone = (*scene.servers, *scene.clients)
     links = sorted(link for link in permutations(everyone, 2) if set(link) & set(nodes))
-    measured = scene.rng.sample(links, min(MEASURED_MAX, len(links)))
-    settings = {
+    return replace(fault, settings=_settings(links, links, impairment, scene.rng))
+
+
+def _election_late(scene: Scene) -> Fault | None:
+    hit, rng = servers_hit("leader", scene), scene.rng
+    others = sorted(set(scene.running) - set(hit))
+    if not hit or len(others) < 2:
+        return None
+    (leader,) = hit
+    between = sorted(permutations(others, 2))
+    late = sorted(rng.sample(between, round(LATE_SHARE * len(between))))
+    of_leader = sorted({(leader, other) for other in others} | {(other, leader) for other in others})
+    delays = {f"{a}>{b}": round(rng.uniform(*LEADER_DELAY_S), 2) for a, b in of_leader}
+    delays |= {f"{a}>{b}": round(rng.uniform(*OTHERS_DELAY_S), 2) for a, b in late}
+    words = f"links of leader {leader} delay packets by 1.3-2.5 s, {len(late)} of {len(between)} others by 0.3-1.2 s"
+    settings = _settings(sorted([*of_leader, *late]), late, {}, rng) | {"delays_s": delays}
+    return Fault(NAME, words, (leader,), settings=settings)
+
+
+def _settings(
+    links: Sequence[Link], measurable: Sequence[Link], impairment: Mapping[str, float], rng: Random
+) -> dict[str, Any]:
+    """links: all that are impaired.  measured: some of them.  impairment: of each; `delays_s` adds one of its own."""
+    return {
         "links": [list(link) for link in links],
-        "measured": [list(link) for link in sorted(measured)],
-        "impairment": impairment,
-        "seed": scene.rng.getrandbits(32),
+        "measured": [list(link) for link in sorted(rng.sample(measurable, min(MEASURED_MAX, len(measurable))))],
+        "impairment": dict(impairment),
+        "seed": rng.getrandbits(32),
     }
-    return replace(fault, settings=settings)
+
+
+def impairments(settings: Mapping[str, Any], which: str = "links") -> dict[Link, dict[str, float]]:
+    """Link -> what was ordered of it.  which: "links" for all, "measured" for those that are measured."""
+    delays = settings.get("delays_s", {})
+    own = {(a, b): {"delay_s": delays[f"{a}>{b}"]} if delays else {} for a, b in settings[which]}
+    return {link: {**settings["impairment"], **delay} for link, delay in own.items()}
 
 
 async def _inject(field: Field, fault: Fault) -> None:
-    await field.impair(
-        fault, _links(fault.settings["links"]), fault.settings["impairment"], int(fault.settings["seed"])
-    )
+    await field.impair(fault, impairments(fault.settings), int(fault.settings["seed"]))
 
 
 async def _heal(field: Field, fault: Fault) -> None:
@@ -82,10 +128,9 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 def _orders(fault: Fault) -> Ordered:
-    limits = limits_of(fault.settings["impairment"])
-    links = _links(fault.settings["measured"])
-    held = {f"{a}>{b}: {name}": limit for a, b in links for name, limit in limits.items()}
-    healed = {f"{a}>{b}: share lost": (0.0, 0.1) for a, b in links}
+    measured = impairments(fault.settings, "measured")
+    held = {f"{a}>{b}: {name}": limit for (a, b), it in measured.items() for name, limit in limits_of(it).items()}
+    healed = {f"{a}>{b}: share lost": (0.0, 0.1) for a, b in measured}
     return Ordered(Condition(values=held), Condition(values=healed))
 
 
@@ -111,9 +156,12 @@ def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]
 async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     import asyncio  # here, so that lists and refusals, which only need the names of the kinds, start at once
 
-    links = _links(fault.settings["measured"])
-    queued = bool(fault.settings["impairment"].get("rate_bytes_per_s"))
-    burst = (QUEUED_DATAGRAMS, QUEUED_INTERVAL_S, QUEUED_WAIT_S) if queued else (DATAGRAMS, INTERVAL_S, _WAIT_S)
+    links = impairments(fault.settings, "measured")
+    burst = (DATAGRAMS, INTERVAL_S, _WAIT_S)
+    if fault.settings["impairment"].get("rate_bytes_per_s"):
+        burst = (QUEUED_DATAGRAMS, QUEUED_INTERVAL_S, QUEUED_WAIT_S)
+    elif "delays_s" in fault.settings:
+        burst = (LATE_DATAGRAMS, INTERVAL_S, _WAIT_S + max(it["delay_s"] for it in links.values()))
     tried = await asyncio.gather(*(cluster.try_link(link, *burst) for link in links))
     values: dict[str, float] = {}
     for (a, b), seen in zip(links, tried, strict=True):
@@ -127,16 +175,12 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     return values
 
 
-def _links(pairs: Sequence[Sequence[str]]) -> list[Link]:
-    return [(str(a), str(b)) for a, b in pairs]
-
-
 KIND = Kind(
     name=NAME,
     summary="packets are lost, repeated, damaged, reordered, delayed or slowed down",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader-lossy", 5.0), ("all-late", 6.0), ("all-shuffled", 5.0)),
+        opening=(("leader-lossy", 5.0), (ELECTION_LATE, 8.0), ("all-late", 6.0)),
         rest=tuple(TARGETS),
     ),
     needs=frozenset({PACKETS, LINKS}),

@@ -42,7 +42,7 @@ async def two_faults(
     measured_s: how long the measurement after the first one's heal takes."""
     cluster = ImpairedLinks()
     field, late, lossy = Field(cluster), fault("late"), fault("lossy")  # type: ignore[arg-type]
-    await field.impair(late, OF_N2, LATE, 1)
+    await field.impair(late, dict.fromkeys(OF_N2, LATE), 1)
     loop = asyncio.get_running_loop()
     began = loop.time()
 
@@ -53,7 +53,7 @@ async def two_faults(
         field.closed(late)
 
     healing = asyncio.ensure_future(heal())
-    await field.impair(lossy, second, LOSSY, 2)
+    await field.impair(lossy, dict.fromkeys(second, LOSSY), 2)
     took, impaired = loop.time() - began, cluster.impaired
     await healing
     return took, impaired

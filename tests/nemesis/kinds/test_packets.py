@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
+
+import pytest
 
 from harness.agent.switch.impairment import QUEUE_S_MAX
 from nemesis.faults import Fault
-from nemesis.kinds.packets import BEHAVIOURS, KIND, QUEUED_WAIT_S
+from nemesis.kind import Scene
+from nemesis.kinds.packets import (
+    BEHAVIOURS,
+    ELECTION_LATE,
+    KIND,
+    LEADER_DELAY_S,
+    OTHERS_DELAY_S,
+    QUEUED_WAIT_S,
+    impairments,
+)
+from nemesis.leader import LeaderNow
 
 CAME = {"sent": 60, "received": 30, "reordered": 0, "repeated": 0, "delay_ms": 400.0, "least_delay_ms": 300.0}
 NOTHING_CAME = {"sent": 60, "received": 0, "reordered": 0, "repeated": 0, "delay_ms": -1.0, "least_delay_ms": -1.0}
@@ -42,3 +55,41 @@ def test_a_slow_link_gets_the_time_to_empty_its_queue():
     measured(lossy, "lossy")
     assert thin.waits_s == [QUEUED_WAIT_S] and QUEUED_WAIT_S > QUEUE_S_MAX
     assert lossy.waits_s[0] < QUEUED_WAIT_S, "other faults are measured as often as before"
+
+
+SERVERS = ("n1", "n2", "n3", "n4", "n5")
+
+
+def election_late(seed: int, running: tuple[str, ...] = SERVERS) -> Fault | None:
+    scene = Scene(SERVERS, ("c1", "c2"), running, LeaderNow("n2", 1), Random(seed))
+    return KIND.resolve(ELECTION_LATE, scene)
+
+
+def test_an_election_is_late_on_every_link_of_the_leader_and_on_half_of_the_others():
+    fault = election_late(1)
+    delays = {link: it["delay_s"] for link, it in impairments(fault.settings).items()}
+    of_leader = {link: delay for link, delay in delays.items() if "n2" in link}
+    others = {link: delay for link, delay in delays.items() if "n2" not in link}
+    assert (len(of_leader), len(others)) == (8, 6), "of 12 links between the four others"
+    assert all(LEADER_DELAY_S[0] <= delay <= LEADER_DELAY_S[1] for delay in of_leader.values())
+    assert all(OTHERS_DELAY_S[0] <= delay <= OTHERS_DELAY_S[1] for delay in others.values())
+    assert len(set(delays.values())) > 6, "each link has a delay of its own"
+    assert {name for link in delays for name in link} == set(SERVERS), "clients are not late"
+    assert election_late(1) == fault and election_late(2) != fault
+
+
+def test_an_election_is_not_late_where_the_leader_or_the_others_are_missing():
+    assert election_late(1, ("n1", "n3", "n4")) is None
+    assert election_late(1, ("n1", "n2")) is None
+
+
+def test_every_measured_link_must_show_its_own_delay_and_has_the_time_for_it():
+    fault = election_late(3)
+    ordered = impairments(fault.settings, "measured")
+    assert len(ordered) == 3 and all("n2" not in link for link in ordered)
+    assert KIND.orders(fault).held.values == {
+        f"{a}>{b}: least delay ms": (pytest.approx(it["delay_s"] * 950), 60_000.0) for (a, b), it in ordered.items()
+    }
+    slow = OneLink(CAME)
+    asyncio.run(KIND.measure(slow, fault))
+    assert all(wait_s > max(it["delay_s"] for it in ordered.values()) for wait_s in slow.waits_s)
