@@ -47,7 +47,7 @@ _ETCD = CleanRun(
     subject="etcd",
     workload="register",
     nemesis="partition,pause,power",
-    options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 100.0},
+    options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 50.0},
 )
 _ZOOKEEPER = CleanRun(
     system="ZooKeeper 3.8.0",
@@ -55,7 +55,7 @@ _ZOOKEEPER = CleanRun(
     file="zookeeper.py",
     workload="register",
     nemesis="partition,pause,kill",
-    options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 30.0, "keys": 4, "op_timeout_s": 5.0},
+    options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 15.0, "keys": 4, "op_timeout_s": 5.0},
 )
 
 CLEAN_RUNS: Mapping[str, CleanRun] = {
