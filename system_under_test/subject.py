@@ -139,7 +139,9 @@ class Needs:
     files: path on the node -> path here; relative paths lie in the data directory, and beside the subject's file.
     user: who runs everything on a node; "" for root without capabilities.
     shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
-    Backends whose nodes share this machine's files can only check for packages, and ignore the last two.
+    image: an image that servers start from, instead of a plain Debian; it has what `debian` would install.
+    Backends whose nodes share this machine's files can only check for packages, ignore shared_memory_bytes and
+    open_files, and refuse an image.
     """
 
     debian: tuple[str, ...] = ()
@@ -148,6 +150,7 @@ class Needs:
     user: str = ""
     shared_memory_bytes: int = 0
     open_files: int = 0
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

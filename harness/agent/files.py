@@ -14,12 +14,18 @@ from pathlib import Path
 def write(path: str, data: bytes) -> None:
     """Create or replace a file so that no reader ever sees half of it; parents are made.
 
-    It is durable on return: a server that lost its configuration with its power would be blamed for it.
+    It is durable on return: a server that lost its configuration with its power would be blamed for it.  It belongs to
+    the owner of the folder in which it or its first new parent is made: a server may run as another user than root.
     """
     target = Path(path)
+    missing = [folder for folder in target.parents if not folder.exists()]
+    owner = (missing[-1].parent if missing else target.parent).stat()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".unfinished")
     with unfinished.open("wb") as file:
+        if os.geteuid() == 0:
+            for made in (*missing, unfinished):
+                os.chown(made, owner.st_uid, owner.st_gid)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

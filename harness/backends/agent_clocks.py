@@ -27,7 +27,7 @@ class AgentClocks:
     async def install_clock(self, link: AgentLink, node: AgentNode) -> None:
         """Let every server of this node start with the library, if the run needs that.  `why_no_clock` says why it
         could not be done."""
-        if CLOCK not in self.spec.wanted or link.name not in self.spec.servers:
+        if CLOCK not in self.spec.wanted or link.name not in self.spec.servers or self.spec.needs.image:
             return
         try:
             library = await asyncio.to_thread(clock_library)
@@ -43,6 +43,8 @@ class AgentClocks:
         """Why the servers' wall clocks cannot be shifted here; "" if they can, as far as is known by now."""
         if CLOCK not in self.spec.wanted:
             return "the run was made without clocks that can be shifted"
+        if self.spec.needs.image:
+            return f"the library that shifts clocks is not made for the C library of the image {self.spec.needs.image}"
         return next((f"{server}: {why}" for server, why in sorted(self._clock_problems.items())), "")
 
     async def set_clock(self, server: str, offset_s: float, rate: float) -> None:

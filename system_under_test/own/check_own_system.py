@@ -94,6 +94,10 @@ def _wrong_needs(system: System, folder: Path) -> Iterator[str]:
             yield f'needs: {name} must be a list of names such as ["{_EXAMPLES[name]}"], not {names!r:.60}'
     if not isinstance(needs.user, str):
         yield f"needs: user must be the name of a user, not {needs.user!r:.60}"
+    if not isinstance(needs.image, str):
+        yield f"needs: image must be the name of an image, not {needs.image!r:.60}"
+    elif needs.image and needs.debian:
+        yield f"needs: the image {needs.image} must have its packages already: leave out debian"
     if not isinstance(needs.files, Mapping):
         yield "needs: files must be a dictionary from path on the node to path here"
         return

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from docker.errors import ImageNotFound
@@ -24,7 +25,7 @@ from harness.agent.rules import Table, without
 from harness.backends.agent_cluster import AgentCluster, answered
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.docker import cleanup, containers, engine, image, network
+from harness.backends.docker import cleanup, containers, engine, image, network, own_image
 from harness.backends.docker.host_switch import HostSwitch
 from harness.backends.owner import current_owner, is_dead
 from harness.backends.reaper import Reaper
@@ -137,18 +138,16 @@ class DockerBackend(AgentCluster):
         reap = {"run_id": self.spec.run_id, "family": family, "table": table}
         self._reaper = Reaper("harness.backends.docker.cleanup:reap", reap)
         self._client = client
-        tag = await self._in_thread(image.ensure_image, progress, self._stop, client, self.spec.needs)
+        tags = await self._in_thread(self._images, progress)
         swept = self._in_thread(cleanup.sweep_dead, client)
         subnet = await self._in_thread(network.create_network, client, self._network, self._labels)
         progress(f"network {subnet}")
         self._address_of = network.addresses(subnet, self.servers, self.clients)
         try:
-            await self._start_all(tag)
+            await self._start_all(*tags)
         except ImageNotFound:  # a newer build of another run has just removed it
             await self._in_thread(cleanup.remove_containers, client, self.spec.run_id)
-            await self._start_all(
-                await self._in_thread(image.ensure_image, progress, self._stop, client, self.spec.needs)
-            )
+            await self._start_all(*await self._in_thread(self._images, progress))
         await self._start_switch()
         found = await swept
         for run_id in found.removed:
@@ -160,12 +159,21 @@ class DockerBackend(AgentCluster):
         )
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
-    async def _start_all(self, tag: str) -> None:
+    def _images(self, progress: Callable[[str], None]) -> tuple[str, str]:
+        """The image of client nodes and of the helper, and that of the servers.  Blocks."""
+        needs = self.spec.needs
+        if not needs.image:
+            tag = image.ensure_image(progress, self._stop, self._client, needs)
+            return tag, tag
+        tag = image.ensure_image(progress, self._stop, self._client, replace(needs, user=""))
+        return tag, own_image.ensure_own_image(self._client, tag, needs, progress, self._stop)
+
+    async def _start_all(self, tag: str, of_servers: str) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_helper(tag))
                 for name in self._address_of:
-                    group.create_task(self._start_node(tag, name))
+                    group.create_task(self._start_node(of_servers if name in self.servers else tag, name))
         except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
             raise failed.exceptions[0] from failed
 
@@ -192,6 +200,8 @@ class DockerBackend(AgentCluster):
                 )
 
     async def _start_node(self, tag: str, name: str) -> None:
+        is_server = name in self.servers
+        own = is_server and bool(self.spec.needs.image)
         plan = containers.ContainerPlan(
             name=f"krucible-{self.spec.run_id}-{name}",
             hostname=name,
@@ -199,8 +209,9 @@ class DockerBackend(AgentCluster):
             network=self._network,
             address=self._address_of[name],
             labels=self._labels,
-            needs=self.spec.needs,
-            disk=DISK in self.spec.wanted and name in self.servers,
+            needs=self.spec.needs if is_server or not self.spec.needs.image else replace(self.spec.needs, user=""),
+            disk=DISK in self.spec.wanted and is_server,
+            command=own_image.AGENT if own else containers.AGENT,
         )
         link = await self._start(plan, name)
         folder = containers.NODE_FOLDER
@@ -210,7 +221,7 @@ class DockerBackend(AgentCluster):
             data_dir=await self.data_folder(link, folder),
             trace_dir=f"{folder}/trace",
             log_dir=f"{folder}/log",
-            python=("python3",),
+            python=(own_image.PYTHON if own else "python3",),
         )
         await self.add(link, node)
         await node.run(["mkdir", "-p", node.data_dir, node.trace_dir, node.log_dir])

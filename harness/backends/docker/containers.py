@@ -28,6 +28,7 @@ NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
 _SYSTEM_AS_ANOTHER_USER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 """What the agent needs, as root, for processes and files of another user."""
+AGENT = ("python3", "-m", "harness.agent")
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
 
@@ -47,7 +48,7 @@ class ContainerPlan:
     disk: bool = False
     """Whether the agent puts the data folder under FUSE, which needs a device and the right to mount."""
     needs: Needs = field(default_factory=Needs)
-    command: tuple[str, ...] = ("python3", "-m", "harness.agent")
+    command: tuple[str, ...] = AGENT
 
 
 @dataclass(slots=True)
@@ -73,11 +74,11 @@ def create(client: Any, plan: ContainerPlan) -> str:
     )
     made = api.create_container(
         plan.image,
-        list(plan.command),
+        entrypoint=list(plan.command),
         name=plan.name,
         hostname=plan.hostname if on_network else None,
         labels=dict(plan.labels),
-        user=None if plan.disk else plan.needs.user or None,
+        user="0" if plan.disk else plan.needs.user or "0",
         detach=False,  # sets StdinOnce
         stdin_open=True,
         networking_config=networking if on_network else None,

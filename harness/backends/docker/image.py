@@ -83,21 +83,21 @@ def ensure_image(
         base = "krucible-needs:" + digest(plain.encode(), packages_script(needs).encode())
     site = "krucible-wheels:" + digest(base.encode(), *(line.encode() for line in wheels), *map(str.encode, _COMPILE))
     node = "krucible-node:" + digest(site.encode(), _ENVIRONMENT.encode(), *in_order(code))
-    if not _has(client, node):
-        with _one_builder(progress, stop):
-            if not _has(client, plain):
+    if not has_image(client, node):
+        with one_builder(progress, stop):
+            if not has_image(client, plain):
                 _build_base(client, plain, progress, stop)
-            if not _has(client, base):
+            if not has_image(client, base):
                 progress(f"image: installing {', '.join(needs.debian) or f'the user {needs.user}'}")
                 add_packages(client, plain, base, needs)
-            if not _has(client, site):
+            if not has_image(client, site):
                 packages = fetch_wheels(wheels, NODE_PYTHON, os.uname().machine, progress, stop)
                 _add_layer(client, base, site, _SITE, _read_all(packages), stop)
-            if not _has(client, node):
+            if not has_image(client, node):
                 progress("image: adding the nodes' code")
                 _add_layer(client, site, node, _CODE, code, stop)
-                _remove_unused(client, keep=node)
-    _mark_used(node)
+                remove_unused(client, keep=node)
+    mark_used(node)
     return node
 
 
@@ -132,7 +132,7 @@ def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event
 
 def _registry_answers(client: Any, progress: Progress) -> bool:
     """Whether the slim image is here or can be pulled; False as soon as the registry keeps us waiting."""
-    if _has(client, REGISTRY_IMAGE):
+    if has_image(client, REGISTRY_IMAGE):
         return True
     impatient = type(client).from_env(timeout=REGISTRY_PATIENCE_S)
     try:
@@ -209,7 +209,7 @@ def _read_all(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def _one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
+def one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
     """Hold the lock; the kernel drops it when this process dies, however it dies."""
     with (cache_folder() / "image.lock").open("w") as lock:
         waiting = False
@@ -226,7 +226,7 @@ def _one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
         yield
 
 
-def _has(client: Any, tag: str) -> bool:
+def has_image(client: Any, tag: str) -> bool:
     try:
         client.api.inspect_image(tag)
     except ImageNotFound:
@@ -238,14 +238,15 @@ def _mark(tag: str) -> Path:
     return cache_folder() / f"used-{tag.replace(':', '-')}"
 
 
-def _mark_used(tag: str) -> None:
+def mark_used(tag: str) -> None:
     _mark(tag).touch()
 
 
-def _remove_unused(client: Any, keep: str) -> None:
-    """Remove node images of ours that no run of this user has used within the last hour."""
-    for image in client.api.images(filters={"label": f"{IMAGE_LABEL}=node"}):
-        tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith("krucible-node:")]
+def remove_unused(client: Any, keep: str) -> None:
+    """Remove images of ours that nodes start from and that no run of this user has used within the last hour."""
+    label, _, _ = keep.partition(":")
+    for image in client.api.images(filters={"label": f"{IMAGE_LABEL}={label.removeprefix('krucible-')}"}):
+        tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith(f"{label}:")]
         if not tags or keep in tags:
             continue
         used = max((_mark(tag).stat().st_mtime for tag in tags if _mark(tag).exists()), default=image["Created"])

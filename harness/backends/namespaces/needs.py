@@ -21,6 +21,10 @@ from system_under_test.subject import Needs
 
 def provide(needs: Needs, progress: Callable[[str], None]) -> str:
     """The folder with the wheels, "" where none are needed.  Raises BackendUnavailable in one sentence."""
+    if needs.image:
+        raise BackendUnavailable(
+            f"The system needs the image {needs.image}, and nodes in namespaces start from none: choose BACKEND=docker."
+        )
     missing = [package for package in needs.debian if not _installed(package)]
     if missing:
         words = " ".join(missing)

@@ -46,6 +46,10 @@ class Facts:
 
 def look(connection: SshConnection, needs: Needs) -> Facts:
     """Blocks.  Raises BackendUnavailable, in one sentence, where the host lacks what every node needs."""
+    if needs.image:
+        raise BackendUnavailable(
+            f"The system needs the image {needs.image}, and hosts of your own start from none: choose BACKEND=docker."
+        )
     packages, users = " ".join(map(shlex.quote, needs.debian)), shlex.quote(needs.user) if needs.user else ""
     script = _SCRIPT.replace("DEBIAN", packages).replace("USER", users)
     try:

@@ -80,7 +80,11 @@ async def test_recovery_records_what_it_looked_at(
     monkeypatch.setattr(phase, "heal_all", healed)
     nodes = [node("n1"), node("n2")]
     recovery = RecoveryPhase(await made(tmp_path, methods, nodes), nodes, 5, 60.0, lambda _: None)
-    await recovery.run(SimpleNamespace(), ())
+
+    async def no_beats() -> dict[tuple[str, str], int]:
+        return {}
+
+    await recovery.run(SimpleNamespace(mark=no_beats), ())
     assert recovery.found["recovered"] is True
     assert recovery.found["looked_at"]["n2"] == ["process running", *at_n2]
     assert recovery.found["without_evidence"] == without_evidence

@@ -34,6 +34,8 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
         ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file"),
         ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be the name of a user"),
+        ("needs = Needs(image=7)", "mine.py: Registers.needs: image must be the name of an image"),
+        ("needs = Needs(image='redis:7', debian=['redis'])", "the image redis:7 must have its packages already"),
         ("complaints = '(ab'", "mine.py: Registers.complaints is no regular expression: missing )"),
         ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),

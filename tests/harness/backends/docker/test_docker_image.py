@@ -35,7 +35,7 @@ def an_image(client: Any, name: str, *, used_s_ago: float) -> str:
     repository, _, version = tag.partition(":")
     changes = [f"LABEL krucible.image=node name={name}"]
     client.api.import_image_from_data(empty.getvalue(), repository=repository, tag=version, changes=changes)
-    image._mark_used(tag)
+    image.mark_used(tag)
     os.utime(image._mark(tag), (time.time() - used_s_ago,) * 2)
     return tag
 
@@ -44,7 +44,7 @@ def test_what_is_there_is_not_made_again(client: Any, monkeypatch: pytest.Monkey
     code = image.node_code()
     monkeypatch.setattr(image, "node_code", lambda: code)  # even if an editor changes it at this moment
     tag = image.ensure_image(print, client=client)
-    monkeypatch.setattr(image, "_one_builder", lambda *_: pytest.fail("it is built again"))
+    monkeypatch.setattr(image, "one_builder", lambda *_: pytest.fail("it is built again"))
     assert image.ensure_image(print, client=client) == tag
     labels = client.api.inspect_image(tag)["Config"]["Labels"]
     assert labels["krucible.image"] == "node"
@@ -66,8 +66,8 @@ def test_only_images_unused_for_an_hour_are_removed(client: Any) -> None:
     fresh = an_image(client, "fresh", used_s_ago=image.UNUSED_S - 60)
     kept = an_image(client, "kept", used_s_ago=image.UNUSED_S + 10)
     try:
-        image._remove_unused(client, keep=kept)
-        assert [image._has(client, tag) for tag in (old, fresh, kept)] == [False, True, True]
+        image.remove_unused(client, keep=kept)
+        assert [image.has_image(client, tag) for tag in (old, fresh, kept)] == [False, True, True]
     finally:
         for tag in (fresh, kept):
             client.api.remove_image(tag)
@@ -84,11 +84,11 @@ def test_one_builder_at_a_time_and_waiting_can_be_interrupted() -> None:
         stop.set()
 
     with (
-        image._one_builder(print, threading.Event()),
+        image.one_builder(print, threading.Event()),
         pytest.raises(Interrupted),
-        image._one_builder(say_and_stop, stop),
+        image.one_builder(say_and_stop, stop),
     ):
         pass
     assert reports == ["image: another process builds it; waiting"]
-    with image._one_builder(reports.append, threading.Event()):
+    with image.one_builder(reports.append, threading.Event()):
         pass
