@@ -55,7 +55,7 @@ _ZOOKEEPER = CleanRun(
     file="zookeeper.py",
     workload="register",
     nemesis="partition,pause,kill",
-    options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 15.0, "keys": 4, "op_timeout_s": 5.0},
+    options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 10.0, "keys": 4, "concurrency": 16},
 )
 
 CLEAN_RUNS: Mapping[str, CleanRun] = {
