@@ -4,6 +4,10 @@ The page cache of the kernel stays on (write-through, FUSE's default): servers t
 Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
 cached pages do not reach it: a rule for reads applies to files that are opened while it holds (`open` drops the cache).
 
+A file that is removed while it is open lives on under a name of libfuse's, until it is closed.  The kernel reports a
+close a moment after it returned.  So such names are shown to nobody: a server that looks into a folder that it has just
+emptied must find it empty, and may remove it.
+
 `arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
 agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
 """
@@ -26,6 +30,7 @@ from harness.agent.disk.changes import Changes, Kept, Loss
 from harness.agent.disk.writers import Writers
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
+_HIDDEN = ".fuse_hidden"
 _STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_namemax")
 
 
@@ -119,8 +124,12 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
 
     def rmdir(self, path: str) -> int:
         self._meet("write", path, takes_space=False)
+        real = self._real(path)
         with self._lock:
-            self._changes.remove_folder(self._real(path))
+            if all(map(_is_hidden, names := os.listdir(real))):  # noqa: PTH208 - names alone are wanted
+                for name in names:
+                    self._changes.unlink(real / name)
+            self._changes.remove_folder(real)
         return 0
 
     def rename(self, old: str, new: str) -> int:
@@ -148,7 +157,8 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return str(self._real(path).readlink())
 
     def readdir(self, path: str, fh: int) -> list[str]:
-        return [".", "..", *os.listdir(self._real(path))]  # noqa: PTH208 - names alone are wanted
+        names = os.listdir(self._real(path))  # noqa: PTH208 - names alone are wanted
+        return [".", "..", *(name for name in names if not _is_hidden(name))]
 
     # ---- files -------------------------------------------------------------------------------------------------
 
@@ -266,6 +276,10 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             time.sleep(effect.delay_s)
         if effect.number and (takes_space or effect.number not in SPACE_ERRORS):
             raise failing(effect)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN)
 
 
 def _give_to_caller(real: Path) -> None:

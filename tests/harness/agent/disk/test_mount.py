@@ -81,6 +81,37 @@ def test_a_server_can_listen_on_a_socket_file(disk: Mounted) -> None:
     assert not (disk.path / "control").exists()
 
 
+def test_a_folder_is_empty_once_its_open_files_are_removed(disk: Mounted) -> None:
+    """etcd looks into a folder that it has just emptied, and ends if anything is there."""
+    folder = disk.path / "wal.tmp"
+    folder.mkdir()
+    with (folder / "touched").open("w+b") as file:
+        (folder / "touched").unlink()
+        assert list(folder.iterdir()) == []
+        file.write(b"still mine")
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        assert file.read() == b"still mine"
+        folder.rmdir()
+        assert not folder.exists()
+        assert file.tell() == 10
+    folder.mkdir()
+    folder.rename(disk.path / "wal")
+    assert [path.name for path in disk.path.iterdir()] == ["wal"]
+
+
+def test_the_power_takes_back_the_removal_of_an_open_file(disk: Mounted) -> None:
+    append(disk.path / "kept", b"fsynced", True)
+    descriptor = os.open(disk.path / "kept", os.O_RDONLY)
+    (disk.path / "kept").unlink()
+    disk.lose_power("lose", 1)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTCONN)):
+        os.close(descriptor)  # it belongs to the mount before the loss
+    assert [path.name for path in disk.path.iterdir()] == ["kept"]
+    assert (disk.path / "kept").read_bytes() == b"fsynced"
+
+
 def test_a_file_can_be_mapped(disk: Mounted) -> None:
     append(disk.path / "file", b"abc", sync=True)
     with (disk.path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
