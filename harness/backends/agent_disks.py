@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.agent.disk.verbs import DATA
+from harness.agent.disk.places import DATA
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import ClusterSpec
 from nemesis.cluster import DISK, CannotInject

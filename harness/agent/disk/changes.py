@@ -102,9 +102,13 @@ class Changes:
     def sync(self, descriptor: int, data_only: bool = False) -> None:
         """Make the data of one inode and every earlier change of names durable.  Raises OSError; nothing is forgotten
         then, because what the disk holds is unknown."""
+        self.sync_alone(descriptor, data_only)
+        self.sync_names()
+
+    def sync_alone(self, descriptor: int, data_only: bool = False) -> None:
+        """Make the data of one inode durable, and no name.  Raises OSError like `sync`."""
         (os.fdatasync if data_only else os.fsync)(descriptor)
         self._forget(_inode(descriptor))
-        self.sync_names()
 
     def drop(self, descriptor: int) -> None:
         """Take back what is not durable of the data of one inode: its fsync fails.  Raises OSError."""

@@ -8,6 +8,9 @@ A file that is removed while it is open lives on under a name of libfuse's, unti
 close a moment after it returned.  So such names are shown to nobody: a server that looks into a folder that it has just
 emptied must find it empty, and may remove it.
 
+The agent's probes lie in a folder of their own, PROBE.  Their names are not journaled, and their fsync makes no other
+name durable: a probe must not save what the server has not fsynced.
+
 `arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
 agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
 """
@@ -27,6 +30,7 @@ import mfusepy
 
 from harness.agent.disk.behaviour import SPACE_ERRORS, Behaviour, failing
 from harness.agent.disk.changes import Changes, Kept, Loss
+from harness.agent.disk.places import PROBE
 from harness.agent.disk.writers import Writers
 
 _STAT = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
@@ -96,7 +100,8 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             descriptor = os.open(real, os.O_RDWR | os.O_CREAT, mode)
             if not there:
                 _give_to_caller(real)
-                self._changes.created(real)
+                if not _is_probe(path):
+                    self._changes.created(real)
         return descriptor
 
     def mknod(self, path: str, mode: int, dev: int) -> int:
@@ -119,7 +124,10 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def unlink(self, path: str) -> int:
         self._meet("write", path, takes_space=False)
         with self._lock:
-            self._changes.unlink(self._real(path))
+            if _is_probe(path):
+                self._real(path).unlink()
+            else:
+                self._changes.unlink(self._real(path))
         return 0
 
     def rmdir(self, path: str) -> int:
@@ -209,7 +217,8 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
                 self._changes.drop(fh)
             raise
         with self._lock:
-            self._changes.sync(fh, bool(datasync))
+            make_durable = self._changes.sync_alone if _is_probe(path) else self._changes.sync
+            make_durable(fh, bool(datasync))
         return 0
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
@@ -276,6 +285,10 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             time.sleep(effect.delay_s)
         if effect.number and (takes_space or effect.number not in SPACE_ERRORS):
             raise failing(effect)
+
+
+def _is_probe(path: str) -> bool:
+    return path.startswith(f"/{PROBE}/")
 
 
 def _is_hidden(name: str) -> bool:

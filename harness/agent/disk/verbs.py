@@ -22,8 +22,9 @@ from typing import Any
 
 from harness.agent.disk.damage import Damage, damage
 from harness.agent.disk.mount import Mounted
+from harness.agent.disk.places import DATA, PROBE
 
-DATA, _PROBE, _KEPT, _LOST = "data", "probe", "fsynced", "not-fsynced"
+_KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
 
 
@@ -44,9 +45,10 @@ class DiskVerbs:
         mounted = Mounted(Path(path), Path(root))
         mounted.mount()
         self._mounted = mounted
-        for folder in (DATA, _PROBE):
+        for folder in (DATA, PROBE):
             (mounted.path / folder).mkdir(exist_ok=True)
-        _write(mounted.path / _PROBE / _KEPT, _BYTES, sync=True)
+        _sync_folder(mounted.path)
+        _write(mounted.path / PROBE / _KEPT, _BYTES, sync=True)
 
     def unmount(self) -> None:
         mounted, self._mounted = self._mounted, None
@@ -71,7 +73,7 @@ class DiskVerbs:
     def lose_power(self, kept: str, seed: int) -> None:
         """Kill the server, and leave on the disk what a power loss would.  `last_loss` has the figures."""
         disk = self._disk()
-        probe = disk.path / _PROBE
+        probe = disk.path / PROBE
         if not self._armed:
             self._write_probes()
         self._kill_server(not self._armed)
@@ -87,7 +89,7 @@ class DiskVerbs:
         }
 
     def _write_probes(self) -> None:
-        probe = self._disk().path / _PROBE
+        probe = self._disk().path / PROBE
         _write(probe / _KEPT, _BYTES, sync=True)
         _write(probe / _LOST, b"", sync=True)
         _write(probe / _LOST, _BYTES, sync=False)
@@ -100,7 +102,7 @@ class DiskVerbs:
     def probe(self) -> dict[str, Any]:
         """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether any
         process but the agent ever wrote to this disk."""
-        path = self._disk().path / _PROBE / f"trial-{time.monotonic_ns()}"
+        path = self._disk().path / PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
         found["used"] = int(self._disk().was_used())
         step, descriptor = "open", -1
@@ -153,6 +155,14 @@ def _write(path: Path, content: bytes, *, sync: bool) -> None:
         os.pwrite(descriptor, content, 0)
         if sync:
             os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
