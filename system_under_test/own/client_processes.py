@@ -3,6 +3,9 @@
 A slow library can hold up its own process and no other: neither the agent nor its beacons.  A client that does not
 answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when
 it is about to send: a request that never got so far certainly did not happen.
+
+This host may have been stopped itself, or starved, until the time was over.  So what the process said before it was
+killed is read to the end before the outcome is decided.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from system_under_test.functions import observes
 
 GRACE_S = 0.3
 """How long beyond its limit a process may take before it is killed."""
+LAST_WORDS_S = 1.0
+"""How long the end of a killed process is awaited."""
 LINE_BYTES_MAX = 1 << 26
 
 
@@ -47,15 +52,15 @@ class OwnClient:
         except (OSError, EOFError, ValueError) as problem:
             self._process.kill()
             return Outcome(Type.FAIL, error=f"not sent: {problem}")
-        sent = ""
+        talk = _Talk()
         try:
             self._process.write({"request": asdict(request), "timeout_s": timeout_s})
             async with asyncio.timeout(timeout_s + GRACE_S):
-                while "sent" in (message := await self._process.line()):
-                    sent = message["sent"] or "?"
-            return Outcome(**{**message, "type": Type(message["type"])})
+                return await talk.outcome(self._process)
         except (TimeoutError, OSError, EOFError, ValueError) as problem:
-            self._process.kill()
+            if (outcome := await talk.last_words(self._process)) is not None:
+                return outcome
+            sent = talk.sent
             unknown = sent and not observes(self._functions.get(request.f, request.f))
             words = "timeout" if isinstance(problem, TimeoutError) else f"the client's process died: {problem}"
             return Outcome(
@@ -64,6 +69,32 @@ class OwnClient:
 
     async def close(self) -> None:
         self._process.kill()
+
+
+class _Talk:
+    """What a process says of one request.  sent: the node it was sent to, "?" if that is not known, "" if it was not."""
+
+    def __init__(self) -> None:
+        self.sent = ""
+
+    async def outcome(self, process: _Process) -> Outcome:
+        while "sent" in (message := await process.line()):
+            self.sent = message["sent"] or "?"
+        return Outcome(**{**message, "type": Type(message["type"])})
+
+    async def last_words(self, process: _Process) -> Outcome | None:
+        """Kill the process and hear it out: the outcome if it said one, else None."""
+        try:
+            process.end()
+            async with asyncio.timeout(LAST_WORDS_S):
+                return await self.outcome(process)
+        except EOFError:
+            return None
+        except (TimeoutError, OSError, ValueError):  # a child of it holds the pipe, or a line that makes no sense
+            self.sent = self.sent or "?"
+            return None
+        finally:
+            process.kill()
 
 
 class _Process:
@@ -91,11 +122,14 @@ class _Process:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def kill(self) -> None:
-        """At once; the agent collects the dead."""
+    def end(self) -> None:
+        """At once; the agent collects the dead.  What it has said can still be read."""
         self.killed = True
-        self.ready.cancel()
         self._popen.kill()
+
+    def kill(self) -> None:
+        self.end()
+        self.ready.cancel()
         if self._transport is not None:
             self._transport.close()
         if self._popen.stdin is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import textwrap
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -297,3 +298,32 @@ async def test_what_a_client_reads_from_stdin_is_not_the_next_request(make: Make
         def write(self, key, value): ...
     """)
     assert (await ask(client, READ)).value == 0
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_host_that_was_stopped_past_the_limit_still_hears_what_was_sent(
+    make: Make, tmp_path: Path, answers: bool
+) -> None:
+    """It stands still until the time is over, as under a pause of the clients.  The write took place meanwhile."""
+    written = tmp_path / "written"
+    client = make(f"""
+        def read(self, key): ...
+        def write(self, key, value):
+            open({str(written)!r}, "w").close()
+            time.sleep({0 if answers else 3600})
+    """)
+    assert (await ask(client, READ)).type is Type.OK
+    asking = asyncio.ensure_future(ask(client, WRITE, timeout_s=0.2))
+    for _ in range(3):  # it writes the request, and reads nothing yet
+        await asyncio.sleep(0)
+    stand_still_until(written, 0.2 + client_processes.GRACE_S + 0.1)
+    outcome = await asking
+    assert outcome.type is (Type.OK if answers else Type.INFO), outcome
+    assert outcome.node == "n1"
+
+
+def stand_still_until(written: Path, then_s: float) -> None:
+    """The loop of this thread does not run until the file is there, and for some time after that."""
+    while not written.exists():
+        time.sleep(0.01)
+    time.sleep(then_s)
