@@ -2,7 +2,8 @@
 
 A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk fails cannot
 know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its inject to its
-heal, and only if its measurements show that it was in force.
+heal, and only if its measurements show that it was in force.  Where the fault was ordered and its measurements leave
+open what became of it, it is not known whether the death is excused.
 
 A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
 excuse holds until the end of the run.
@@ -19,12 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
-from checkers.run_quality.faults_installed import INSTALLED, achieved
+from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 
 END_OF_TIME = 1 << 62
 LAST_LINES = 100
 """How many lines a dying server may still write after it complained.  Lines of stack traces are not counted."""
 _NO_PID = -1
+_FAILED_ORDER_NS = 120_000_000_000
+"""An order that failed may have taken effect so long before it was taken back: no order takes longer."""
 
 Death = Mapping[str, Any]
 """An entry of `deaths` in outcome.json: the end of a process, or a complaint, which has no time.
@@ -37,7 +40,7 @@ Complaints of runs of older versions, and of the subjects of this repository, ha
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Deaths and complaints: which ones no fault excuses, and of which complaints that is not known."""
+    """Deaths and complaints: which ones no fault excuses, and of which ones that is not known."""
 
     unexcused: Sequence[Death]
     not_known: Sequence[Death]
@@ -53,22 +56,24 @@ class Excuse:
     def __init__(
         self, records: Sequence[Mapping[str, Any]], measured: bool, clock_error_ns: Callable[[str], int]
     ) -> None:
-        self._spans: list[tuple[str, int, int]] = []
+        self._certain: list[tuple[str, int, int]] = []
+        self._doubtful: list[tuple[str, int, int]] = []
         for record in records:
-            began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
-            # The order may take effect before it returns.
-            order_ns = max(number(record.get("apply_ms"), 0), 0) * 1_000_000
             settings = mapping(record.get("settings"))
-            may_die = settings.get("may_die") is True
-            until_ns = END_OF_TIME if settings.get("may_stay_down") is True else healed_ns
-            if may_die and began_ns >= 0 and achieved(record, demanded=measured).word == INSTALLED:
-                for node in map(str, sequence(record.get("nodes"))):
-                    error = clock_error_ns(node)
-                    self._spans.append((node, began_ns - order_ns - error, until_ns + error))
+            if settings.get("may_die") is not True:
+                continue
+            word = achieved(record, demanded=measured).word
+            for node in map(str, sequence(record.get("nodes"))):
+                if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
+                    (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
 
     def covers(self, node: str, time_ns: int) -> bool:
         """Whether such a fault held on the node at that time."""
-        return any(name == node and began <= time_ns <= healed for name, began, healed in self._spans)
+        return _in_one(self._certain, node, time_ns)
+
+    def may_cover(self, node: str, time_ns: int) -> bool:
+        """Whether such a fault held on the node at that time, or may have held."""
+        return _in_one([*self._certain, *self._doubtful], node, time_ns)
 
     def sort(self, deaths: Sequence[Death]) -> Sorted:
         """Sort unexpected deaths, and complaints, by what the faults explain of them.
@@ -78,20 +83,48 @@ class Excuse:
         """
         ended = [death for death in deaths if _time_ns(death) >= 0]
         excused = [death for death in ended if self.covers(str(death.get("node")), _time_ns(death))]
-        processes = {(str(death.get("node")), number(death.get("pid"), _NO_PID)) for death in excused}
+        unexcused = [death for death in ended if not self.may_cover(str(death.get("node")), _time_ns(death))]
+        not_known = [death for death in ended if death not in excused and death not in unexcused]
+        processes, perhaps = _processes(excused), _processes(not_known)
         left = Counter(str(death.get("node")) for death in excused)
-        nodes = frozenset(left)
-        unexcused = [death for death in ended if death not in excused]
-        not_known: list[Death] = []
+        left_perhaps = Counter(str(death.get("node")) for death in not_known)
+        nodes = left.keys() | left_perhaps.keys()
         for complaint in (death for death in deaths if _time_ns(death) < 0):
             node, pid = str(complaint.get("node")), number(complaint.get("pid"), _NO_PID)
             if "pid" not in complaint and left[node] > 0:
                 left[node] -= 1
+            elif "pid" not in complaint and left_perhaps[node] > 0:
+                left_perhaps[node] -= 1
+                not_known.append(complaint)
             elif "pid" in complaint and pid == _NO_PID and node in nodes:
                 not_known.append(complaint)
-            elif pid == _NO_PID or (node, pid) not in processes or not _among_last_lines(complaint):
+            elif pid == _NO_PID or not _among_last_lines(complaint) or (node, pid) not in processes | perhaps:
                 unexcused.append(complaint)
+            elif (node, pid) in perhaps:
+                not_known.append(complaint)
         return Sorted(unexcused, not_known)
+
+
+def _span(record: Mapping[str, Any], error_ns: int) -> tuple[int, int] | None:
+    """From when until when the fault may have held on a node; None if it was never ordered."""
+    began_ns, healed_ns = number(record.get("injected_ns"), -1), number(record.get("healed_ns"), -1)
+    heal_ordered_ns = number(record.get("heal_ordered_ns"), -1)
+    # The order may take effect before it returns.
+    first_ns = began_ns - max(number(record.get("apply_ms"), 0), 0) * 1_000_000
+    if began_ns < 0:
+        if heal_ordered_ns < 0:
+            return None
+        first_ns = heal_ordered_ns - _FAILED_ORDER_NS
+    stays_down = mapping(record.get("settings")).get("may_stay_down") is True
+    return first_ns - error_ns, END_OF_TIME if stays_down or healed_ns < 0 else healed_ns + error_ns
+
+
+def _in_one(spans: Sequence[tuple[str, int, int]], node: str, time_ns: int) -> bool:
+    return any(name == node and began <= time_ns <= healed for name, began, healed in spans)
+
+
+def _processes(deaths: Sequence[Death]) -> set[tuple[str, int]]:
+    return {(str(death.get("node")), number(death.get("pid"), _NO_PID)) for death in deaths}
 
 
 def _time_ns(death: Death) -> int:

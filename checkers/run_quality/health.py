@@ -54,7 +54,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes")
     excuse = _excuse(run)
-    fatal = [row for rows in findings for row in rows if not excuse.covers(row["node"], row["time_ns"])]
+    fatal = [row for rows in findings for row in rows if not excuse.may_cover(row["node"], row["time_ns"])]
     unordered = _unordered(run)
     found = excuse.sort(unordered)
     deaths = found.unexcused
@@ -71,11 +71,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     if facts.get("set_up_failure") and not run.demands.traces:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
-    unknown += [
-        f"{death.get('node')} complained, and it is not known whether that belongs to an excused death: "
-        f"{death.get('reason')}"
-        for death in found.not_known
-    ]
+    unknown += [_not_known(death) for death in found.not_known]
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {
@@ -85,6 +81,13 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         "excused by a fault": len(unordered) - len(deaths) - len(found.not_known),
     }
     return conclude(witnesses, looked_at, unknown)
+
+
+def _not_known(death: Mapping[str, Any]) -> str:
+    node, reason = death.get("node"), death.get("reason")
+    if number(death.get("time_ns"), -1) >= 0:
+        return f"{node} ended ({reason}); a fault that was ordered excuses that, and it is not proven to have held"
+    return f"{node} complained, and it is not known whether that belongs to an excused death: {reason}"
 
 
 def _excuse(run: StoredRun) -> Excuse:

@@ -72,7 +72,7 @@ class OwnClient:
 
 
 class _Talk:
-    """What a process says of one request.  sent: the node it was sent to, "?" if that is not known, "" if it was not."""
+    """What a process says of one request.  sent: the node it went to, "?" if that is not known, "" if it was not."""
 
     def __init__(self) -> None:
         self.sent = ""

@@ -43,6 +43,29 @@ def test_only_the_last_words_of_an_excused_death_are_excused(
         assert "data corrupted" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("complaints", "expected"),
+    [
+        ([], Validity.UNKNOWN),
+        ([complaint("panic: write: EIO", 7)], Validity.UNKNOWN),
+        ([complaint("data corrupted", 7, LAST_LINES + 1)], Validity.INVALID),
+        ([complaint("data corrupted", 6)], Validity.INVALID),
+    ],
+)
+def test_a_fault_that_is_not_proven_leaves_open_whether_it_excuses_a_death(
+    evidence: Evidence, tmp_path: Path, complaints: list[Row], expected: Validity
+) -> None:
+    """A measurement came too late on a loaded machine: the server died by right all the same, as far as is known."""
+    evidence.faults[:] = [failing_disk("n2", measured=[])]
+    evidence.outcome["deaths"] = [death("n2", pid=7), *complaints]
+    verdict = up(evidence, tmp_path)
+    assert verdict.validity is expected
+    if expected is Validity.UNKNOWN:
+        assert "it is not proven to have held" in verdict.reason
+    else:
+        assert verdict.witnesses[0].summary == "n2 complained in its log: data corrupted"
+
+
 def test_a_complaint_of_an_unknown_process_is_a_violation_where_no_death_is_excused(
     evidence: Evidence, tmp_path: Path
 ) -> None:

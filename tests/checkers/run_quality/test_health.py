@@ -88,7 +88,10 @@ def test_a_server_may_die_of_its_failing_disk_and_of_nothing_else(evidence: Evid
         "no fault": ([], Validity.INVALID),
         "another disk failed": ([failing_disk("n1")], Validity.INVALID),
         "that fault kills no process": ([failing_disk("n2", settings={})], Validity.INVALID),
-        "the fault was never measured": ([failing_disk("n2", measured=[])], Validity.INVALID),
+        "the fault was never measured": ([failing_disk("n2", measured=[])], Validity.UNKNOWN),
+        "its order failed": ([failing_disk("n2", measured=[], injected_ns=-1)], Validity.UNKNOWN),
+        "its heal is not proven": ([failing_disk("n2", measured=failing_disk("n2")["measured"][:2])], Validity.UNKNOWN),
+        "it was skipped": ([failing_disk("n2", achieved="skipped", injected_ns=-1, reason="no")], Validity.INVALID),
         "the fault was over by then": ([failing_disk("n2", healed_ns=4000)], Validity.INVALID),
     }
     for case, (records, expected) in cases.items():
