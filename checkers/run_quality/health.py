@@ -36,6 +36,9 @@ _REASONS_MAX = 3
 BEATS_LEAST = 0.5
 """Of the beats of a node's agent that are due, so many are sent on a machine that lets the node run."""
 
+LATE_S = 5.0
+"""So long after the limit the harness may note that the system has recovered in time."""
+
 PROVEN = "as ordered"
 """The `verdict` of a heal's proof (`nemesis.faults.Proof`) if everything was healed."""
 
@@ -177,6 +180,9 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
         **_evidence(run, answering),
     }
     if recovery["recovered"]:
+        if real(recovery.get("seconds"), 0.0) > real(recovery.get("limit_s"), 0.0) + LATE_S:
+            reason = f"recovered after {recovery.get('seconds')} s, and the limit is {recovery.get('limit_s')} s"
+            return Verdict(Validity.UNKNOWN, looked_at, reason)
         lacking = [node for node in _without_evidence(run) if node not in answering]
         return conclude((), looked_at, [_nothing_shows(lacking)] if lacking else [])
     if recovery.get("not_known"):

@@ -23,6 +23,8 @@ from system_under_test.own.read_own_system import NotKnown
 from system_under_test.own.subject import NO_LEADER, OwnSubject
 from system_under_test.subject import Node, ProcessState, Subject
 
+UNANSWERED = "caught_up() has not answered yet"
+
 
 class RecoveryPhase:
     """found: what `outcome.json` keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
@@ -44,13 +46,19 @@ class RecoveryPhase:
         proof = await heal_all(cluster, restart=restart)
         self.found["proof"] = asdict(proof)
         began, first = time.monotonic(), await cluster.mark()
-        waiting_for: str | None = "no node has answered yet"
+        waiting_for: str | None = UNANSWERED
         not_known = False
-        while waiting_for is not None and time.monotonic() - began < self._limit_s:
+        while waiting_for is not None and (left_s := began + self._limit_s - time.monotonic()) > 0:
             try:
-                waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
+                async with asyncio.timeout(left_s) as limit:
+                    waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
             except NotKnown as problem:  # what is not known is asked again, and violates nothing
                 waiting_for, not_known = str(problem), True
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                not_known |= waiting_for == UNANSWERED
+                break  # what was waited for before stays so
             if dead := _majority_dead(await self._states()):
                 not_known = False
                 waiting_for = f"{dead}: no majority is left that could recover"

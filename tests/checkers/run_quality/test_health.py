@@ -149,6 +149,16 @@ def test_recovered_in_time(evidence: Evidence, tmp_path: Path) -> None:
     assert recovery(evidence, tmp_path).validity is Validity.VALID
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(60.5, Validity.VALID), (412.0, Validity.UNKNOWN)])
+def test_recovered_too_late_is_not_recovered_in_time(
+    evidence: Evidence, tmp_path: Path, seconds: float, expected: Validity
+) -> None:
+    evidence.outcome["recovery"] |= {"recovered": True, "seconds": seconds, "limit_s": 60.0}
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is expected
+    assert expected is Validity.VALID or "412.0 s" in verdict.reason
+
+
 def test_not_recovered_after_a_proven_heal(evidence: Evidence, tmp_path: Path) -> None:
     evidence.outcome["recovery"] |= {"recovered": False, "seconds": 60.1, "waiting_for": "n4 is 12 entries behind"}
     verdict = recovery(evidence, tmp_path)

@@ -64,6 +64,32 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize("answers", [0, 1])
+async def test_a_caught_up_that_never_returns_ends_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    async def healed(*_: object, **__: object) -> Proof:
+        return Proof(verdict="as ordered")
+
+    left = iter(range(answers))
+
+    async def caught_up(*_: object) -> str:
+        if next(left, None) is None:
+            await asyncio.sleep(10**6)
+        return "n1 is behind"
+
+    monkeypatch.setattr(phase, "heal_all", healed)
+    monkeypatch.setattr(phase.time, "monotonic", lambda: asyncio.get_running_loop().time())
+    subject: Any = SimpleNamespace(caught_up=caught_up)
+    cluster: Any = Beating(1.0)
+    recovery = RecoveryPhase(subject, [node("running")], 5, 30.0, lambda _: None)
+    await recovery.run(cluster, ())
+    found = recovery.found
+    assert (found["recovered"], found["seconds"]) == (False, pytest.approx(30.0, abs=0.01))
+    assert found["not_known"] == (answers == 0), "a call that never answered shows nothing of the system"
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("share", [1.0, 0.1])
 async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
     monkeypatch: pytest.MonkeyPatch, share: float
