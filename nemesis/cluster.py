@@ -54,6 +54,10 @@ class CannotInject(RuntimeError):
     """This backend cannot do this fault; the fault is `skipped` for that reason."""
 
 
+class CannotReach(CannotInject):
+    """No fault of this kind can ever do anything to this system here."""
+
+
 class Cluster(Protocol):
     servers: Sequence[str]
     clients: Sequence[str]

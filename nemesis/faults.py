@@ -129,6 +129,7 @@ class FaultRecord:
     measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault.
     achieved, reason, lapsed_ns: what it computed when the record was last changed.
     over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
+    impossible: it was skipped because no fault of its kind can be carried out on this system here.
     inject_proof, heal_proof: summaries for a reader.
     """
 
@@ -149,6 +150,7 @@ class FaultRecord:
     apply_ms: float = -1.0  # how long the inject order took
     lapsed_ns: int = -1
     over_budget: bool = False
+    impossible: bool = False
     measured: tuple[Measurement, ...] = ()
     inject_proof: Proof | None = None
     heal_proof: Proof | None = None

@@ -25,7 +25,7 @@ from typing import Any
 
 from checkers.base.history import Type
 from nemesis.catalog import kind_named
-from nemesis.cluster import CannotInject, Cluster
+from nemesis.cluster import CannotInject, CannotReach, Cluster
 from nemesis.faults import Achieved, Card, Fault, FaultRecord, Proof
 from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
 from nemesis.kind import Kind
@@ -124,8 +124,11 @@ class _Player:
             self.records.skip(card, why_not)
             return
         fault, leader, why_not = await self.resolver.resolve(kind, put_off, rng)
+        if fault is not None and (lacking := self.resolver.lacking(kind, card)):
+            self.records.skip(card, lacking, impossible=True)
+            return
         if fault is not None:
-            why_not = self.resolver.forbidden(kind, card, fault)
+            why_not = self.resolver.forbidden(kind, fault)
         if fault is None or why_not:
             self.records.skip(card, why_not)
             return
@@ -173,6 +176,7 @@ class _Player:
         try:
             await kind.inject(self.field, fault)
         except CannotInject as refusal:
+            self.records.change(card.number, impossible=isinstance(refusal, CannotReach))
             return Achieved.SKIPPED, str(refusal)
         except OSError as problem:
             return Achieved.NOT_ACHIEVED, f"the order failed: {words_of(problem)}"

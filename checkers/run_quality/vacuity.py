@@ -195,13 +195,17 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
 def _kinds_installed(
     demands: Demands, faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]
 ) -> Criterion:
-    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck."""
+    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck, but
+    not where the record says that no fault of the kind can reach the system."""
     dealt = Counter(_kind(fault) for fault in faults)
     tested = {_kind(fault) for fault in installed}
-    missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested
+    impossible = {_kind(fault) for fault in faults if fault.get("impossible") is True} - tested
+    missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
     not_dealt = set() if demands.nemesis == OF_A_SCHEDULE else set(demands.nemesis.split(",")) - dealt.keys()
     words = f"of {len(dealt)} kinds that were dealt"
-    words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(sorted(missing))}" if missing else ""
+    words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
+    if often := sorted(missing - impossible):
+        words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
     words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
     return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
 

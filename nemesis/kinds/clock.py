@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from nemesis.cluster import CLOCK, PROCESSES, CannotInject, Cluster
+from nemesis.cluster import CLOCK, PROCESSES, CannotReach, Cluster
 from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
@@ -57,9 +57,9 @@ async def _inject(field: Field, fault: Fault) -> None:
 
 
 async def _demand_reader(cluster: Cluster, node: str) -> None:
-    """Raises CannotInject if the server of this node reads another clock than the one that can be shifted."""
+    """Raises CannotReach if the server of this node reads another clock than the one that can be shifted."""
     if why := (await cluster.read_clock(node)).get("unheeded"):
-        raise CannotInject(f"{node}'s server {why}; clock faults cannot reach it")
+        raise CannotReach(f"{node}'s server {why}; clock faults cannot reach it")
 
 
 async def _heal(field: Field, fault: Fault) -> None:

@@ -36,9 +36,9 @@ class FaultRecords:
         self.faults: dict[int, Fault] = {}
         self._hooks = hooks
 
-    def skip(self, card: Card, reason: str) -> None:
+    def skip(self, card: Card, reason: str, *, impossible: bool = False) -> None:
         words = f"{card.kind} {card.name}"
-        self._put(FaultRecord(card, Achieved.SKIPPED, words, reason, kind=card.kind))
+        self._put(FaultRecord(card, Achieved.SKIPPED, words, reason, kind=card.kind, impossible=impossible))
         self._hooks.note(Type.INVOKE, f"inject-{card.kind}", card.name)
         self._hooks.note(Type.FAIL, f"inject-{card.kind}", f"skipped: {reason}")
 

@@ -174,12 +174,14 @@ class Resolver:
         held = (self._out_of_reach(kind) | self._avoided(kind)) & running
         return f"{why}, and other faults still held {len(held)} of these" if held else why
 
-    def forbidden(self, kind: Kind, card: Card, fault: Fault) -> str:
-        """Why this fault may not be carried out: the backend cannot, or the data would lose its excuse."""
+    def lacking(self, kind: Kind, card: Card) -> str:
+        """Why the backend can carry out no such card; "" if it can."""
         target = kind.targets.get(card.name)
-        for capability in sorted(kind.needs | (target.needs if target else frozenset())):
-            if why := self._cluster.lacks(capability):
-                return why
+        needed = sorted(kind.needs | (target.needs if target else frozenset()))
+        return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
+
+    def forbidden(self, kind: Kind, fault: Fault) -> str:
+        """Why this fault may not be carried out: the data would lose its excuse.  "" if it may."""
         if self.breaks_budget(kind, fault) and not self._options.over_budget:
             return data_budget.why_not(self._cluster.servers)
         return ""

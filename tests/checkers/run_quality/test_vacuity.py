@@ -299,6 +299,15 @@ def test_a_kind_of_fault_that_was_skipped_every_time_was_not_tested(
         assert "never in force: clock" in figure(verdict, "kinds of fault installed")["words"]
 
 
+def test_a_kind_of_fault_that_can_never_reach_the_system_was_not_tested(tmp_path: Path) -> None:
+    evidence = run()
+    skipped = {"achieved": "skipped", "reason": "clock faults cannot reach it", "injected_ns": -1, "impossible": True}
+    evidence.faults.append(evidence.faults[0] | skipped | {"card": evidence.faults[0]["card"] | {"kind": "clock"}})
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "impossible here: clock" in figure(verdict, "kinds of fault installed")["words"]
+
+
 def test_kinds_of_fault_that_were_never_dealt_are_named(tmp_path: Path) -> None:
     evidence = run()
     evidence.demands = replace(evidence.demands, nemesis="partition,clock,disk")
