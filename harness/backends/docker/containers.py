@@ -26,8 +26,9 @@ from system_under_test.subject import Needs
 
 NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
-_SYSTEM_AS_ANOTHER_USER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-"""What the agent needs, as root, for processes and files of another user."""
+_SYSTEM_AS_ANOTHER_USER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE")
+"""What the agent needs, as root, for processes and files of another user.  SYS_PTRACE: to look at the programs and the
+environments of these processes."""
 AGENT = ("python3", "-m", "harness.agent")
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
