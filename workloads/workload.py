@@ -45,7 +45,7 @@ class Workload:
     final_repeats: ClassVar[bool] = True
     """Whether `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
     final_needs_recovery: ClassVar[bool] = False
-    """Whether `final` shows what the system keeps only once it has recovered, because it need not answer fresh before."""
+    """Whether `final` shows what the system keeps only once it has recovered: before, its answers may be old."""
     prefix: ClassVar[str] = "k"
 
     def __init__(self, key_count: int) -> None:

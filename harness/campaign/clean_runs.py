@@ -51,7 +51,7 @@ _ETCD = CleanRun(
 )
 _ZOOKEEPER = CleanRun(
     system="ZooKeeper 3.8.0",
-    configuration="three nodes, readers sync first",
+    configuration="three nodes, a reader writes before it reads",
     file="zookeeper.py",
     workload="register",
     nemesis="partition,pause,kill",
