@@ -90,6 +90,16 @@ def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns:
     )
 
 
+def strikes_the_only_server(fault: Mapping[str, Any], demands: Demands) -> bool:
+    """Whether the system is one server, and this fault strikes it or cuts it from every client."""
+    if len(demands.servers) != 1:
+        return False
+    (server,) = demands.servers
+    cut = {tuple(link) for link in fault.get("cut") or ()}
+    reached = any((c, server) not in cut and (server, c) not in cut for c in demands.client_nodes)
+    return server in (fault.get("nodes") or ()) or not reached
+
+
 def may_stay_down(fault: Mapping[str, Any]) -> bool:
     """Whether the servers of a fault may refuse to start again (`nemesis.faults.MAY_STAY_DOWN`)."""
     return mapping(fault.get("settings")).get("may_stay_down") is True

@@ -182,6 +182,8 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
     if beyond := sum(bool(f.get("over_budget")) for f in faults):
         words = f"{beyond} faults made a majority lose what it had fsynced, so the system is excused for that loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
+    if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
+        return criteria  # no operation can be ok meanwhile
     share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
     return [
         *criteria,

@@ -41,7 +41,7 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
     console.print()
     for name, entry in results["checkers"].items():
         head = f"  {entry['verdict']:>14}  {name:<22} "
-        lines = wrapped(entry["reason"] or _kinds(entry), width, head, " " * _REASONS_FROM)
+        lines = wrapped("; ".join(filter(None, (_kinds(entry), entry["reason"]))), width, head, " " * _REASONS_FROM)
         console.print(f"  [{_COLOUR.get(entry['verdict'], 'dim')}]{entry['verdict']:>14}[/]", end="")
         console.print(lines.removeprefix(f"  {entry['verdict']:>14}"), highlight=False, markup=False)
     _draw_first(console, results)

@@ -242,7 +242,11 @@ def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[s
 def _words(problem: BaseException) -> str:
     if isinstance(problem, CallTimedOut):
         return "timeout"
-    return f"{type(problem).__name__}: {problem}".replace("\n", " ")[:200]
+    try:
+        words = str(problem)
+    except Exception as worse:  # noqa: BLE001 - an exception of a library may be broken itself
+        words = f"it cannot be printed ({type(worse).__name__})"
+    return f"{type(problem).__name__}: {words}".replace("\n", " ")[:200]
 
 
 if __name__ == "__main__":

@@ -112,9 +112,15 @@ def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFindi
             return ObjectFinding(() if wrong is None else (wrong,), steps=len(operations))
     except NotUnique:
         drain = overlapping_drain(operations)
-    conserved = "no value was lost or made up, but the order is not decided"
+    conserved = "no value is known to be lost or made up, but the order is not decided"
     if drain is not None:
-        return ObjectFinding(reason=f"{conserved}: other operations ran during the drain at index {drain.call}")
+        unanswered = any(o.call == drain.call and not o.returned for o in operations)
+        why = (
+            f"the drain at index {drain.call} got no answer, so what it took is not known"
+            if unanswered
+            else f"other operations ran during the drain at index {drain.call}"
+        )
+        return ObjectFinding(reason=f"{conserved}: {why}")
     finding = by_search(QUEUE, operations, budget)
     return replace(finding, reason=f"{conserved}: {finding.reason}") if finding.reason else finding
 

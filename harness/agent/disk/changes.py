@@ -208,8 +208,8 @@ class Changes:
         inode = _inode(descriptor)
         file = self._files.get(inode)
         if file is None:
-            again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
-            file = self._files[inode] = Pending(again, self._sequence)
+            # Opened anew, the file would be checked against its mode, which may forbid what its owner still does.
+            file = self._files[inode] = Pending(os.dup(descriptor), self._sequence)
         self._sequence += 1
         file.changes.append((self._sequence, data))
         self._pending_bytes += _size(data)

@@ -2,8 +2,8 @@
 
 The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
 any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
-are to fail they get SYS_ADMIN, which mounting needs.  The helper gets NET_ADMIN for the rules on
-the host's bridge, and NET_RAW for the switch at the ends of the containers' links.
+are to fail they get SYS_ADMIN, which mounting needs, and rights over any file.  The helper gets NET_ADMIN for the rules
+on the host's bridge, and NET_RAW for the switch at the ends of the containers' links.
 
 A container runs as the user that the system needs.  Docker gives capabilities to root alone: so where disks are to
 fail, the agent runs as root, and the system starts its processes as that user (`setpriv`).
@@ -26,9 +26,10 @@ from system_under_test.subject import Needs
 
 NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
-_SYSTEM_AS_ANOTHER_USER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE")
-"""What the agent needs, as root, for processes and files of another user.  SYS_PTRACE: to look at the programs and the
-environments of these processes."""
+_ANY_FILE = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
+"""The kernel checks who may open a file under FUSE.  Below it the disk must open it whatever its mode forbids."""
+_SYSTEM_AS_ANOTHER_USER = ("KILL", "SETGID", "SETUID", "SYS_PTRACE")
+"""What the agent needs, as root, for processes of another user.  SYS_PTRACE: to look at their programs."""
 AGENT = ("python3", "-m", "harness.agent")
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
@@ -102,7 +103,7 @@ def create(client: Any, plan: ContainerPlan) -> str:
 def _for_disk(plan: ContainerPlan) -> tuple[str, ...]:
     if not plan.disk:
         return ()
-    return ("SYS_ADMIN", *(_SYSTEM_AS_ANOTHER_USER if plan.needs.user else ()))
+    return ("SYS_ADMIN", *_ANY_FILE, *(_SYSTEM_AS_ANOTHER_USER if plan.needs.user else ()))
 
 
 def _unconfined(client: Any) -> list[str]:

@@ -13,6 +13,7 @@ from toy_quorum import Evidence, Quorum, measured
 from checkers.base.demands import Demands
 from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality import minimums
 
 
 def run() -> Evidence:
@@ -297,6 +298,27 @@ def test_a_kind_of_fault_that_was_skipped_every_time_was_not_tested(
     assert verdict.validity is validity
     if validity is Validity.UNKNOWN:
         assert "never in force: clock" in figure(verdict, "kinds of fault installed")["words"]
+
+
+@pytest.mark.parametrize(("servers", "demanded"), [(1, False), (3, True)])
+def test_nothing_can_be_answered_while_a_fault_strikes_the_only_server(
+    servers: int, demanded: bool, tmp_path: Path
+) -> None:
+    evidence = run()
+    names = evidence.demands.servers[:servers]
+    evidence.demands = replace(evidence.demands, servers=names, elections=False)
+    evidence.faults[0] |= {"nodes": [names[0]], "cut": []}
+    shown = [criterion["name"] for criterion in judged(evidence, tmp_path).details["criteria"]]
+    assert ("share of ok operations in faults" in shown) == ("ok writes in faults" in shown) == demanded
+
+
+def test_a_server_that_some_client_reaches_is_not_struck() -> None:
+    demands = Demands(servers=("n1",), client_nodes=("c1", "c2"))
+    one, both = [["c1", "n1"]], [["c1", "n1"], ["n1", "c2"]]
+    assert not minimums.strikes_the_only_server({"nodes": [], "cut": one}, demands)
+    assert minimums.strikes_the_only_server({"nodes": [], "cut": both}, demands)
+    assert minimums.strikes_the_only_server({"nodes": ["n1"], "cut": []}, demands)
+    assert not minimums.strikes_the_only_server({"nodes": ["n1"], "cut": []}, replace(demands, servers=("n1", "n2")))
 
 
 def test_a_kind_of_fault_that_can_never_reach_the_system_was_not_tested(tmp_path: Path) -> None:

@@ -300,6 +300,18 @@ async def test_what_a_client_reads_from_stdin_is_not_the_next_request(make: Make
     assert (await ask(client, READ)).value == 0
 
 
+async def test_an_exception_that_cannot_be_printed_ends_no_client(make: Make) -> None:
+    client = make("""
+        class Strange(Exception):
+            def __str__(self): raise RuntimeError("no words")
+        def read(self, key): raise self.Strange()
+        def write(self, key, value): raise self.Strange()
+    """)
+    for request, type_ in ((READ, Type.FAIL), (WRITE, Type.INFO)):
+        outcome = await ask(client, request)
+        assert (outcome.type, outcome.error) == (type_, "Strange: it cannot be printed (RuntimeError)")
+
+
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_host_that_was_stopped_past_the_limit_still_hears_what_was_sent(
     make: Make, tmp_path: Path, answers: bool

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -185,3 +187,27 @@ def test_any_sequence_leaves_at_least_the_fsynced_state(
             assert folder.read(name) == expected
     assert folder.changes.pending == 0
     folder.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up its rights over any file")
+def test_a_file_whose_mode_forbids_writing_is_journaled_all_the_same(tmp_path: Path) -> None:
+    """beanstalkd makes its log with mode 0400, and goes on writing through the descriptor."""
+    script = """
+import os, sys
+from pathlib import Path
+from random import Random
+from harness.agent.disk.changes import Changes
+folder = Path(sys.argv[1])
+(folder / "aside").mkdir()
+changes = Changes(folder / "aside")
+log = os.open(folder / "log", os.O_RDWR | os.O_CREAT, 0o400)
+changes.truncate(log, 100)
+changes.write(log, 0, b"job")
+changes.sync(log)
+changes.write(log, 3, b"another")
+changes.lose("lose", Random(1))
+print((folder / "log").read_bytes().rstrip(b"\\0").decode())
+"""
+    argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("job\n", "")
