@@ -218,18 +218,19 @@ class _Player:
     async def _measure(self, kind: Kind, card: Card, fault: Fault, stop: asyncio.Event) -> None:
         meter = self._meter(kind, fault)
         for attempt in range(1 + MEASURE_AGAIN):
+            began_s = self._main_s()
             self.records.measured(card.number, await meter.take("inject", WINDOW_S, stop))
             proof = proof_of(self.records.by_number[card.number], "inject")
             self.records.change(card.number, inject_proof=proof)
             if proof is None or proof.verdict != INDETERMINATE or stop.is_set() or attempt == MEASURE_AGAIN:
                 self.records.conclude(f"inject-{card.kind}", proof)
                 break
-        window_s = HOLD_EVERY_S
+        window_s, waited_s = HOLD_EVERY_S, WINDOW_S
         while not stop.is_set():
-            began_s = self._main_s()
-            self.records.measured(card.number, await meter.take("hold", window_s, stop))
             if not fault.cut:  # here the window is a pause before the measurement: a slow one needs a shorter pause
-                window_s = max(0.0, HOLD_EVERY_S - (self._main_s() - began_s - window_s))
+                window_s = max(0.0, HOLD_EVERY_S - (self._main_s() - began_s - waited_s))
+            began_s, waited_s = self._main_s(), window_s
+            self.records.measured(card.number, await meter.take("hold", window_s, stop))
         self.records.measured(card.number, await meter.take("before heal", 0.0))
 
     async def _copy(self, number: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nemesis.cluster import DAMAGES, DISK, PROCESSES, Cluster
+from nemesis.cluster import DAMAGES, DISK, PROCESSES, CannotInject, Cluster
 from nemesis.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
@@ -70,7 +70,12 @@ async def _inject(field: Field, fault: Fault) -> None:
     cluster, how, seed = field.cluster, str(fault.settings["how"]), int(fault.settings["seed"])
     end = cluster.kill if fault.settings["ended_by"] == "kill" else cluster.stop
     await field.each(fault.nodes, end)
-    await field.each(fault.nodes, lambda node: cluster.damage_disk(node, how, seed))
+    try:
+        await field.each(fault.nodes, lambda node: cluster.damage_disk(node, how, seed))
+    except FileNotFoundError as nothing:
+        if len(fault.nodes) > 1:  # another of them may have been damaged
+            raise
+        raise CannotInject(str(nothing.strerror or nothing)) from nothing
 
 
 def _orders(fault: Fault) -> Ordered:

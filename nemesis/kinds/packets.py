@@ -45,10 +45,10 @@ BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
 }
 
 ELECTION_LATE = "election-late"
-LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.1, 1.6), (0.3, 1.2), 0.5
+LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.05, 1.3), (0.3, 1.0), 0.5
 """There and back, the leader's links take longer than the election timeouts of most systems, and a measurement takes
 less than the three seconds in which one is due.  Of the links between the others, so many are late."""
-LATE_DATAGRAMS = 60
+LATE_DATAGRAMS, _LATE_WAIT_S = 30, 0.3
 
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
@@ -62,7 +62,7 @@ TARGETS: Mapping[str, Target] = {
     for how, (words, _) in BEHAVIOURS.items()
 } | {
     ELECTION_LATE: Target(
-        "links of the leader delay packets by 1.1-1.6 s, and half of the links between the others by 0.3-1.2 s",
+        "links of the leader delay packets by 1.05-1.3 s, and half of the links between the others by 0.3-1 s",
         against_leader=True,
         servers_min=NEXT_LEADER_SERVERS_MIN,
         hold_s=LEADER_HOLD_S,
@@ -95,7 +95,7 @@ def _election_late(scene: Scene) -> Fault | None:
     of_leader = sorted({(leader, other) for other in others} | {(other, leader) for other in others})
     delays = {f"{a}>{b}": round(rng.uniform(*LEADER_DELAY_S), 2) for a, b in of_leader}
     delays |= {f"{a}>{b}": round(rng.uniform(*OTHERS_DELAY_S), 2) for a, b in late}
-    words = f"links of leader {leader} delay packets by 1.1-1.6 s, {len(late)} of {len(between)} others by 0.3-1.2 s"
+    words = f"links of leader {leader} delay packets by 1.05-1.3 s, {len(late)} of {len(between)} others by 0.3-1 s"
     measurable = [rng.choice(of_leader), *rng.sample(late, min(MEASURED_MAX - 1, len(late)))]
     settings = _settings(sorted([*of_leader, *late]), measurable, {}, rng) | {"delays_s": delays}
     return Fault(NAME, words, (leader,), settings=settings)
@@ -172,7 +172,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
     if fault.settings["impairment"].get("rate_bytes_per_s"):
         burst = (QUEUED_DATAGRAMS, QUEUED_INTERVAL_S, QUEUED_WAIT_S)
     elif "delays_s" in fault.settings:
-        burst = (LATE_DATAGRAMS, INTERVAL_S, _WAIT_S + max(it["delay_s"] for it in links.values()))
+        burst = (LATE_DATAGRAMS, INTERVAL_S, _LATE_WAIT_S + max(it["delay_s"] for it in links.values()))
     tried = await asyncio.gather(*(cluster.try_link(link, *burst) for link in links))
     values: dict[str, float] = {}
     for (a, b), seen in zip(links, tried, strict=True):

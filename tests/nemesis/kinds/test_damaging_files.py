@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +16,11 @@ from nemesis.heal import heal_all
 
 class RottenDisks(FakeCluster):
     """harmless: damage that changes nothing.  repaired: damage that is undone at once.
-    refuses: servers whose files are damaged end when they are started."""
+    refuses: servers whose files are damaged end when they are started.  empty: there is no file to damage."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.harmless = self.repaired = False
+        self.harmless = self.repaired = self.empty = False
         self.refuses = True
         self.damaged: dict[str, str] = {}
         self.seeds: dict[str, int] = {}
@@ -27,6 +28,8 @@ class RottenDisks(FakeCluster):
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         self._ordered(f"damage {how}", server)
         assert self.states[server] == "dead" or server in self.immortal
+        if self.empty:
+            raise OSError(errno.ENOENT, f"{server}: no file with content matches *.log")
         self.damaged[server] = how
         self.seeds[server] = seed
 
@@ -70,6 +73,19 @@ def test_damage_that_is_not_on_the_disk_is_not_achieved(lie: str) -> None:
     (record,), _ = in_no_time(played(cluster, card("damage", "one-flip")))
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert "damage on its disk ordered 1 to 1: it is 0" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("target", "achieved"), [("one-truncate", Achieved.SKIPPED), ("minority-flip", Achieved.NOT_ACHIEVED)]
+)
+def test_where_there_is_nothing_to_damage_the_card_of_one_server_is_skipped(target: str, achieved: Achieved) -> None:
+    """The files of a server that was wiped just before hold nothing yet.  Of several, another one may be damaged."""
+    cluster = RottenDisks()
+    cluster.empty = True
+    (record,), _ = in_no_time(played(cluster, card("damage", target)))
+    assert record.achieved is achieved
+    assert "no file with content" in record.reason
+    assert set(cluster.states.values()) == {"running"}
 
 
 def test_a_server_that_was_never_down_is_not_achieved() -> None:
