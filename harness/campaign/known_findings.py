@@ -38,7 +38,8 @@ class Finding:
     """file: of EXAMPLES, with a class behind a colon where the file holds several systems.
     workload: a name, or a file of EXAMPLES.  schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
     summary: the finding in a few words.  words: what happens to a user's data, with {names} of `looked_at`.
-    published: where it is known from.  kinds: of witnesses; empty for any."""
+    published: where it is known from.  kinds: of witnesses; empty for any.
+    missing: a figure of `looked_at` that must not be 0, where a kind of witness alone would not be this finding."""
 
     system: str
     configuration: str
@@ -50,6 +51,7 @@ class Finding:
     words: str
     published: str
     kinds: tuple[str, ...] = ()
+    missing: str = ""
     schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     clean: Clean | None = None
@@ -221,11 +223,12 @@ FINDINGS: Mapping[str, Finding] = {
         nemesis="partition,power",
         schedule="schedules/power_loss_of_one.json",
         checker="set",
-        kinds=("acknowledged element lost",),
+        kinds=("acknowledged element lost", "stale read", "order cycle"),
+        missing="missing_from_last_read",
         summary="acknowledged messages are lost when one server loses its power",
         words="NATS acknowledged {acknowledged} messages, and {missing_from_last_read} of them are missing from the "
-        "stream: one server lost its power and with it what it had acknowledged but not fsynced, and formed a majority "
-        "with a server that had never had it",
+        "last read: one server lost its power and with it what it had acknowledged but not fsynced, and formed a "
+        "majority with a server that had never had it.  All copies of the stream may lack them, or the copies differ",
         published="Jepsen 2025: NATS 2.12.1; nats-server issues 7564 and 7567",
         options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 50.0, "keys": 1, "op_timeout_s": 5.0},
         clean=Clean(
@@ -275,7 +278,9 @@ FINDINGS: Mapping[str, Finding] = {
 def found(finding: Finding, results: Mapping[str, Any]) -> bool:
     """Whether the results of a run show this very finding."""
     entry = results["checkers"].get(finding.checker) or {}
-    return entry.get("verdict") == "invalid" and witness_of(finding, results) is not None
+    if entry.get("verdict") != "invalid" or witness_of(finding, results) is None:
+        return False
+    return not finding.missing or entry["looked_at"][finding.missing] > 0
 
 
 def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:

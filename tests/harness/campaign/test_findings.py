@@ -87,6 +87,15 @@ def test_a_finding_counts_for_the_right_reason_only() -> None:
     assert not found(fork, {"checkers": {}})
 
 
+def test_copies_that_differ_count_as_a_loss_only_if_something_is_missing() -> None:
+    """After the power loss of one server of NATS, the last reads of two servers may contradict each other."""
+    nats = FINDINGS["nats"]
+    differ = results("invalid", "order cycle")
+    assert found(nats, differ)
+    differ["checkers"]["set"]["looked_at"]["missing_from_last_read"] = 0
+    assert not found(nats, differ)
+
+
 def test_a_finding_is_worded_with_the_figures_of_its_run() -> None:
     assert "acknowledged 100 elements, and 7 of them are missing" in in_words(FINDINGS["redis"], results("invalid"))
 
