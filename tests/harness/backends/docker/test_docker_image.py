@@ -54,7 +54,7 @@ def test_what_is_there_is_not_made_again(client: Any, monkeypatch: pytest.Monkey
 def test_the_name_depends_on_every_file_of_the_nodes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     code = image.node_code()
     tags: list[str] = []
-    monkeypatch.setattr(image, "_has", lambda client, tag: tags.append(tag) or True)
+    monkeypatch.setattr(image, "has_image", lambda client, tag: tags.append(tag) or True)
     for changed in ({}, {"harness/agent/new.py": b""}, {"harness/agent/process.py": b"# edited"}):
         monkeypatch.setattr(image, "node_code", lambda changed=changed: code | changed)
         image.ensure_image(print, client=client)
