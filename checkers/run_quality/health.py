@@ -75,6 +75,9 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
+    doubtful = {r["node"] for rows in findings for r in rows if not excuse.covers(r["node"], r["time_ns"])}
+    doubtful -= {r["node"] for r in fatal} | {death.get("node") for death in found.not_known}
+    unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {

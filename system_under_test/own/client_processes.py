@@ -25,8 +25,8 @@ from system_under_test.functions import observes
 
 GRACE_S = 0.3
 """How long beyond its limit a process may take before it is killed."""
-LAST_WORDS_S = 1.0
-"""How long the end of a killed process is awaited."""
+LAST_WORDS_S = 0.5
+"""How long the end of a killed process is awaited.  With GRACE_S it stays below the patience of the harness (1 s)."""
 LINE_BYTES_MAX = 1 << 26
 
 

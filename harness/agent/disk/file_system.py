@@ -4,9 +4,9 @@ The page cache of the kernel stays on (write-through, FUSE's default): servers t
 Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
 cached pages do not reach it: a rule for reads applies to files that are opened while it holds (`open` drops the cache).
 
-A file that is removed while it is open lives on under a name of libfuse's, until it is closed.  The kernel reports a
-close a moment after it returned.  So such names are shown to nobody: a server that looks into a folder that it has just
-emptied must find it empty, and may remove it.
+libfuse renames a file that is removed while it is open, and removes it when it is closed.  The kernel reports a close
+late: the program may already have gone on.  So `readdir` leaves these names out.  A server that has just emptied a
+folder finds it empty, and may remove it.
 
 The agent's probes lie in a folder of their own, PROBE.  Their names are not journaled, and their fsync makes no other
 name durable: a probe must not save what the server has not fsynced.
@@ -143,7 +143,10 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def rename(self, old: str, new: str) -> int:
         self._meet("write", old, takes_space=False)
         with self._lock:
-            self._changes.rename(self._real(old), self._real(new))
+            if _is_probe(old):  # libfuse hides one that is removed before its close has arrived
+                self._real(old).rename(self._real(new))
+            else:
+                self._changes.rename(self._real(old), self._real(new))
         return 0
 
     def link(self, target: str, source: str) -> int:

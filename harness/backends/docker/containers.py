@@ -27,7 +27,7 @@ from system_under_test.subject import Needs
 NODE_FOLDER = "/var/krucible"
 """A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
 _ANY_FILE = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
-"""The kernel checks who may open a file under FUSE.  Below it the disk must open it whatever its mode forbids."""
+"""The kernel checks permissions on the FUSE mount.  The daemon then opens the real file, whatever its mode is."""
 _SYSTEM_AS_ANOTHER_USER = ("KILL", "SETGID", "SETUID", "SYS_PTRACE")
 """What the agent needs, as root, for processes of another user.  SYS_PTRACE: to look at their programs."""
 AGENT = ("python3", "-m", "harness.agent")

@@ -78,7 +78,7 @@ class RecoveryPhase:
 
     def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
         """Server -> of the beats that were due in this time, the share that its agent sent."""
-        due = seconds * 1e3 / CALM_INTERVAL_MS
+        due = max(1.0, seconds * 1e3 / CALM_INTERVAL_MS)
         sent: dict[str, list[int]] = {}
         for link in first.keys() & last.keys():
             sent.setdefault(link[0], []).append(last[link] - first[link])

@@ -68,6 +68,17 @@ def test_a_probe_saves_no_name_that_the_server_has_not_fsynced(disk: DiskVerbs, 
     assert [path.name for path in (tmp_path / "disk" / "probe").iterdir()] == ["fsynced", "not-fsynced"]
 
 
+def test_a_probe_that_libfuse_hides_does_not_stand_in_the_way_of_a_power_loss(disk: DiskVerbs, tmp_path: Path) -> None:
+    """A probe file is removed right after its close, which reaches the daemon late: then libfuse renames it first."""
+    trial = tmp_path / "disk" / "probe" / "trial"
+    descriptor = os.open(trial, os.O_RDWR | os.O_CREAT)
+    trial.unlink()
+    os.close(descriptor)
+    until(lambda: [path.name for path in (tmp_path / "root" / "probe").iterdir()] == ["fsynced"])
+    disk.lose_power("lose", 1)
+    assert disk.last_loss()["undone"] == 1, "the unsynced bytes of the probe, and no name of one"
+
+
 def test_a_disk_that_keeps_every_write_is_not_called_a_power_loss(
     disk: DiskVerbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
