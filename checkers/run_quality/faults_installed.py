@@ -15,7 +15,8 @@ indeterminate.
 
 A record is one entry of `faults.json` (see `nemesis.faults.FaultRecord`).  Other faults may be in force at the same
 time.  A measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
-while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.
+while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  If another fault gives
+a link free shortly before the heal, the link need not be proven open any more.
 
 Records of older runs have no `measured`.  They are judged by their two proofs, after inject and after heal.
 """
@@ -159,13 +160,16 @@ def _held(record: Mapping[str, Any]) -> Achievement:
         return Achievement(INDETERMINATE, "it was not measured after inject")
     proven_ns: dict[Requirement, int] = {}
     unclear: dict[Requirement, str] = {}
+    freed_ns: dict[Requirement, int] = {}  # since when another fault no longer excuses it
     sent: dict[Requirement, int] = {}
     gaps: list[str] = []
     lasting = _lasting(record)
     for measurement in taken:
+        from_ns = began_ns if measurement is taken[0] else number(measurement.get("from_ns"), began_ns)
         to_ns = number(measurement.get("to_ns"), -1)
         contrary = []
         for requirement in requirements(record, measurement):
+            freed_ns.setdefault(requirement, from_ns)
             found = _finding(requirement, measurement, sent)
             if found.contrary:
                 contrary.append(found.contrary)
@@ -185,7 +189,8 @@ def _held(record: Mapping[str, Any]) -> Achievement:
     if not proven_ns and not unclear:
         return Achievement(INDETERMINATE, "the record names nothing that could have been measured")
     for requirement, words in unclear.items():
-        if requirement not in proven_ns:
+        just_freed = freed_ns[requirement] > began_ns and not _too_long(freed_ns[requirement], end_ns)
+        if requirement not in proven_ns and not just_freed:
             gaps.append(words)
     for requirement, at_ns in proven_ns.items():
         if requirement in lasting and _too_long(at_ns, end_ns):

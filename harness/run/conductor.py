@@ -48,7 +48,7 @@ from harness.run.schedule_to_play import capabilities_of
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from nemesis.cards.schedule_files import as_executed
-from nemesis.faults import Card, FaultRecord
+from nemesis.faults import Achieved, Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions
@@ -269,7 +269,10 @@ class Conductor:
     def _fault_changed(self, record: FaultRecord) -> None:
         self.records[record.card.number] = record
         self._write_faults()
-        self.progress.fault(record.card.number, record.words, record.injected_ns, record.healed_ns)
+        if record.achieved is Achieved.SKIPPED:
+            self.progress.skipped(record.card.number, record.words, record.reason, self.recorder.now_ns())
+        else:
+            self.progress.fault(record.card.number, record.words, record.injected_ns, record.healed_ns)
 
     def _write_faults(self) -> None:
         self.run_folder.write_json("faults.json", [r.to_json() for r in self.records.values()])

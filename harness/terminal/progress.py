@@ -1,8 +1,8 @@
 """What a user sees while a run goes on: one line that changes on a terminal, a line now and then in a log file.
 
-Beside that line, lines that stay: each phase that took a second, each fault and each heal with its time, and each kind
-of violation that online checks find.  The sentence about a violation stands in the verdict, once.  Times are seconds
-since the test began, as everywhere in the report.
+Beside that line, lines that stay: each phase that took a second, each fault, each heal and each skipped card with its
+time, and each kind of violation that online checks find.  The sentence about a violation stands in the verdict, once.
+Times are seconds since the test began, as everywhere in the report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUIET_S = 10.0
 
 
 class Progress:
-    """phase() begins a phase; detail(), running() and fault() say what it is doing."""
+    """phase() begins a phase; detail(), running(), fault() and skipped() say what it is doing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -53,6 +53,10 @@ class Progress:
             self._healed.add(number)
             if self._in_force.pop(number, None) is not None:
                 self._lasting(f"fault {number} healed", healed_ns)
+
+    def skipped(self, number: int, card: str, reason: str, time_ns: int) -> None:
+        """A card that was not played.  time_ns: since the test began, when that was decided."""
+        self._lasting(f"card {number} skipped: {card}: {reason}", time_ns)
 
     def violation(self, checker: str, kind: str, time_ns: int) -> None:
         """An online check has found a violation; the first of each kind is shown.  time_ns: since the test began."""

@@ -71,6 +71,28 @@ def test_the_recorded_word_of_a_fault_that_was_carried_out_counts_for_nothing(wo
     assert achieved(leaky).word == NOT_ACHIEVED
 
 
+def test_a_link_that_another_fault_frees_just_before_the_heal_need_not_be_proven_open() -> None:
+    freed = partition()
+    for earlier in freed["measured"][:-2]:
+        earlier["also_cut"] = [["b", "a"]]
+        earlier["links"] = links() | {"b>a": [60, 0]}
+    freed["measured"][-2] = measurement("before heal", 16, links=links(10) | {"b>a": [0, 0]})
+    assert achieved(freed).word == INSTALLED
+
+    for earlier in freed["measured"][2:-2]:
+        del earlier["also_cut"]
+        earlier["links"]["b>a"] = [0, 0]
+    assert achieved(freed).word == INDETERMINATE, "it was free for four seconds, and nothing shows it"
+
+
+def test_a_link_that_was_free_from_the_beginning_must_be_proven_open_however_short_the_fault() -> None:
+    short = partition()
+    short["measured"] = [measurement("inject", 10.4, links=links() | {"b>a": [0, 0]})]
+    short["measured"] += [measurement("before heal", 10.9, links=links() | {"b>a": [0, 0]})]
+    short["measured"] += [measurement("heal", 11.4, links=links(60, 60))]
+    assert achieved(short | {"heal_ordered_ns": 11 * S}).word == INDETERMINATE
+
+
 def test_a_lapse_is_dated() -> None:
     leaky = partition()
     leaky["measured"][3]["links"] = links(60, 7)

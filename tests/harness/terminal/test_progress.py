@@ -42,10 +42,10 @@ def test_faults_and_heals_are_shown_once_with_their_time() -> None:
     ]
 
 
-def test_a_fault_that_was_skipped_is_no_line() -> None:
+def test_a_card_that_was_skipped_is_one_line_with_its_reason() -> None:
     out = console()
-    Progress(out).fault(2, "no node led", -1, -1)
-    assert printed(out) == ""
+    Progress(out).skipped(2, "power leader", "no node led", 3 * S)
+    assert printed(out).strip() == "3.0 s  card 2 skipped: power leader: no node led"
 
 
 def test_a_running_phase_shows_its_time_within_the_limit() -> None:
