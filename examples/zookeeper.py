@@ -9,7 +9,7 @@ from kazoo.retry import KazooRetry
 
 from krucible import Client, Needs, System
 
-CONFIGURATION = """tickTime=1000\ninitLimit=10\nsyncLimit=5\nadmin.enableServer=false\n4lw.commands.whitelist=srvr
+CONFIGURATION = """tickTime=500\ninitLimit=20\nsyncLimit=5\nadmin.enableServer=false\n4lw.commands.whitelist=srvr
 dataDir={node.data_dir}/zookeeper\nclientPort=2181\nclientPortAddress={node.address}\n{servers}"""
 JAR = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 SERVER = f"-Xmx96m -cp {JAR} org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg"
