@@ -15,8 +15,8 @@ indeterminate.
 
 A record is one entry of `faults.json` (see `nemesis.faults.FaultRecord`).  Other faults may be in force at the same
 time.  A measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
-while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  If another fault gives
-a link free shortly before the heal, the link need not be proven open any more.
+while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  A link that another
+fault gives free shortly before the heal need not be proven open any more.
 
 Records of older runs have no `measured`.  They are judged by their two proofs, after inject and after heal.
 """

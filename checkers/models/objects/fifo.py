@@ -37,7 +37,7 @@ from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.model import Operation
-from checkers.models.objects.queue import DRAIN, PUT, QUEUE, not_conserved, seen_through, taken_by
+from checkers.models.objects.queue import DRAIN, PUT, QUEUE, TAKE, not_conserved, seen_through, taken_by
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER
 
@@ -97,10 +97,15 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _counts(operations: Sequence[Operation]) -> dict[str, int]:
-    """The number of acknowledged values, and the number of these that no answer showed."""
+    """The number of acknowledged values, of these that no answer showed, and of dequeues without an answer."""
     acknowledged = {o.input for o in operations if o.f == PUT and o.returned}
     taken = {value for o in operations for value in taken_by(o)}
-    return {"acknowledged": len(acknowledged), "never_taken": len(acknowledged - taken)}
+    unanswered = sum(o.f == TAKE and not o.returned for o in operations)
+    return {
+        "acknowledged": len(acknowledged),
+        "never_taken": len(acknowledged - taken),
+        "unanswered_dequeues": unanswered,
+    }
 
 
 def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:

@@ -2,8 +2,8 @@
 
 `not_conserved` needs no order, and takes one pass over a history of any size (like Jepsen's total-queue).  It checks
 that no value was taken before its enqueue was invoked, or more often than it was enqueued.  If a drain emptied the
-queue at the end, every acknowledged value must have been taken.  `fifo.py` decides the order if every value is enqueued
-once.  The model decides it if values repeat.
+queue at the end, every acknowledged value must have been taken.  Each dequeue without an answer excuses one value.
+`fifo.py` decides the order if every value is enqueued once.  The model decides it if values repeat.
 
 A `drain` answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
 nothing.  If no other operation is under way, the drain is one step.  Otherwise other operations may come in between.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from checkers.models.known_object import Decided
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
@@ -80,13 +80,19 @@ def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
         violation = _taken_too_often(value, puts.get(value, []), taken)
         if violation is not None:
             found.setdefault(violation.kind, (violation, value))
+    decided = {kind: Decided(violation, seen_through([value])) for kind, (violation, value) in found.items()}
     last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
-    if last_drain is not None and all(o.returned for o in operations if o.f != PUT):
-        for value, of_value in puts.items():
-            violation = _lost(value, of_value, takes.get(value, []), last_drain)
-            if violation is not None:
-                found.setdefault(violation.kind, (violation, value))
-    return tuple(Decided(violation, seen_through([value])) for violation, value in found.values())
+    if last_drain is not None and all(o.returned for o in operations if o.f == DRAIN):
+        lost = _lost_for_certain(puts, takes, last_drain, open_dequeues(operations, last_drain))
+        if lost is not None:
+            decided.setdefault(lost.kind, lost)
+    return tuple(decided.values())
+
+
+def open_dequeues(operations: Sequence[Operation], last_drain: Operation) -> list[Operation]:
+    """The dequeues without an answer that may have taken a value before the last drain found the queue empty."""
+    assert last_drain.ret is not None
+    return [o for o in operations if o.f == TAKE and not o.returned and o.call < last_drain.ret]
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:
@@ -132,20 +138,42 @@ def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence
     return None
 
 
-def _lost(value: Hashable, puts: Sequence[Operation], takes: Sequence[Operation], drain: Operation) -> Violation | None:
-    """The violation if a value that was acknowledged before the last drain's invoke is missing from the answers."""
-    certain = [o for o in puts if o.ret is not None and o.ret < drain.call]
-    if len(certain) <= len(takes):
+def _lost_for_certain(
+    puts: Mapping[Hashable, Sequence[Operation]],
+    takes: Mapping[Hashable, Sequence[Operation]],
+    drain: Operation,
+    unanswered: Sequence[Operation],
+) -> Decided | None:
+    """The violation if more acknowledged values are missing than dequeues without an answer can have taken.
+
+    Its witness has one value more than there are such dequeues: the fewest that prove a loss.
+    """
+    missing: list[tuple[Hashable, list[Operation]]] = []
+    for value, of_value in puts.items():
+        certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
+        missing += [(value, certain)] * (len(certain) - len(takes.get(value, ())))
+    if len(missing) <= len(unanswered):
         return None
-    words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
-    if takes:
-        words = f"{value!r} was acknowledged {len(certain)} times and taken {len(takes)}, though the queue was drained"
-    right = f"that {value!r} comes out of the queue as often as it was put there, at the latest in the last drain"
+    shown = dict(missing[: len(unanswered) + 1])
+    involved = [o for value, certain in shown.items() for o in (*certain, *takes.get(value, ()))]
+    value, certain = missing[0]
     why = [real_time(certain[-1], f"{value!r} was acknowledged", drain, "the last drain was invoked")]
-    why += ["A drain takes all values", f"Only {value!r} matters here; what else the queue holds is left out"]
-    return Violation(
-        "acknowledged element lost", words, list(dict.fromkeys([*certain, *takes, drain])), drain, right, why
-    )
+    why.append("A drain takes all values")
+    if unanswered:
+        count = f"the {len(unanswered)} dequeues" if len(unanswered) > 1 else "the one dequeue"
+        words = f"{len(missing)} values were acknowledged and never taken, though the queue was drained afterwards"
+        words += f", and {count} without an answer can have taken {len(unanswered)} at most"
+        why.append(f"{len(shown)} of the missing values are shown, one more than dequeues without an answer")
+    elif taken := len(takes.get(value, ())):
+        words = f"{value!r} was acknowledged {len(certain)} times and taken {taken}, though the queue was drained"
+    else:
+        words = f"{value!r} was acknowledged and never taken, though the queue was drained afterwards"
+    named, s = ", ".join(map(repr, list(shown)[:4])) + ", …" * (len(shown) > 4), "s" * (len(shown) == 1)
+    why.append(f"Only {named} matter{s} here; what else the queue holds is left out")
+    right = f"that {named} come{s} out of the queue as often as put there, at the latest in the last drain"
+    operations = list(dict.fromkeys([*involved, *unanswered, drain]))
+    violation = Violation("acknowledged element lost", words, operations, drain, right, why)
+    return Decided(violation, seen_through(list(shown)))
 
 
 def taken_by(operation: Operation) -> tuple[Hashable, ...]:

@@ -202,6 +202,34 @@ def test_a_dequeue_without_an_answer_may_have_taken_any_remaining_value() -> Non
     assert judge_events(without, "queue").validity is INVALID
 
 
+def with_unanswered_dequeues(values: int, unanswered: int, late: int = 0) -> list[Event]:
+    """So many values are acknowledged, so many dequeues get no answer, and a drain finds nothing; late: dequeues after
+    the drain, without an answer either."""
+    events = one_process(*(("enqueue", n, n) for n in range(values)))
+    for process in range(10, 10 + unanswered):
+        events.append(event(0, process, Type.INVOKE, "dequeue", None))
+    events += one_process(("drain", None, []))
+    for process in range(10 + unanswered, 10 + unanswered + late):
+        events.append(event(0, process, Type.INVOKE, "dequeue", None))
+    return renumbered(events)
+
+
+@pytest.mark.parametrize(("values", "unanswered"), [(2, 1), (3, 2), (90, 40)])
+def test_more_values_are_missing_than_dequeues_without_an_answer_can_have_taken(values: int, unanswered: int) -> None:
+    verdict = judge_events(with_unanswered_dequeues(values, unanswered), "queue")
+    assert verdict.validity is INVALID
+    (witness,) = verdict.witnesses
+    assert witness.kind == "acknowledged element lost"
+    assert f"{values} values were acknowledged and never taken" in witness.summary
+    assert len(witness.events) == 2 * (unanswered + 1) + unanswered + 2
+    assert verdict.looked_at["unanswered_dequeues"] == unanswered
+
+
+def test_a_dequeue_without_an_answer_excuses_one_value_if_it_was_invoked_before_the_drain_ended() -> None:
+    assert judge_events(with_unanswered_dequeues(2, 2), "queue").validity is VALID
+    assert judge_events(with_unanswered_dequeues(2, 1, late=1), "queue").validity is INVALID
+
+
 @pytest.mark.parametrize(
     ("operation", "words"),
     [
