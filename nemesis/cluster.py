@@ -130,7 +130,7 @@ class Cluster(Protocol):
 
     async def lose_power(self, server: str, kept: str, seed: int) -> None:
         """Kill the server and take back what was not fsynced.  kept: "lose" nothing more, "tear" the last write at
-        any byte, or "reorder": each write is kept with probability one half."""
+        any byte, "reorder": each write is kept with probability one half, or "recent": what is older than 5 s."""
         ...
 
     async def power_loss(self, server: str) -> Mapping[str, int]:

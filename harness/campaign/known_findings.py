@@ -232,7 +232,9 @@ FINDINGS: Mapping[str, Finding] = {
         published="Jepsen 2025: NATS 2.12.1; nats-server issues 7564 and 7567",
         options={"nodes": 3, "time_limit_s": 48.0, "rate_hz": 50.0, "keys": 1, "op_timeout_s": 2.0},
         clean=Clean(
-            "sync_interval: always", file="nats.py:SyncAlways", options={"time_limit_s": 60.0, "rate_hz": 15.0, "op_timeout_s": 5.0}
+            "sync_interval: always",
+            file="nats.py:SyncAlways",
+            options={"time_limit_s": 60.0, "rate_hz": 15.0, "op_timeout_s": 5.0},
         ),
     ),
     "zookeeper-boot": Finding(

@@ -1,9 +1,9 @@
 """Power losses: server processes die, and their disks keep only what was fsynced.
 
 The network of the nodes is cut first.  A killed process would otherwise send its peers a reset, which a machine without
-power cannot do.  Of what was not fsynced the disk keeps nothing, a torn last write, or any subset of the writes; a real
-disk may do each of these.  What was fsynced stays.  So a system that fsyncs before it acknowledges loses nothing, even
-if all servers lose their power at once.
+power cannot do.  Of what was not fsynced the disk keeps nothing, a torn last write, any subset of the writes, or what
+was older than 5 s; a real disk may do each of these.  What was fsynced stays.  So a system that fsyncs before it
+acknowledges loses nothing, even if all servers lose their power at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 NAME = "power"
 
-LOSE, TEAR, REORDER = "lose", "tear", "reorder"
+LOSE, TEAR, REORDER, RECENT = "lose", "tear", "reorder", "recent"
 AT_FSYNC = "at-fsync"
 """In the name of a target: the power is lost while an fsync is held."""
 _WORDS = {
     LOSE: "lost power: what was not fsynced is gone",
     TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
     REORDER: "lost power: of what was not fsynced the disk kept some writes and not others",
+    RECENT: "lost power: what was changed in the last 5 s and not fsynced is gone",
 }
 AT_FSYNC_S_MAX = 4.0
 """How long a power loss that is aimed at an fsync waits for it; then it is skipped."""
@@ -47,6 +48,8 @@ _KEPT: Mapping[str, str] = {
     "leader-torn": TEAR,
     "all-torn": TEAR,
     "all-reordered": REORDER,
+    "one-recent": RECENT,
+    "all-recent": RECENT,
 }
 
 TARGETS: Mapping[str, Target] = {
@@ -62,6 +65,8 @@ TARGETS: Mapping[str, Target] = {
     "leader-torn": replace(SERVER_TARGETS["leader"], summary="the leader; its last write is torn"),
     "all-torn": Target("every server at once; the last writes are torn"),
     "all-reordered": Target("every server at once; the disks kept some writes and not others"),
+    "one-recent": replace(SERVER_TARGETS["one"], summary="one server; its disk kept what was older than 5 s"),
+    "all-recent": Target("every server at once; the disks kept what was older than 5 s"),
 }
 
 
@@ -122,7 +127,7 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 def _orders(fault: Fault) -> Ordered:
-    kept_limits = (0.0, 0.0) if fault.settings["kept"] == LOSE else (0.0, 1.0)
+    kept_limits = (0.0, 0.0) if fault.settings["kept"] in (LOSE, RECENT) else (0.0, 1.0)
     values = {f"{node}: fsynced bytes kept": (1.0, 1.0) for node in fault.nodes}
     values |= {f"{node}: other bytes kept": kept_limits for node in fault.nodes}
     values |= {f"{node}: {USES_DISK}": (1.0, 1.0) for node in fault.nodes}

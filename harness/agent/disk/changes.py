@@ -14,7 +14,9 @@ Applications Recover from fsync Failures?").
 
 A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
 again: nothing (`lose`), all but the last write and of that one a prefix cut at any byte (`tear`), or each write with
-probability one half (`reorder`).  A real disk may keep any of these, so a correct program survives all of them.
+probability one half (`reorder`).  The mode `recent` takes back only the changes of the last `RECENT_S`: Linux writes
+old changes back by itself, names after 5 s (ext4's `commit`) and data after 30 s.  A server that never fsyncs then
+loses its last answers and not its whole disk.  A real disk may keep any of these, so a correct program survives them.
 
 Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
 """
@@ -22,6 +24,7 @@ Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` t
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,9 +32,11 @@ from pathlib import Path
 from random import Random
 from typing import Literal, get_args
 
-Kept = Literal["lose", "tear", "reorder"]
+Kept = Literal["lose", "tear", "reorder", "recent"]
 KEPT: tuple[str, ...] = get_args(Kept)
 PENDING_BYTES_MAX = 64 << 20
+RECENT_S = 5.0
+"""Older changes are durable in the mode `recent`."""
 
 Inode = tuple[int, int]
 """(device, inode number)."""
@@ -39,8 +44,9 @@ Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class Data:
-    """One pending write or truncation of an inode.  image: None for a truncation."""
+    """One pending write or truncation of an inode.  image: None for a truncation.  at_s: of the journal's clock."""
 
+    at_s: float
     offset: int
     image: bytes | None
     before: bytes
@@ -73,10 +79,11 @@ class Changes:
     aside: a folder on the same file system, outside of what the program sees, for names that may have to come back.
     """
 
-    def __init__(self, aside: Path) -> None:
+    def __init__(self, aside: Path, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._aside = aside
+        self._clock_s = clock_s
         self._files: OrderedDict[Inode, Pending] = OrderedDict()
-        self._names: list[Callable[[], None]] = []
+        self._names: list[tuple[float, Callable[[], None]]] = []
         self._saved = 0
         self._sequence = 0
         self._pending_bytes = 0
@@ -90,14 +97,14 @@ class Changes:
         done = 0
         while done < len(image):
             done += os.pwrite(descriptor, image[done:], offset + done)
-        self._note(descriptor, Data(offset, image, before, size, max(size, offset + len(image))))
+        self._note(descriptor, Data(self._clock_s(), offset, image, before, size, max(size, offset + len(image))))
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut or extend.  Raises OSError."""
         size_before = os.fstat(descriptor).st_size
         before = os.pread(descriptor, size_before - size, size) if size < size_before else b""
         os.ftruncate(descriptor, size)
-        self._note(descriptor, Data(size, None, before, size_before, size))
+        self._note(descriptor, Data(self._clock_s(), size, None, before, size_before, size))
 
     def sync(self, descriptor: int, data_only: bool = False) -> None:
         """Make the data of one inode and every earlier change of names durable.  Raises OSError; nothing is forgotten
@@ -132,21 +139,21 @@ class Changes:
     # ---- names -------------------------------------------------------------------------------------------------
 
     def created(self, path: Path) -> None:
-        self._names.append(lambda: path.unlink(missing_ok=True))
+        self._name_changed(lambda: path.unlink(missing_ok=True))
 
     def made_folder(self, path: Path) -> None:
-        self._names.append(path.rmdir)
+        self._name_changed(path.rmdir)
 
     def unlink(self, path: Path) -> None:
         """Remove a name; the inode stays aside until the removal is durable."""
         saved = self._save(path)
         path.unlink()
-        self._names.append(lambda: _rename(saved, path))
+        self._name_changed(lambda: _rename(saved, path))
 
     def remove_folder(self, path: Path) -> None:
         mode = path.stat().st_mode
         path.rmdir()
-        self._names.append(lambda: path.mkdir(mode & 0o7777))
+        self._name_changed(lambda: path.mkdir(mode & 0o7777))
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename, replacing a file if there is one."""
@@ -166,15 +173,18 @@ class Changes:
             if saved is not None:
                 saved.rename(new)
 
-        self._names.append(undo)
+        self._name_changed(undo)
 
     # ---- power loss --------------------------------------------------------------------------------------------
 
     def lose(self, kept: Kept, rng: Random) -> Loss:
         """Leave the folder as a disk that lost its power would: see the theory above."""
+        since_s = self._clock_s() - RECENT_S if kept == "recent" else 0.0
         journal = sorted(
-            ((at, file, data) for file in self._files.values() for at, data in file.changes), key=lambda entry: entry[0]
+            ((at, file, data) for file in self._files.values() for at, data in file.changes if data.at_s >= since_s),
+            key=lambda entry: entry[0],
         )
+        names = [undo for at_s, undo in self._names if at_s >= since_s]
         for _, file, data in reversed(journal):
             _take_back(file.descriptor, data)
         writes = [(file, data) for _, file, data in journal]
@@ -192,17 +202,20 @@ class Changes:
                 if rng.random() < 0.5:
                     _do_again(file.descriptor, data, None)
                     redone += 1
-        undone = len(writes) - redone + len(self._names)
-        for undo in reversed(self._names):
+        undone = len(writes) - redone + len(names)
+        for undo in reversed(names):
             undo()
         for file in self._files.values():
             os.fsync(file.descriptor)
         for inode in list(self._files):
             self._forget(inode)
-        self._names.clear()
+        self.sync_names()
         return Loss(undone, redone, torn_bytes)
 
     # ---- helpers -----------------------------------------------------------------------------------------------
+
+    def _name_changed(self, undo: Callable[[], None]) -> None:
+        self._names.append((self._clock_s(), undo))
 
     def _note(self, descriptor: int, data: Data) -> None:
         inode = _inode(descriptor)

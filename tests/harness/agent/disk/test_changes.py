@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent.disk.changes import Changes
+from harness.agent.disk.changes import RECENT_S, Changes
 
 
 class Folder:
@@ -24,7 +24,8 @@ class Folder:
         aside = root / "aside"
         self.path.mkdir(parents=True)
         aside.mkdir()
-        self.changes = Changes(aside)
+        self.now_s = 0.0
+        self.changes = Changes(aside, lambda: self.now_s)
         self._open: dict[str, int] = {}
 
     def open(self, name: str) -> int:
@@ -45,6 +46,13 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         path = self.path / name
         return path.read_bytes() if path.exists() else None
+
+    def content(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.path.iterdir()}
+
+    def forget(self, name: str) -> None:
+        if name in self._open:
+            os.close(self._open.pop(name))
 
     def close(self) -> None:
         for descriptor in self._open.values():
@@ -189,6 +197,49 @@ def test_any_sequence_leaves_at_least_the_fsynced_state(
     folder.close()
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "truncate", "remove", "rename", "wait"]), st.integers(0, 2)), max_size=30
+    ),
+    age_s=st.integers(0, 9),
+)
+def test_a_loss_of_what_is_recent_leaves_the_folder_as_it_was_five_seconds_before(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], age_s: int
+) -> None:
+    folder = Folder(tmp_path_factory.mktemp("disk"))
+    seen: dict[float, dict[str, bytes]] = {}
+    for step, number in [*steps, *[("wait", 0)] * age_s]:
+        name, path = f"f{number}", folder.path / f"f{number}"
+        if step == "append":
+            folder.append(name, b"%d" % folder.now_s)
+        elif step == "truncate" and path.exists():
+            folder.changes.truncate(folder.open(name), 1)
+        elif step == "remove" and path.exists():
+            folder.changes.unlink(path)
+            folder.forget(name)
+        elif step == "rename" and path.exists() and not (folder.path / "f9").exists():
+            folder.changes.rename(path, folder.path / "f9")
+            folder.forget(name)
+        elif step == "wait":
+            seen[folder.now_s] = folder.content()
+            folder.now_s += 1.0
+    folder.changes.lose("recent", Random(1))
+    assert folder.content() == seen.get(folder.now_s - RECENT_S - 1.0, {})
+    assert folder.changes.pending == 0
+    folder.close()
+
+
+def test_what_was_fsynced_within_the_last_seconds_stays_in_a_loss_of_what_is_recent(folder: Folder) -> None:
+    folder.append("log", b"old ")
+    folder.now_s += 2 * RECENT_S
+    folder.append("log", b"synced ")
+    folder.sync("log")
+    folder.append("log", b"new")
+    folder.changes.lose("recent", Random(1))
+    assert folder.read("log") == b"old synced "
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up its rights over any file")
 def test_a_file_whose_mode_forbids_writing_is_journaled_all_the_same(tmp_path: Path) -> None:
     """beanstalkd makes its log with mode 0400, and goes on writing through the descriptor."""
@@ -196,7 +247,7 @@ def test_a_file_whose_mode_forbids_writing_is_journaled_all_the_same(tmp_path: P
 import os, sys
 from pathlib import Path
 from random import Random
-from harness.agent.disk.changes import Changes
+from harness.agent.disk.changes import RECENT_S, Changes
 folder = Path(sys.argv[1])
 (folder / "aside").mkdir()
 changes = Changes(folder / "aside")
