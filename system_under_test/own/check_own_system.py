@@ -9,13 +9,17 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
+from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
 from system_under_test.own.read_own_system import NoSystem
 from system_under_test.own.system import System
 from system_under_test.subject import Needs
 
+_ALIKE = 0.85
+"""How alike two names are, of 1, if one is taken for a slip of the pen."""
 _METHODS = ("start", "status", "ready", "caught_up")
 
 
@@ -23,6 +27,9 @@ def check_declared(system: System, client: type[Client], main: Path) -> None:
     """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system."""
     for words in (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system, main.parent)):
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
+    for kind, base in ((type(system), System), (client, Client)):
+        for words in _misspelled(kind, base):
+            raise NoSystem(f"{main.name}: {kind.__name__}.{words}")
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
         raise NoSystem(_wrong_refused(client, main.name))
@@ -64,6 +71,16 @@ def _wrong_methods(system: System) -> Iterator[str]:
     for name in _METHODS:
         if not inspect.iscoroutinefunction(getattr(kind, name)):
             yield f"{name} must be `async def {name}(…)`"
+
+
+def _misspelled(kind: type, base: type) -> Iterator[str]:
+    """A name that nobody reads, and that is very like one that would be read and is missing."""
+    known = [name for name in vars(base) if not name.startswith("_")]
+    own = {name for each in kind.__mro__ if issubclass(each, base) and each is not base for name in vars(each)}
+    missing = [name for name in known if name not in own]
+    for name in sorted(own - set(known) - set(FUNCTIONS)):
+        if meant := get_close_matches(name.strip("_"), missing, n=1, cutoff=_ALIKE):
+            yield f"{name} is not read by anybody: rename it to {meant[0]}, or to something less like {meant[0]}"
 
 
 def _wrong_values(system: System) -> Iterator[str]:

@@ -52,9 +52,9 @@ def stand_ins(texts: Iterable[str], main: Path) -> Iterator[None]:
     main: a file that carries the name of the library it imports is not that library.
     """
     added: dict[str, ModuleType] = {}
-    for name in sorted(_imported(texts)):
+    for name in sorted(imported(texts)):
         parts = name.split(".")
-        if parts[0] not in added and _found(parts[0], main):
+        if parts[0] not in added and is_installed(parts[0], main):
             continue
         for count in range(1, len(parts) + 1):
             prefix = ".".join(parts[:count])
@@ -71,7 +71,7 @@ def stand_ins(texts: Iterable[str], main: Path) -> Iterator[None]:
         sys.modules.update(before)
 
 
-def _imported(texts: Iterable[str]) -> set[str]:
+def imported(texts: Iterable[str]) -> set[str]:
     """The dotted names of all modules that these files import by their full name."""
     names: set[str] = set()
     for text in texts:
@@ -87,7 +87,8 @@ def _imported(texts: Iterable[str]) -> set[str]:
     return names
 
 
-def _found(name: str, main: Path) -> bool:
+def is_installed(name: str, main: Path) -> bool:
+    """Whether a module of this name can be imported here that is not the main file itself."""
     if name in sys.modules:
         return True
     spec = importlib.util.find_spec(name)

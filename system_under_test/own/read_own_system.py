@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from system_under_test.own.client import Client
-from system_under_test.own.libraries import stand_ins
+from system_under_test.own.libraries import imported, is_installed, stand_ins
 from system_under_test.own.system import System
 
 GROUP = "krucible.systems"
@@ -99,6 +99,9 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
         raise NoSystem(f"{main} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module  # dataclasses look their module up
+    if main.name != MAIN and (sibling := _imported_sibling(main)):
+        where = f"{main.name} imports {sibling}, which stands beside it: of a single file nothing else is taken along"
+        raise NoSystem(f"{where}.  Rename {main.name} to {MAIN}, and name its folder")
     beside = [str(main.parent)] if main.name == MAIN else []
     sys.path[:0] = beside
     try:
@@ -113,6 +116,15 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
         for folder in beside:
             sys.path.remove(folder)
     return module
+
+
+def _imported_sibling(main: Path) -> str:
+    """The first file or package beside the main file that it imports by its name; "" if there is none."""
+    for name in sorted({name.partition(".")[0] for name in imported([files_of(main)[main.name]])}):
+        for sibling in (main.with_name(f"{name}.py"), main.with_name(name) / "__init__.py"):
+            if sibling.is_file() and sibling.resolve() != main.resolve() and not is_installed(name, main):
+                return str(sibling.relative_to(main.parent))
+    return ""
 
 
 def system_in(module: ModuleType, file: str, which: str = "") -> System:

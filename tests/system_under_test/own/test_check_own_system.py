@@ -40,6 +40,8 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("elections = 'no'", "mine.py: Registers.elections must be True or False, not 'no'"),
         ("client = 'RegisterClient'", "Registers.client must be a class that derives from krucible.Client"),
         ("def status(self, node): ...", "mine.py: Registers.status must be `async def status(…)`"),
+        ("async def redy(self, nodes): ...", "Registers.redy is not read by anybody: rename it to ready"),
+        ("complaint = 'panic'", "Registers.complaint is not read by anybody: rename it to complaints"),
         ("def __init__(self): {}['host']", "mine.py line 35: Registers() raised KeyError: 'host'"),
     ],
 )
@@ -56,6 +58,11 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
             "class Registers(",
             "class Registers: ...\nclass Registers(",
             "line 34: Registers is defined again, and line 33",
+        ),
+        (
+            OPEN,
+            f"    def leadr(self): ...\n\n{OPEN}",
+            "RegisterClient.leadr is not read by anybody: rename it to leader",
         ),
         (OPEN, f"    refused = ConnectionError\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         (OPEN, f"    refused = ('MOVED',)\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
@@ -111,3 +118,12 @@ def test_no_example_swallows_what_went_wrong() -> None:
         files = {path.name: path.read_text()}
         clients = [words.split("(")[0].split()[1] for words in files[path.name].splitlines() if "(Client)" in words]
         assert not [words for client in clients for words in swallowed(files, client)]
+
+
+@pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py"])
+def test_a_single_file_that_imports_one_beside_it_is_refused_with_the_way_out(tmp_path: Path, sibling: str) -> None:
+    (tmp_path / sibling).parent.mkdir(exist_ok=True)
+    (tmp_path / sibling).write_text("PORT = 7000\n")
+    words = refusal_of(tmp_path / "mine.py", "import json\n", "import json\nfrom helper import PORT\n")
+    assert f"mine.py imports {sibling}, which stands beside it" in words
+    assert "Rename mine.py to system.py, and name its folder" in words
