@@ -22,7 +22,7 @@ class Queue(Workload):
     checkers: ClassVar[tuple[str, ...]] = ("queue",)
     functions: ClassVar[Mapping[str, str]] = {"enqueue": "enqueue", "dequeue": "dequeue", "drain": "drain"}
     reads: ClassVar[frozenset[str]] = frozenset({"dequeue", "drain"})
-    writes: ClassVar[frozenset[str]] = frozenset({"enqueue", "dequeue", "drain"})
+    writes: ClassVar[frozenset[str]] = frozenset({"enqueue"})
     final_repeats = False
     real_test = "Values are acknowledged during faults, and every queue is drained after the last of them."
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 Dealt = tuple[str, str | None, int | None, int | None, str | None]
 """An operation that a thread must invoke: f, key, value, value2 and payload, as in the history."""
 
+READS_OF_A_SERVER = 100
+"""Of the final reads, so many are invoked at each server once more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demands:
@@ -35,7 +38,7 @@ class Demands:
     dealt: thread -> the operations that the seed deals to it in the main phase, in order.  None if answers or times
     decide about operations too.  generators: version of the generators that deal the operations.
     each_server_serves: every server has clients of its own, so every server must answer some.
-    each_server_read_at_end: every server must answer a read after recovery.
+    each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
     set_up: function of every request that must be ok before the main phase.
     """
 

@@ -8,6 +8,7 @@ Cost: linear in the rows.  Memory: a million rows at a time, and 30 bytes for ea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget, Part
@@ -26,6 +28,8 @@ from checkers.sealing.codes import Words, dictionary_codes
 from checkers.sealing.history_rows import chunks_of_groups
 
 _COLUMNS = ("time_ns", "process", "type", "f", "key", "node")
+_WRITING_STEP = r'\[\s*"(?:[^r"]|r[^"])'
+"""In the payload of a transaction: a step that is no read, such as ["append", "x", 1]."""
 
 NOT_KNOWN = -1
 
@@ -61,7 +65,8 @@ class HistoryFigures:
     """Figures of some rows.
 
     ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
-    windows.  answering: nodes with an ok answer.  read_at_end: nodes with an ok read among the final reads.
+    windows.  answering: nodes with an ok answer.  read_at_end: for each node, the keys of its ok final reads.
+    invoked_by_function, ok_by_function: operations of each function, set-up and final reads included.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
@@ -72,7 +77,9 @@ class HistoryFigures:
     ok_writes_in_faults: int = 0
     ok_writes_by_fault: tuple[int, ...] = ()
     answering: frozenset[str] = frozenset()
-    read_at_end: frozenset[str] = frozenset()
+    read_at_end: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    invoked_by_function: Counter[str] = field(default_factory=Counter)
+    ok_by_function: Counter[str] = field(default_factory=Counter)
     main_operations: int = 0
     calm_operations: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
@@ -102,10 +109,12 @@ def figures_of(part: Part, budget: Budget) -> HistoryFigures:
     found = HistoryFigures(ok_writes_by_fault=(0,) * len(params["windows"]))
     if roles:
         found.deposed = found.deposed_reads = 0
-    for table in chunks_of_groups(part.paths[0], _COLUMNS, params["first"], params["end"]):
+    either = set(params["reads"]) & set(params["writes"])  # only the steps of a transaction show whether it writes
+    columns = (*_COLUMNS, "payload") if either else _COLUMNS
+    for table in chunks_of_groups(part.paths[0], columns, params["first"], params["end"]):
         rows = _ClientRows.of(table, words, params)
         _count(found, rows, params)
-        _count_keys(found, rows, len(words.words), params["final_ns"])
+        _count_keys(found, rows, words.words, params["final_ns"])
         if roles:
             deposed = leaders_over_time.answered_by_deposed(roles, rows.time_ns, rows.nodes, rows.is_ok)
             found.deposed += int(deposed.sum())
@@ -124,7 +133,9 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.main_operations += part.main_operations
         total.calm_operations += part.calm_operations
         total.answering |= part.answering
-        total.read_at_end |= part.read_at_end
+        total.read_at_end = _united(total.read_at_end, part.read_at_end)
+        total.invoked_by_function.update(part.invoked_by_function)
+        total.ok_by_function.update(part.ok_by_function)
         total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
         if part.deposed != NOT_KNOWN:
             total.deposed = max(total.deposed, 0) + part.deposed
@@ -138,7 +149,8 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class _ClientRows:
-    """Rows of clients.  key: number of the key, -1 if there is none.  nodes: (codes, names)."""
+    """Rows of clients.  key: number of the key, -1 if there is none.  nodes, functions: (codes, names).
+    is_write: of a transaction, whether a step of it writes."""
 
     time_ns: Int64
     type: Int64
@@ -147,6 +159,7 @@ class _ClientRows:
     is_read: Bools
     is_write: Bools
     nodes: tuple[Int32, list[str]]
+    functions: tuple[Int32, list[str]]
 
     @staticmethod
     def of(table: pa.Table, keys: Words, params: Mapping[str, Any]) -> _ClientRows:
@@ -159,9 +172,12 @@ class _ClientRows:
             np.isin(f[clients], [code for code, name in enumerate(functions) if name in params[names]])
             for names in ("reads", "writes")
         )
+        if "payload" in table.column_names:
+            is_write = is_write & ~(is_read & _only_reads(table["payload"])[clients])
         type_ = numbers(table, "type")[clients]
         time_ns = numbers(table, "time_ns")[clients]
-        return _ClientRows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, (node[clients], nodes))
+        of_nodes, of_functions = (node[clients], nodes), (f[clients], functions)
+        return _ClientRows(time_ns, type_, key[clients], type_ == Type.OK, is_read, is_write, of_nodes, of_functions)
 
     def nodes_of(self, chosen: Bools) -> set[str]:
         """The nodes that these rows name."""
@@ -187,10 +203,20 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     found.main_operations += int((rows.within(params["main"]) & invoked).sum())
     found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
     found.answering |= rows.nodes_of(rows.is_ok)
-    found.read_at_end |= rows.nodes_of(rows.is_ok & rows.is_read & (rows.time_ns >= params["final_ns"]))
+    codes, functions = rows.functions
+    for counter, chosen in ((found.invoked_by_function, invoked), (found.ok_by_function, rows.is_ok)):
+        counts = np.bincount(codes[chosen], minlength=len(functions)).tolist()
+        counter.update({name: n for name, n in zip(functions, counts, strict=True) if n})
 
 
-def _count_keys(found: HistoryFigures, rows: _ClientRows, count: int, final_ns: int) -> None:
+def _count_keys(found: HistoryFigures, rows: _ClientRows, names: Sequence[str], final_ns: int) -> None:
+    count = len(names)
+    read_at_end = rows.is_ok & rows.is_read & (rows.time_ns >= final_ns)
+    for node in rows.nodes_of(read_at_end):
+        codes, nodes = rows.nodes
+        keys = np.unique(rows.key[read_at_end & (codes == nodes.index(node))]).tolist()
+        there = frozenset(names[key] if key >= 0 else "" for key in keys)
+        found.read_at_end = _united(found.read_at_end, {node: there})
     keyed = rows.key >= 0
     here = KeyCounts(
         np.bincount(rows.key[keyed & rows.is_ok & rows.is_write], minlength=count),
@@ -213,6 +239,18 @@ def _open(key: Int32, type_: Int64, keys: int, invoke: int) -> tuple[Int64, Int6
         else:
             open_now[key[i]] -= 1
     return open_now, peak
+
+
+def _only_reads(payloads: pa.ChunkedArray) -> Bools:
+    """Whether a payload is a list of steps of which none writes.  A row without a payload is no list of steps."""
+    steps = pc.starts_with(payloads, "[")
+    writes = pc.match_substring_regex(payloads, _WRITING_STEP)
+    only = pc.fill_null(pc.and_(steps, pc.invert(writes)), False)
+    return np.asarray(only.combine_chunks().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _united(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    return {name: some.get(name, frozenset()) | others.get(name, frozenset()) for name in {*some, *others}}
 
 
 def _sums(some: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:

@@ -40,6 +40,9 @@ SHARE_OF_WRITES_IN_FAULTS = 0.005
 SHARE_OF_FAULTS = 1 / 3
 """Share of the faults that let the system work under which at least one write must be acknowledged."""
 
+INVOKED_LEAST = 20
+"""Of a function that was invoked so often, at least one operation must be ok: else it was not tested."""
+
 LONG_NS = 6_000_000_000
 """A shorter fault may end before a new leader is elected: fetch timeouts take 2 s, and a split vote 1-2 s more."""
 

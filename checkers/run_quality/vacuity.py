@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.checker import Checker, Part
 from checkers.base.clocks import one_clock
-from checkers.base.demands import Demands
+from checkers.base.demands import READS_OF_A_SERVER, Demands
 from checkers.base.json_file import mapping, number
 from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
@@ -256,6 +256,10 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
     keys = len(figures.keys)
     final_reads = run.outcome.get("final_reads")
     read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
+    answered = {
+        f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST
+    }
+    silent = "".join(f"; {f} never was" for f, ok in sorted(answered.items()) if not ok)
     unread = sorted(k for k, why in (final_reads or {}).items() if why != "ok")
     return [
         Criterion(
@@ -265,6 +269,12 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
             f"of {minimums.operations_scheduled(run.demands):g} scheduled"
             if run.demands.rate_hz
             else "without an answer there is nothing to judge",
+        ),
+        Criterion(
+            "functions with an ok answer",
+            sum(map(bool, answered.values())),
+            len(answered),
+            f"of {len(answered)} that were invoked {minimums.INVOKED_LEAST} times or more" + silent,
         ),
         Criterion(
             "keys with concurrency",
@@ -320,7 +330,9 @@ def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     known = set(demands.servers)
     criteria = [criterion("servers that answered clients", figures.answering & known, "gave an ok answer")]
     if demands.each_server_read_at_end:
-        read = criterion("servers read at the end", figures.read_at_end & known, "answered a read after recovery")
+        wanted = {key or "" for _, key in demands.final_reads[:READS_OF_A_SERVER]}
+        whole = {node for node in known if wanted <= figures.read_at_end.get(node, frozenset())}
+        read = criterion("servers read at the end", whole, f"answered a read of each of {len(wanted)} keys at the end")
         criteria.append(read)
     return criteria
 

@@ -10,6 +10,7 @@ another revision begins a folder of its own.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +23,10 @@ from rich.console import Console
 from checkers.base.json_file import mapping, number, sequence
 from harness.campaign.child_run import run_child
 from harness.registry import load_subject
+from harness.spec import WrongSpec
 from nemesis.catalog import KINDS
 
-HUNT, TABLE = "hunt.json", "hunt.md"
+HUNT, TABLE, LOCK = "hunt.json", "hunt.md", ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,21 @@ def preys(subject: str, bugs: Sequence[str], seeds: Iterable[int], nemesis: str 
 
 
 def hunt(subject: str, wanted: Sequence[Prey], folder: Path, options: Sequence[str], console: Console) -> list[Caught]:
-    """Run what was not run yet, and keep the table up to date.  Returns what became of all of `wanted`, in order."""
+    """Run what was not run yet, and keep the table up to date.  Returns what became of all of `wanted`, in order.
+
+    Raises WrongSpec while another hunt works in this folder: each would take the other's runs for its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy = f"another hunt works in {folder}: wait for its end, or name another folder with --results"
+            raise WrongSpec(busy) from None
+        return _hunt(subject, wanted, folder, options, console)
+
+
+def _hunt(subject: str, wanted: Sequence[Prey], folder: Path, options: Sequence[str], console: Console) -> list[Caught]:
     known = {caught.prey: caught for caught in read(folder)}
     for place, prey in enumerate(wanted, 1):
         if prey not in known:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
+from checkers.base.demands import READS_OF_A_SERVER
 from harness.run.interpreter import Interpreter
 from system_under_test.client import Placement, Request
 from workloads.workload import Workload
@@ -17,8 +18,6 @@ READ_LIMIT_S = 20.0
 """For the reads at one server."""
 UNRECOVERED_LIMIT_S = 5.0
 """For all reads of a system that has not recovered: most of them would never be ok."""
-READS_OF_A_SERVER = 100
-"""Of the final reads, so many are invoked at each server once more."""
 NOT_RECOVERED = "the system had not recovered"
 
 

@@ -346,13 +346,15 @@ def each_serves() -> Evidence:
     evidence = run()
     evidence.demands = replace(evidence.demands, each_server_serves=True, each_server_read_at_end=True)
     evidence.outcome["phases"].append({"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 9})
-    reads = [i for i, row in enumerate(evidence.history) if row["f"] == "read" and row["type"] == Type.OK]
-    for server in evidence.demands.servers:
-        process = 900 + int(server[1:])
-        for at_ns, row in enumerate((evidence.history[reads[-1] - 1], evidence.history[reads[-1]])):
-            node = server if row["type"] == Type.OK else ""
-            moved = {"process": process, "node": node, "time_ns": FINAL_NS + at_ns, "index": len(evidence.history)}
-            evidence.history.append(row | moved)
+    wanted = {key for _, key in evidence.demands.final_reads}
+    for key in sorted(wanted):
+        last = max(i for i, r in enumerate(evidence.history) if (r["f"], r["key"], r["type"]) == ("read", key, Type.OK))
+        for server in evidence.demands.servers:
+            process = 900 + int(server[1:])
+            for at_ns, row in enumerate(evidence.history[last - 1 : last + 1]):
+                node = server if row["type"] == Type.OK else ""
+                moved = {"process": process, "node": node, "time_ns": FINAL_NS + at_ns, "index": len(evidence.history)}
+                evidence.history.append(row | moved)
     return evidence
 
 
@@ -376,6 +378,60 @@ def test_a_server_that_answers_before_recovery_alone_was_not_read_at_the_end(tmp
     verdict = judged(evidence, tmp_path)
     assert figure(verdict, "servers that answered clients")["met"]
     assert "not so: n1, n2, n3, n4, n5" in figure(verdict, "servers read at the end")["words"]
+
+
+def test_a_server_of_which_one_key_was_not_read_at_the_end_may_have_lost_that_key(tmp_path: Path) -> None:
+    evidence = each_serves()
+    for row in evidence.history:
+        if (row["node"], row["key"], row["process"]) == ("n5", "k0", 905):
+            row["type"] = Type.INFO
+    read = figure(judged(evidence, tmp_path), "servers read at the end")
+    assert (read["value"], read["met"]) == (4, False)
+    assert "a read of each of 2 keys at the end" in read["words"]
+    assert "not so: n5" in read["words"]
+
+
+def with_many(evidence: Evidence, f: str, type_: Type, payload: str | None = None) -> Evidence:
+    """Add operations of one function, of which each ends in this way."""
+    like = next(row for row in evidence.history if row["type"] == Type.OK)
+    for _ in range(minimums.INVOKED_LEAST):
+        for each in (Type.INVOKE, type_):
+            more = {"f": f, "type": each, "payload": payload, "process": 950, "index": len(evidence.history)}
+            evidence.history.append(like | more)
+    return evidence
+
+
+@pytest.mark.parametrize(("type_", "met"), [(Type.OK, True), (Type.FAIL, False), (Type.INFO, False)])
+def test_a_function_of_which_no_operation_was_ever_ok_was_not_tested(tmp_path: Path, type_: Type, met: bool) -> None:
+    answered = figure(judged(with_many(run(), "cas", type_), tmp_path), "functions with an ok answer")
+    assert answered["met"] is met
+    assert ("cas never was" in answered["words"]) is not met
+
+
+@pytest.mark.parametrize(
+    ("steps", "writes"),
+    [
+        ('[["r", "x", null]]', 0),
+        ('[["r", "r", [1, 2]], ["r", "append", 3]]', 0),
+        ("[]", 0),
+        ('[["r", "x", null], ["append", "x", 1]]', minimums.INVOKED_LEAST),
+        ('[["w","x",1]]', minimums.INVOKED_LEAST),
+        ('[["read-modify", "x", 1]]', minimums.INVOKED_LEAST),
+        (None, minimums.INVOKED_LEAST),
+    ],
+)
+def test_a_transaction_counts_as_a_write_if_a_step_of_it_writes(tmp_path: Path, steps: str | None, writes: int) -> None:
+    both = frozenset({"txn"})
+    evidence = run()
+    evidence.demands = replace(evidence.demands, reads=both, writes=both, nemesis="partition")
+    fault = evidence.faults[0]
+    begin = len(evidence.history)
+    with_many(evidence, "txn", Type.OK, steps)
+    for row in evidence.history[begin:]:
+        row["time_ns"] = fault["injected_ns"] + 1
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    assert figure(judged(evidence, tmp_path), "ok writes in faults")["value"] == writes
 
 
 def test_nothing_is_demanded_of_a_server_whose_disk_a_fault_damaged(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from harness.campaign import child_run
-from harness.campaign.hunt_bugs import Caught, Prey, hunt, preys, read, seconds_to_find, table
+from harness.campaign.hunt_bugs import LOCK, Caught, Prey, hunt, preys, read, seconds_to_find, table
 from harness.registry import load_subject
+from harness.spec import WrongSpec
 
 QUIET = Console(quiet=True)
 FAKE_RUN = """
@@ -97,3 +99,14 @@ def test_the_table_counts_each_bug_and_nemesis_apart() -> None:
         "| `stale-read` | kill | 0 of 1 | - | - |",
         "| `stale-read` | pause | 2 of 3 | 20 | 30 |",
     ]
+
+
+@pytest.mark.usefixtures("fake_runs")
+def test_two_hunts_in_one_folder_would_take_each_others_runs_for_their_own(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    with (tmp_path / LOCK).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(WrongSpec, match=r"another hunt works in .*: wait for its end"):
+            hunt("kraft", [Prey("no-fsync", "power", "register", 1)], tmp_path, [], QUIET)
+    (caught,) = hunt("kraft", [Prey("no-fsync", "power", "register", 1)], tmp_path, [], QUIET)
+    assert caught.found
