@@ -10,8 +10,8 @@ the independent search judges it again.
 If a key needs more steps or bytes than its budget, only this key is unknown.  If a bucket does not fit into memory, its
 keys are judged a few at a time.
 
-A failed cas did not happen.  With the parameter `failed_cas` = "observed", a cas that failed as a mismatch is also an
-observation: the register did not hold the expected value.
+A failed cas did not happen.  With the parameter `failed_cas` = "observed", which runs have, a cas that failed as a
+mismatch is also an observation: the register did not hold the expected value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
-"""The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN."""
+"""The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN.
+
+Clients of runs fail a cas as a mismatch only if the answer stated it, so runs are judged with OBSERVED.  A history from
+elsewhere may call any refusal so."""
 
 NOTHING_ANSWERED = "no operation on a key got an answer, so there was nothing to judge"
 
@@ -66,7 +69,8 @@ def split(files: StoredRun) -> Sequence[Part]:
     """One part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never sealed."""
     if not files.buckets.is_dir():
         raise MalformedHistory(f"{files.root}: the history is not sealed, there is no folder {files.buckets.name}")
-    return [Part((str(path), str(files.history))) for path in sorted(files.buckets.glob("bucket-*.parquet"))]
+    paths = sorted(files.buckets.glob("bucket-*.parquet"))
+    return [Part((str(path), str(files.history)), {"failed_cas": OBSERVED}) for path in paths]
 
 
 def judge(part: Part, budget: Budget) -> BucketFinding:

@@ -134,8 +134,9 @@ def no_prefix_before_is_impossible(operations: list[Op], window: Window) -> bool
 
 def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
     script = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "mismatch")
-    assert verdict_of(tmp_path / "default", script.events).validity is Validity.VALID
-    observed = verdict_of(tmp_path / "observed", script.events, failed_cas="observed")
+    refused = verdict_of(tmp_path / "refused", script.events, failed_cas="did-not-happen")
+    assert refused.validity is Validity.VALID
+    observed = verdict_of(tmp_path / "run", script.events)  # in a run a mismatch is an answer
     assert observed.validity is Validity.INVALID
     assert "refused a cas of k because it did not hold 1" in observed.witnesses[0].summary
     assert observed.witnesses[0].facts["expected"] == "that the cas did match"
