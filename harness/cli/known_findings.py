@@ -78,7 +78,7 @@ def _say_clean(name: str, judged: Mapping[str, Any], console: Console) -> int:
     from harness.campaign.clean_runs import clean_in_words
 
     console.print(f"\n{clean_in_words(name)}", highlight=False)
-    console.print(f"{judged['verdict']}: {judged.get('summary', '')}", highlight=False)
+    console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
     return int(judged["exit_code"])
 
 

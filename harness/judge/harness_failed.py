@@ -23,19 +23,19 @@ def record_failure(
     problem: BaseException | None = None,
     *,
     with_plots: bool = True,
-    of_the_system: bool = False,
+    not_tested: bool = False,
 ) -> dict[str, Any]:
     """Write results.json and report.html into a run folder; the content of results.json.
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
     problem: an unexpected exception; its traceback is kept in failure.txt.  with_plots: as in `render`.
-    of_the_system: the file of the system was wrong, and not the harness.  Never raises for a page that cannot be
-    written: results.json alone must then do.
+    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  Never raises for a page
+    that cannot be written: results.json alone must then do.
     """
     results = _reached(root) or {"verdict": VERDICT, "checkers": {}}
     results |= {"exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
-    results |= {"not_tested": True} if of_the_system else {}
-    results["summary"] = f"{'No test took place' if of_the_system else 'The harness failed'}: {reason}"
+    results |= {"not_tested": True} if not_tested else {}
+    results["summary"] = f"{'No test took place' if not_tested else 'The harness failed'}: {reason}"
     if problem is not None:
         (root / TRACEBACK).write_text("".join(traceback.format_exception(problem)))
     _write(root, results)

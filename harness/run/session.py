@@ -19,7 +19,7 @@ from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor
-from harness.run.exceptions_for_users import of_the_system, sentences
+from harness.run.exceptions_for_users import not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of
@@ -122,7 +122,7 @@ def judge_again(
 def _failed(root: Path, problem: Exception) -> dict[str, Any]:
     """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
     if words := sentences(problem):
-        return record_failure(root, " ".join(words), of_the_system=of_the_system(problem))
+        return record_failure(root, " ".join(words), not_tested=not_of_the_harness(problem))
     reason = f"a mistake of the harness itself ({type(problem).__name__}: {problem}); its traceback is in {TRACEBACK}"
     return record_failure(root, reason, problem)
 

@@ -74,7 +74,7 @@ def test_nodes_that_do_not_come_up_are_a_failure_of_the_harness(
     assert (code, results["verdict"], results["exit_code"]) == (3, "harness failed", 3)
     assert results["reason"] == "Docker makes no network (no space left on device)"
     out, err = capsys.readouterr()
-    assert "The harness failed: Docker makes no network" in out
+    assert "No test took place: Docker makes no network" in out
     assert "Traceback" not in out + err
     assert "makes no network (no space left on device)" in (folder / "report.html").read_text()
 
