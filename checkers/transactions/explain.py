@@ -274,8 +274,10 @@ def _unwritten(transcript: Transcript, t: int, row: int, at: int) -> Explained:
 
 
 def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> Explained:
-    value = transcript.read_list(row)[at]
-    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, in which {value} stands twice"
+    elements = transcript.read_list(row)[: at + 1]
+    value, times = elements[at], elements.count(elements[at])
+    often = "twice" if times == 2 else f"{times} times"
+    return [t], lambda n: f"{n[t]} read {_read_words(transcript, row)}, in which {value} stands {often}"
 
 
 def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Explained:
@@ -291,7 +293,21 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> Ex
 
 
 def _aborted(transcript: Transcript, t: int, row: int, by: int) -> Explained:
-    return [t, by], lambda n: f"{n[t]} read {_read_words(transcript, row)}, of which {n[by]} wrote a part and failed"
+    txns, key, words = transcript.txns, int(transcript.txns.key[row]), _read_words(transcript, row)
+    shown = txns.lists[int(txns.list_first[row]) : int(txns.list_first[row + 1])].tolist()
+    for r in range(int(txns.first[by]), int(txns.first[by + 1])):
+        if txns.key[r] != key or txns.kind[r] != WRITE:
+            continue
+        times, writers = shown.count(int(txns.value[r])), transcript.writers(key, int(txns.value[r]))
+        if 0 < sum(txns.status[w] != kinds.FAIL for w in writers) < times:
+            often = f"{transcript.value_name(key, int(txns.value[r]))} stands {times} times"
+            return (
+                [t, by],
+                lambda n, often=often: (
+                    f"{n[t]} read {words}, in which {often}: too often without the append of {n[by]}, which failed"
+                ),
+            )
+    return [t, by], lambda n: f"{n[t]} read {words}, of which {n[by]} wrote a part and failed"
 
 
 def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> Explained:
@@ -349,10 +365,8 @@ def _reordered(transcript: Transcript, t: int, row: int, earlier: int) -> Explai
 
 
 def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> Explained:
-    txns = transcript.txns
     name, old, new = transcript.key_name(key), transcript.value_name(key, a), transcript.value_name(key, b)
-    wrote = ((txns.key == key) & (txns.kind == WRITE)).nonzero()[0].tolist()
-    writers = [_owner(transcript, row) for row in wrote if int(txns.value[row]) in (a, b)]
+    writers = [*transcript.writers(key, a), *transcript.writers(key, b)]
     return writers, lambda n: f"the versions {old} and {new} of {name} each come before the other"
 
 
@@ -372,7 +386,7 @@ _FINDINGS: dict[int, Callable[[Transcript, int, int, int], Explained]] = {
 
 _EXPECTED: dict[int, str] = {
     kinds.UNWRITTEN_READ: "only values that some transaction wrote",
-    kinds.DUPLICATE_ELEMENTS: "each element once",
+    kinds.DUPLICATE_ELEMENTS: "each element as often as it was appended at most",
     kinds.INCOMPATIBLE_ORDER: "lists of which one is the beginning of the other",
     kinds.ABORTED_READ: "no value that a failed transaction wrote",
     kinds.DIRTY_UPDATE: "no version built on a write of a failed transaction",

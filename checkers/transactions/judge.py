@@ -231,7 +231,7 @@ def _open_questions(transcript: Transcript, found: Findings, unfinished: Sequenc
         _, key, value = transcript.micro_operation(row)
         questions.append(
             f"{twice} values were written twice to one key (the first: {value} to {key}), "
-            "so nothing was concluded from those keys"
+            "so the order of those keys' versions is unknown"
         )
     if unfinished:
         questions.append(f"the budget ended the search for smaller or other cycles ({', '.join(unfinished)})")

@@ -63,6 +63,12 @@ class Transcript:
         span = slice(int(self.txns.list_first[row]), int(self.txns.list_first[row + 1]))
         return [self.value_name(key, int(v)) for v in self.txns.lists[span]]
 
+    def writers(self, key: int, value: int) -> list[int]:
+        """Return the transactions that wrote this value to this key, once for each write."""
+        txns = self.txns
+        rows = ((txns.kind == WRITE) & (txns.key == key) & (txns.value == value)).nonzero()[0]
+        return [int(t) for t in txns.first.searchsorted(rows, side="right") - 1]
+
     def rows(self, t: int) -> list[dict[str, Any]]:
         """Return the transaction's rows of the history, in the form of a witness."""
         if self.events:

@@ -4,6 +4,9 @@ A transaction is a list of micro-operations.  Each is a read or a write of one k
 Writes are *recoverable*: no value is written twice to a key, so an observed value identifies its writer.  The pair
 (key, value) is an *element*.  Values of a key count from 0, so one array holds the elements of all keys, and the index
 of (key, value) is `base[key] + value`.
+
+An element that was written more than once has no known writer, so nothing is concluded from who wrote it.  Not even a
+failed write helps to tell the writers apart, because some models allow reads of failed writes.
 """
 
 from __future__ import annotations
@@ -58,11 +61,24 @@ class Edges(NamedTuple):
     kind: Int8
 
 
+class Rewrites(NamedTuple):
+    """Elements that were written more than once.  All arrays are empty if there are none, which saves their memory.
+
+    writes: int32 per element, the number of its writes, 0 if there was only one.  failed: int32 per element, how many
+    of these writes failed.  aborted: int32 per element, a transaction that failed to write it, or -1.
+    """
+
+    writes: Int32
+    failed: Int32
+    aborted: Int32
+
+
 class Written(NamedTuple):
     """Which transaction wrote each element, and which transactions happened.
 
-    writer: int32 per element, the transaction that wrote it, or -1.  final: per element, whether it was its writer's
-    last write of the key.  unusable: int8 per key, 1 if the key allows no conclusions.
+    writer: int32 per element, the transaction that wrote it first, or -1.  final: per element, whether it was its
+    writer's last write of the key.  Both identify nothing for an element that `is_rewritten`.
+    unusable: int8 per key, 1 if the key allows no conclusions.
     happened: per transaction, whether it committed; kernels add those of unknown outcome whose writes were read.
     """
 
@@ -70,6 +86,7 @@ class Written(NamedTuple):
     final: Bools
     unusable: Int8
     happened: Bools
+    rewrites: Rewrites
 
 
 class Findings(NamedTuple):
@@ -132,6 +149,7 @@ def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
     writer = np.full(base[key_count], -1, np.int32)
     final = np.ones(base[key_count], np.bool_)
     latest = np.full(key_count, -1, np.int64)
+    rewrites = Rewrites(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
     for t in range(txns.status.shape[0]):
         for row in range(txns.first[t], txns.first[t + 1]):
             if txns.kind[row] != WRITE:
@@ -141,12 +159,42 @@ def index_writers(txns: Transactions, base: Int64, found: Findings) -> Written:
             if writer[element] >= 0:
                 unusable[key] = 1
                 note(found, WRITTEN_TWICE, writer[element], t, row)
+                if rewrites.writes.shape[0] == 0:
+                    rewrites = _no_rewrites(writer.shape[0])
+                if rewrites.writes[element] == 0:
+                    _count_write(txns, rewrites, element, writer[element])
+                _count_write(txns, rewrites, element, t)
                 continue
             writer[element] = t
             if latest[key] >= 0 and writer[latest[key]] == t:
                 final[latest[key]] = False
             latest[key] = element
-    return Written(writer, final, unusable, txns.status == OK)
+    return Written(writer, final, unusable, txns.status == OK, rewrites)
+
+
+@kernel
+def _no_rewrites(elements: int) -> Rewrites:
+    return Rewrites(np.zeros(elements, np.int32), np.zeros(elements, np.int32), np.full(elements, -1, np.int32))
+
+
+@inner_kernel
+def _count_write(txns: Transactions, rewrites: Rewrites, element: int, t: int) -> None:
+    rewrites.writes[element] += 1
+    if txns.status[t] == FAIL:
+        rewrites.failed[element] += 1
+        rewrites.aborted[element] = t
+
+
+@inner_kernel
+def is_rewritten(written: Written, element: int) -> bool:
+    """Whether the element was written more than once, so that its writer is unknown."""
+    return bool(written.rewrites.writes.shape[0] > 0 and written.rewrites.writes[element] > 0)
+
+
+@inner_kernel
+def shows_failed(rewrites: Rewrites, element: int, times: int) -> bool:
+    """Whether a rewritten element that was seen so often in one place shows a failed write of it."""
+    return bool(times > rewrites.writes[element] - rewrites.failed[element])
 
 
 @inner_kernel

@@ -19,6 +19,9 @@ The appends of one transaction to one key must stand in its own order; otherwise
 
 A key has no order of versions if its lists are no prefixes of one another, repeat an element, or contain one that no
 transaction wrote.  This is reported, and nothing is concluded from the key.
+
+A key to which a value was appended more than once has no order either.  A list may show such a value as often as it was
+appended.  No conclusion depends on which append it shows.
 """
 
 from __future__ import annotations
@@ -50,8 +53,10 @@ from checkers.kernels.transactions.columns import (
     Written,
     holds,
     index_writers,
+    is_rewritten,
     note,
     note_update,
+    shows_failed,
 )
 from checkers.kernels.transactions.dependencies import RW, WR, WW
 from checkers.kernels.transactions.links import (
@@ -68,7 +73,7 @@ from checkers.kernels.transactions.links import (
 class Versions(NamedTuple):
     """What is known of the versions of keys.
 
-    position: int32 per element, its position in the order of its key, -1 if no list contains it.
+    position: int32 per element, its position in the order of its key, -1 if no list contains it or it is rewritten.
     longest: int64 per key, the row that read the longest list, or -1.  length: int32 per key, the length of that list.
     """
 
@@ -114,13 +119,14 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
                 written.unusable[key] = 1
                 note(found, INCOMPATIBLE_ORDER, row, longest[key], at)
     position = np.full(written.writer.shape[0], -1, np.int32)
+    times = np.zeros(written.rewrites.writes.shape[0], np.int32)
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
         for row in range(txns.first[t], txns.first[t + 1]):
             key = txns.key[row]
             if txns.kind[row] == READ and (row == longest[key] or crooked[key]):
-                _look_at_list(txns, base, written, t, row, row == longest[key], position, found)
+                _look_at_list(txns, base, written, t, row, row == longest[key], position, times, found)
     return Versions(written, position, longest, length)
 
 
@@ -145,9 +151,13 @@ def _look_at_list(
     row: int,
     is_longest: bool,
     position: Int32,
+    times: Int32,
     found: Findings,
 ) -> None:
-    """Check the writer of each element of a list that transaction t read."""
+    """Check the writer of each element of a list that transaction t read.
+
+    times: per element, how often the longest list shows it, if it is rewritten; empty if no element is.
+    """
     key = txns.key[row]
     start = txns.list_first[row]
     aborted = -1
@@ -157,6 +167,10 @@ def _look_at_list(
         if not holds(base, written.writer, key, value):
             written.unusable[key] = 1
             note(found, UNWRITTEN_READ, t, row, i)
+            continue
+        if is_rewritten(written, element):
+            times[element] += is_longest
+            _check_rewritten(written, t, row, i, element, times[element] if is_longest else 1, found)
             continue
         if is_longest:
             if position[element] >= 0:
@@ -174,6 +188,15 @@ def _look_at_list(
             aborted = -1
         if txns.status[by] == INFO:
             written.happened[by] = True
+
+
+@inner_kernel
+def _check_rewritten(written: Written, t: int, row: int, at: int, element: int, times: int, found: Findings) -> None:
+    """Note a rewritten element that a list shows more often than its writes explain."""
+    if times > written.rewrites.writes[element]:
+        note(found, DUPLICATE_ELEMENTS, t, row, at)
+    elif shows_failed(written.rewrites, element, times):
+        note(found, ABORTED_READ, t, row, written.rewrites.aborted[element])
 
 
 @kernel
@@ -225,7 +248,7 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
         return
     value = txns.lists[end - 1]
     element = base[key] + value
-    if not holds(base, versions.written.writer, key, value):
+    if not holds(base, versions.written.writer, key, value) or is_rewritten(versions.written, element):
         return
     by = versions.written.writer[element]
     if by != t and not versions.written.final[element]:

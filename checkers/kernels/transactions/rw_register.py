@@ -15,6 +15,9 @@ are known to follow it.  The kernel does *not* conclude
   * anything from time, which orders versions only under some models (`versions_in_time.py`).
 
 Only a transaction's last write of a key is a version.  Reading an earlier one is an anomaly, and orders nothing.
+
+A value that was written to a key more than once identifies no writer.  Reading it is an anomaly only if every write of
+it failed.
 """
 
 from __future__ import annotations
@@ -44,8 +47,10 @@ from checkers.kernels.transactions.columns import (
     Written,
     holds,
     index_writers,
+    is_rewritten,
     note,
     note_update,
+    shows_failed,
 )
 from checkers.kernels.transactions.dependencies import RW, WR
 from checkers.kernels.transactions.links import (
@@ -90,6 +95,10 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
 @inner_kernel
 def _check_read(txns: Transactions, written: Written, t: int, row: int, element: int, found: Findings) -> None:
     """Check one read of a value that another transaction wrote and that its reader had not met before."""
+    if is_rewritten(written, element):
+        if shows_failed(written.rewrites, element, 1):
+            note(found, ABORTED_READ, t, row, written.rewrites.aborted[element])
+        return
     by = written.writer[element]
     if by == t:
         for later in range(row + 1, txns.first[t + 1]):
