@@ -3,8 +3,9 @@
     list-append    [["append", key, value], ["r", key, [value, ...] or null], ...]
     rw-register    [["w", key, value], ["r", key, value or null], ...]
 
-Keys and values may be any JSON; they are numbered in order of appearance.  The completion of a committed transaction
-shows what it did.  The invoke shows it for all others.
+Keys and values may be any JSON; they are numbered in order of appearance.  A register cannot be written null, because a
+read of null shows that nothing was written.  The completion of a committed transaction shows what it did.  The invoke
+shows it for all others.
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ class _ColumnsReader:
             self._values.append({})
             self._value_names.append([])
         number, elements = NIL_VALUE, []
+        if f == "w" and answer is None:
+            words = f"a write of key {key_name!r:.60} needs a value; a read of null shows that nothing was written"
+            raise WrongEvent(event.index, words)
         if f == write:
             number = self._number(self._values[key], self._value_names[key], answer)
         elif committed and self._model == "list-append":

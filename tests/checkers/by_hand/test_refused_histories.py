@@ -81,6 +81,20 @@ REFUSED: dict[str, tuple[str, str, str]] = {
            {:process 0, :type :ok,     :value [[:append "x" 2] [:r "x" [1]]]}""",
         "2: micro-operation 1 was invoked as",
     ),
+    "a register that is written nil": (
+        "rw-register",
+        """{:process 0, :type :invoke, :value [[:w "x" nil]]}
+           {:process 0, :type :ok,     :value [[:w "x" nil]]}
+           {:process 0, :type :invoke, :value [[:r "x" nil]]}
+           {:process 0, :type :ok,     :value [[:r "x" nil]]}""",
+        "2: a write of key 'x' needs a value",
+    ),
+    "a failed write of nil": (
+        "rw-register",
+        """{:process 0, :type :invoke, :value [[:w "x" nil]]}
+           {:process 0, :type :fail,   :value [[:w "x" nil]]}""",
+        "1: a write of key 'x' needs a value",
+    ),
     "a transaction that lost a part": (
         "rw-register",
         """{:process 0, :type :invoke, :value [[:w "x" 1] [:r "y" nil]]}

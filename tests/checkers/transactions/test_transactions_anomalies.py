@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 from toy_transactions import simulate
 
@@ -22,12 +23,14 @@ from bench.simulated.transaction_anomalies import (
     smallest,
 )
 from checkers.base.checker import Budget
+from checkers.base.columns import events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.formats.recognise import read_any
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.judge import judge_transactions
 from checkers.transactions.read import Model
+from checkers.transactions.table import read_file
 
 
 def judge(events: list[Event], model: Model, **options: str) -> Verdict:
@@ -243,6 +246,24 @@ def test_a_payload_that_is_no_transaction_is_refused_with_its_event(payload: str
     events = [replace(e, payload=payload) if e.type is Type.OK else e for e in one_after_another("rx")]
     with pytest.raises(MalformedHistory, match=r"(event|index) 1"):
         judge(events, "list-append")
+
+
+def test_null_is_an_element_of_a_list_and_no_value_of_a_register(tmp_path: Path) -> None:
+    tape = Tape()
+    for process, (appended, read) in enumerate([(["append", "x", None], ["r", "x", []]), (["r", "x", [None]], None)]):
+        steps = [step for step in (read, appended) if step is not None]
+        tape.invoke(process, steps)
+        tape.record(process, Type.OK, steps)
+    assert judge(tape.events, "list-append").validity is Validity.VALID
+    written = Tape()
+    written.invoke(0, [["w", "x", None]])
+    written.record(0, Type.OK, [["w", "x", None]])
+    pq.write_table(events_to_table(written.events), tmp_path / "history.parquet")
+    refusal = "index 1: a write of key 'x' needs a value"
+    with pytest.raises(MalformedHistory, match=refusal):
+        judge(written.events, "rw-register")
+    with pytest.raises(MalformedHistory, match=refusal):
+        read_file(str(tmp_path / "history.parquet"), "rw-register")
 
 
 def test_models_and_what_rules_them_out() -> None:
