@@ -7,7 +7,7 @@
 Theory: Adya 1999; Alvaro & Kingsbury, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
 Reads show the versions and their writers, and versions show the dependencies between transactions.  A cycle of
 dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.  A history without
-anomalies may still come from a system that has them.
+anomalies may still come from a system that has them.  It is unknown if it could not have shown any.
 
 Registers show less than lists: `kernels/transactions/rw_register.py` names the conclusions that they do not allow.
 """
@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget
@@ -215,6 +217,8 @@ def _conclude(
     }
     unfinished = _counted(search.unfinished, consistency)
     reason = "; ".join(_open_questions(transcript, found, unfinished))
+    if not (counted or reason):
+        reason = _nothing_shown(transcript)
     if counted:
         witnesses = _witnesses(transcript, found, search, counted)
         by_kind = {name: counts[name] for name in counted}
@@ -236,6 +240,27 @@ def _open_questions(transcript: Transcript, found: Findings, unfinished: Sequenc
     if unfinished:
         questions.append(f"the budget ended the search for smaller or other cycles ({', '.join(unfinished)})")
     return questions
+
+
+def _nothing_shown(transcript: Transcript) -> str:
+    """Return why the committed transactions could not show a violation; "" if they could.
+
+    They could if one of them read, and if there was something to read: an acknowledged write, or any element that a
+    read shows.
+    """
+    txns = transcript.txns
+    committed = np.repeat(txns.status == kinds.OK, np.diff(txns.first))
+    writes = np.count_nonzero(committed & (txns.kind == kinds.WRITE))
+    reads = committed & (txns.kind == kinds.READ)
+    if not writes:
+        in_list = transcript.model == "list-append"
+        shows = np.diff(txns.list_first) > 0 if in_list else txns.value != kinds.NIL_VALUE
+        if not (reads & shows).any():
+            return "no transaction with a write was acknowledged, and no read showed one, so there was nothing to judge"
+    if not reads.any():
+        noun = "write" if writes == 1 else "writes"
+        return f"no read was answered, so nothing shows what became of {writes} acknowledged {noun}"
+    return ""
 
 
 def _witnesses(transcript: Transcript, found: Findings, search: CycleSearch, counted: Sequence[str]) -> list[Witness]:

@@ -43,7 +43,7 @@ def test_a_circle_of_cas_without_an_observer_need_not_have_happened() -> None:
 
 @pytest.mark.parametrize("model", ASK)
 def test_nonsense_ends_with_a_verdict(model: str) -> None:
-    judge_nonsense(model, Random(model), 150)
+    judge_nonsense(model, Random(model), 300)
 
 
 @pytest.mark.nightly

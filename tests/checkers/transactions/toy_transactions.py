@@ -172,6 +172,13 @@ def _as_answer(done: MicroOperations, model: Model) -> MicroOperations:
 # Judging by trying everything
 
 
+def shows_nothing(events: Sequence[Event]) -> bool:
+    """Whether no committed transaction read, or none of them wrote or read anything that was written."""
+    committed = [step for e in events if e.type is Type.OK for step in json.loads(e.payload or "[]")]
+    reads = [answer for f, _, answer in committed if f == "r"]
+    return not reads or (len(reads) == len(committed) and not any(reads))
+
+
 @dataclass(frozen=True)
 class Tried:
     serializable: bool
