@@ -55,7 +55,7 @@ class ObjectsFinding:
 def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> ObjectsFinding:
     """Judge every object.  events: of clients, in index order.  Raises WrongEvent if they contradict each other."""
     demand_agreement(events, dict(known.fixed))
-    operations = operations_of(events)
+    operations = operations_of(events, set_up=known.set_up)
     if known.exact:
         operations = with_exact_values(operations)
     by_object: dict[Hashable, list[Operation]] = {}

@@ -84,6 +84,7 @@ class KnownObject:
     object does not have one of the operations.
     partition: the object of an operation.
     whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
+    set_up: whether the judge also gets the operations of set-up (CREATE).
     fixed: the functions that fix the value of their answer (`answers.py`).
     exact: `true`, 1 and 1.0 are three different values.
     """
@@ -94,6 +95,7 @@ class KnownObject:
     judge: Callable[[Sequence[Operation], Budget], ObjectFinding]
     partition: Callable[[Operation], Hashable] = by_key
     whole: bool = False
+    set_up: bool = False
     fixed: Mapping[str, Repeats] = field(default_factory=dict)
     exact: bool = True
 

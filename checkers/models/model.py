@@ -106,16 +106,16 @@ class Model:
     canonical: Callable[[Sequence[Operation]], Callable[[State], State]] | None = None
 
 
-def operations_of(events: Iterable[Event]) -> list[Operation]:
+def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Operation]:
     """The operations of clients, in order of call.
 
-    Operations that failed certainly did not happen, and are left out.  Those of set-up are left out too.  Operations
-    that are open or ended with `info` never returned.
+    Operations that failed certainly did not happen, and are left out.  Those of set-up (CREATE) are left out too,
+    unless `set_up` is true.  Operations that are open or ended with `info` never returned.
     """
     open_of: dict[int, Event] = {}
     pairs: list[tuple[Event, Event | None]] = []
     for event in events:
-        if event.process == NEMESIS or event.f == CREATE:
+        if event.process == NEMESIS or (event.f == CREATE and not set_up):
             continue
         if event.type is Type.INVOKE:
             open_of[event.process] = event

@@ -1,11 +1,16 @@
 """A bank: transfer money between accounts, read all balances at once.  Transfers neither make nor destroy money.
 
+    create     [account, balance], in set-up, before the first read
     transfer   [from, to, amount] or {"from", "to", "amount"}; the answer has no value
     read       ok [balance, ...] or {account: balance}: all accounts, in one snapshot
 
 In every snapshot the same accounts add up to the same total.  If reads are snapshots (snapshot isolation and stronger),
-this is true in every order of the transfers, so the rule raises no false alarm.  The right total is the one that most
-reads show, so one wrong read does not accuse all others.  On a tie it is the total that was shown first.
+this is true in every order of the transfers, so the rule raises no false alarm.
+
+The right accounts are those that acknowledged creates opened, and the right total is the sum of their balances.  If it
+is unknown whether a create happened, it may have opened its account or not, and the total is uncertain.  In a file
+without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
+all others.  On a tie they are those that were shown first.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """
@@ -15,8 +20,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from checkers.base.checker import Budget
+from checkers.base.history import CREATE
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
@@ -28,18 +35,72 @@ Balances = tuple[tuple[str, int], ...]
 """(account, balance), ascending by account."""
 
 
+class Opening(NamedTuple):
+    """What set-up opened.
+
+    creates: all operations of set-up.
+    balances: of the accounts that were certainly opened, and their balances then.
+    uncertain: accounts that may have been opened.
+    """
+
+    creates: tuple[Operation, ...]
+    balances: dict[str, int]
+    uncertain: frozenset[str]
+
+
 def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -> ObjectFinding:
     """Find the first wrong read of each kind.  overdraft: balances may be negative.  Raises WrongOperation."""
     for operation in operations:
-        if operation.f not in (TRANSFER, READ):
+        if operation.f not in (CREATE, TRANSFER, READ):
             raise WrongOperation(f"{operation.f} is not an operation of a bank (transfer, read)")
     reads = [(o, balances_of(o)) for o in operations if o.f == READ and o.returned]
     counts = {"reads": len(reads), "transfers": sum(o.f == TRANSFER for o in operations)}
     if not reads:
         reason = "no read of the balances was answered, so nothing shows whether money was conserved"
         return ObjectFinding(reason=reason, steps=len(operations), counts=counts)
-    found = [_other_accounts(reads), _other_total(reads), None if overdraft else _negative(reads)]
-    return ObjectFinding(tuple(each for each in found if each is not None), steps=len(operations), counts=counts)
+    opening = opening_of(operations)
+    if opening is None:
+        found = [_other_accounts(reads), _other_total(reads)]
+    elif opening.uncertain:
+        usual = _usual_accounts(reads)
+        found = [_not_as_opened(reads, opening), _other_total([r for r in reads if _accounts(r[1]) == usual])]
+    else:
+        found = [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
+    if not overdraft:
+        found.append(_negative(reads))
+    violations = tuple(each for each in found if each is not None)
+    reason = "" if violations or opening is not None else _nothing_shown(operations, reads)
+    return ObjectFinding(violations, reason, len(operations), counts=counts)
+
+
+def opening_of(operations: Sequence[Operation]) -> Opening | None:
+    """What set-up opened; None if this is unknown.
+
+    It is unknown if there are no creates, if one has another form, if two open one account with different balances, if
+    a read was invoked before the last create ended, or if a read is a list and the accounts are not its places.
+    """
+    creates = tuple(o for o in operations if o.f == CREATE)
+    first_read = min((o.call for o in operations if o.f == READ and o.returned), default=0)
+    if not creates or any((o.call if o.completed is None else o.completed) > first_read for o in creates):
+        return None
+    balances: dict[str, int] = {}
+    for create in creates:
+        opened = _opened_by(create)
+        if opened is None or balances.setdefault(*opened) != opened[1]:
+            return None
+    certain = {opened[0] for o in creates if o.returned and (opened := _opened_by(o)) is not None}
+    listed = any(_is_list(o) for o in operations if o.f == READ and o.returned)
+    if listed and set(balances) != {str(place) for place in range(len(balances))}:
+        return None
+    known = {account: balance for account, balance in balances.items() if account in certain}
+    return Opening(creates, known, frozenset(balances) - certain)
+
+
+def _opened_by(create: Operation) -> tuple[str, int] | None:
+    opened = create.input
+    if isinstance(opened, tuple) and len(opened) == 2 and _is_number(opened[1]):
+        return str(opened[0]), opened[1]
+    return None
 
 
 def balances_of(read: Operation) -> Balances:
@@ -48,7 +109,10 @@ def balances_of(read: Operation) -> Balances:
     if isinstance(shown, tuple) and all(_is_number(each) for each in shown):
         return tuple((str(account), balance) for account, balance in enumerate(shown))
     if isinstance(shown, tuple) and all(isinstance(e, tuple) and len(e) == 2 and _is_number(e[1]) for e in shown):
-        return tuple(sorted((str(account), balance) for account, balance in shown))
+        balances = tuple(sorted((str(account), balance) for account, balance in shown))
+        if len(set(_accounts(balances))) < len(balances):
+            raise WrongOperation(f"index {read.ret}: a read of a bank showed the same account twice: {shown!r:.60}")
+        return balances
     raise WrongOperation(f"index {read.ret}: a read of a bank answered {shown!r:.60}, which are no balances")
 
 
@@ -59,16 +123,105 @@ def _is_number(value: object) -> bool:
 _Reads = Sequence[tuple[Operation, Balances]]
 
 
-def _other_accounts(reads: _Reads) -> Decided | None:
-    usual = Counter(tuple(account for account, _ in shown) for _, shown in reads).most_common(1)[0][0]
+def _accounts(shown: Balances) -> tuple[str, ...]:
+    return tuple(account for account, _ in shown)
+
+
+def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
+    """Why these reads say nothing about money, as one sentence; "" if they say something."""
+    shown = {account for _, balances in reads for account in _accounts(balances)}
+    if not shown:
+        return "no read showed a balance, so nothing shows whether money was conserved"
+    if any(_is_list(read) for read, _ in reads):
+        return ""  # its balances have no names
+    moved = {account for o in operations if o.f == TRANSFER and o.returned for account in _moved_between(o)}
+    if moved and not moved & shown:
+        return "no read showed an account of any acknowledged transfer, so nothing shows whether money was conserved"
+    return ""
+
+
+def _is_list(read: Operation) -> bool:
+    """Whether an answer names its accounts only by their places."""
+    return isinstance(read.output, tuple) and len(read.output) > 0 and all(map(_is_number, read.output))
+
+
+def _moved_between(transfer: Operation) -> tuple[str, ...]:
+    """The two accounts of a transfer, as far as its form shows them."""
+    given = transfer.input
+    if not isinstance(given, tuple) or len(given) != 3:
+        return ()
+    if all(isinstance(each, tuple) and len(each) == 2 for each in given):  # {"from", "to", "amount"}
+        return tuple(str(value) for name, value in given if name in ("from", "to"))
+    return str(given[0]), str(given[1])
+
+
+def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
+    """The first read that lacks an account which set-up opened, or shows one that it cannot have opened."""
+    possible = opening.uncertain | set(opening.balances)
     for read, shown in reads:
-        accounts = tuple(account for account, _ in shown)
+        accounts = set(_accounts(shown))
+        why = ["Transfers neither open nor close accounts"]
+        right = "a balance of every account, and of no other"
+        if missing := sorted(set(opening.balances) - accounts):
+            words = f"a read showed no balance of {', '.join(missing)}, whose opening was acknowledged in set-up"
+        elif strange := sorted(accounts - possible):
+            words = f"a read showed a balance of {', '.join(strange)}, which set-up did not open"
+        else:
+            continue
+        fits = _since_opening(lambda opened, b: set(opened) <= set(_accounts(b)) and set(_accounts(b)) <= possible)
+        return Decided(Violation("other accounts", words, [*opening.creates, read], read, right, why), fits)
+    return None
+
+
+def _not_the_opening_total(reads: _Reads, opening: Opening) -> Decided | None:
+    """The first read whose total differs from that of set-up, which is certain about every account."""
+    total = sum(opening.balances.values())
+    for read, shown in reads:
+        if _total(shown) != total:
+            words = f"a read showed a total of {_total(shown)}; set-up opened the accounts with {total} in all"
+            why = [f"Transfers conserve the total, and this read differs from it by {_total(shown) - total:+d}"]
+            right = f"balances that add up to {total}"
+            violation = Violation("wrong total", words, [*opening.creates, read], read, right, why)
+            return Decided(violation, _since_opening(lambda opened, b: sum(opened.values()) == _total(b)))
+    return None
+
+
+def _since_opening(fits: Callable[[dict[str, int], Balances], bool]) -> Model:
+    """The model of a bank whose state is the opened accounts with their first balances.
+
+    fits: whether a read that shows some balances is right after some openings.  No other rule about reads is checked.
+    """
+
+    def step(state: State, operation: Operation) -> object:
+        assert isinstance(state, frozenset)
+        if operation.f == CREATE:
+            opened = _opened_by(operation)
+            return state if opened is None else state | {opened}
+        if operation.f == READ and operation.returned and not fits(dict(state), balances_of(operation)):
+            return REFUSED
+        return state
+
+    def show(state: State) -> str:
+        assert isinstance(state, frozenset)
+        return ", ".join(f"{account}: {balance}" for account, balance in sorted(state)) or "no account"
+
+    return Model("bank", init=frozenset, step=step, observers=frozenset({READ}), show=show)
+
+
+def _usual_accounts(reads: _Reads) -> tuple[str, ...]:
+    return Counter(_accounts(shown) for _, shown in reads).most_common(1)[0][0]
+
+
+def _other_accounts(reads: _Reads) -> Decided | None:
+    usual = _usual_accounts(reads)
+    for read, shown in reads:
+        accounts = _accounts(shown)
         if accounts != usual:
             words = f"a read showed the accounts {', '.join(accounts) or 'none'}; other reads show {', '.join(usual)}"
             right = "a balance of every account, and of no other"
             why = ["Transfers neither open nor close accounts"]
             violation = Violation("other accounts", words, [read], read, right, why)
-            return Decided(violation, _accepting("bank", lambda b: tuple(a for a, _ in b) == usual, repr(usual)))
+            return Decided(violation, _accepting("bank", lambda b: _accounts(b) == usual, repr(usual)))
     return None
 
 
@@ -115,6 +268,7 @@ BANK = KnownObject(
     "Does every read show the same total of money, and no negative balance?",
     partial(judge, overdraft=False),
     whole=True,
+    set_up=True,
     fixed={TRANSFER: the_same},
 )
 
@@ -124,6 +278,7 @@ BANK_OVERDRAFT = KnownObject(
     "Does every read show the same total of money?",
     partial(judge, overdraft=True),
     whole=True,
+    set_up=True,
     fixed={TRANSFER: the_same},
 )
 """The same, but balances may be negative."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations, permutations
 from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import event, one_process
+from simulated_objects import event, one_process, renumbered
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
@@ -64,6 +65,87 @@ def test_one_wrong_read_does_not_accuse_the_others() -> None:
 def test_a_bank_without_a_read_is_unknown() -> None:
     verdict = judge_events(one_process(("transfer", ["a", "b", 1], ["a", "b", 1])), "bank")
     assert verdict.validity is Validity.UNKNOWN
+
+
+def opened(*accounts: Any, type_: Type = Type.OK) -> list[Event]:
+    """Set-up that opens accounts.  accounts: [account, balance].  type_: of the answer to the last one."""
+    events: list[Event] = []
+    for place, account in enumerate(accounts):
+        last = type_ if place == len(accounts) - 1 else Type.OK
+        events += [event(0, place, Type.INVOKE, "create", account), event(0, place, last, "create", account)]
+    return events
+
+
+def after_set_up(set_up: list[Event], *steps: tuple[str, Any, Any]) -> list[Event]:
+    return renumbered([*set_up, *(replace(e, process=90) for e in one_process(*steps))])
+
+
+def test_what_set_up_opened_decides_even_where_all_reads_agree_on_something_else() -> None:
+    rng, seen = Random(2), {True: 0, False: 0}
+    for _ in range(300):
+        start = {name: rng.randint(0, 4) for name in ACCOUNTS}
+        transfers = [(*rng.sample(ACCOUNTS, 2), rng.randint(1, 3)) for _ in range(rng.randint(0, 3))]
+        shown = after(start, [t for t in transfers if rng.random() < 0.5])
+        lie = rng.choice(["none", "none", "total", "account", "empty"])
+        if lie == "total":
+            shown[rng.choice(ACCOUNTS)] += rng.choice([-1, 1])
+        if lie == "account":
+            del shown[rng.choice(ACCOUNTS)]
+        steps: list[tuple[str, Any, Any]] = [("transfer", list(t), list(t)) for t in transfers]
+        steps += [("read", None, {} if lie == "empty" else shown)] * 3
+        verdict = judge_events(after_set_up(opened(*map(list, start.items())), *steps), "bank-overdraft")
+        assert verdict.validity is (Validity.VALID if lie == "none" else Validity.INVALID), (start, steps)
+        if lie == "none":
+            assert any(after(start, some) == shown for some in subsets(transfers))
+        else:
+            assert verdict.witnesses[0].kind == ("wrong total" if lie == "total" else "other accounts")
+            assert verdict.witnesses[0].facts["rejudged"]
+        seen[lie == "none"] += 1
+    assert min(seen.values()) > 60, seen
+
+
+def test_an_account_is_uncertain_if_its_opening_got_no_answer() -> None:
+    begun = opened(["a", 10], ["b", 5], type_=Type.INFO)
+    with_it, without, strange, none = {"a": 9, "b": 6}, {"a": 10}, {"a": 10, "c": 0}, {"b": 5}
+    for shown, right in ((with_it, True), (without, True), (strange, False), (none, False)):
+        verdict = judge_events(after_set_up(begun, ("read", None, shown)), "bank")
+        assert verdict.validity is (Validity.VALID if right else Validity.INVALID), shown
+    both = judge_events(after_set_up(begun, ("read", None, without), ("read", None, with_it)), "bank")
+    assert both.validity is Validity.VALID, "the account may have been opened between the two reads"
+    changed = after_set_up(begun, *[("read", None, with_it)] * 2, ("read", None, {"a": 9, "b": 9}))
+    assert [w.kind for w in judge_events(changed, "bank").witnesses] == ["wrong total"]
+
+
+def test_an_account_is_certain_if_its_opening_was_answered_once_and_lost_once() -> None:
+    twice = [*opened(["a", 10], type_=Type.INFO), *(replace(e, process=8) for e in opened(["a", 10]))]
+    assert judge_events(after_set_up(twice, ("read", None, {"a": 10})), "bank").validity is Validity.VALID
+    wrong = judge_events(after_set_up(twice, ("read", None, {"a": 20})), "bank")
+    assert wrong.witnesses[0].summary == "a read showed a total of 20; set-up opened the accounts with 10 in all"
+
+
+def test_a_list_of_balances_names_accounts_by_their_places() -> None:
+    named, placed = opened(["a", 5], ["b", 5]), opened([0, 5], [1, 5])
+    assert judge_events(after_set_up(named, ("read", None, [4, 6])), "bank").validity is Validity.VALID
+    assert judge_events(after_set_up(placed, ("read", None, [4, 6])), "bank").validity is Validity.VALID
+    assert judge_events(after_set_up(placed, ("read", None, [4, 5])), "bank").validity is Validity.INVALID
+    moved = ("transfer", ["a", "b", 1], ["a", "b", 1])
+    assert judge_events(one_process(moved, ("read", None, [4, 6])), "bank").validity is Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        ({}, "no read showed a balance"),
+        ([], "no read showed a balance"),
+        ({"c": 10}, "no read showed an account of any acknowledged transfer"),
+        ([["a", 5], ["a", 5]], "showed the same account twice"),
+    ],
+)
+def test_reads_that_say_nothing_about_the_transfers_leave_the_verdict_unknown(shown: Any, reason: str) -> None:
+    for transfer in (["a", "b", 3], {"from": "a", "to": "b", "amount": 3}):
+        verdict = judge_events(one_process(("transfer", transfer, transfer), *[("read", None, shown)] * 2), "bank")
+        assert verdict.validity is Validity.UNKNOWN
+        assert reason in verdict.reason
 
 
 @pytest.mark.parametrize("keys", [2, 3])
