@@ -13,6 +13,7 @@ from simulated_objects import event, one_process, renumbered
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
+from checkers.models.answers import WrongEvent
 
 ACCOUNTS = ("a", "b", "c")
 
@@ -141,7 +142,7 @@ def test_a_list_of_balances_names_accounts_by_their_places() -> None:
         ([["a", 5], ["a", 5]], "showed the same account twice"),
     ],
 )
-def test_reads_that_say_nothing_about_the_transfers_leave_the_verdict_unknown(shown: Any, reason: str) -> None:
+def test_reads_that_say_nothing_about_transfers_leave_the_verdict_unknown(shown: Any, reason: str) -> None:
     for transfer in (["a", "b", 3], {"from": "a", "to": "b", "amount": 3}):
         verdict = judge_events(one_process(("transfer", transfer, transfer), *[("read", None, shown)] * 2), "bank")
         assert verdict.validity is Validity.UNKNOWN
@@ -158,6 +159,9 @@ def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_read
         orders = [[frozenset(order[:n]) for n in range(keys + 1)] for order in permutations(names)]
         explained = any(all(one in prefixes for one in shown) for prefixes in orders)
         verdict = judge_events(events, "long-fork")
+        if not any(shown):
+            assert verdict.validity is Validity.UNKNOWN, "no read showed a write"
+            continue
         assert verdict.validity is (Validity.VALID if explained else Validity.INVALID), shown
         if not explained:
             assert verdict.witnesses[0].kind == "long fork"
@@ -186,3 +190,67 @@ def test_a_key_written_twice_shows_no_order() -> None:
     verdict = judge_events(one_process(*steps), "long-fork")
     assert verdict.validity is Validity.UNKNOWN
     assert "written more than once" in verdict.reason
+
+
+def wrote(key: str, value: Any) -> tuple[str, Any, Any]:
+    return "txn", [["w", key, value]], [["w", key, value]]
+
+
+def saw(**values: Any) -> tuple[str, Any, Any]:
+    return "txn", [["r", key, None] for key in values], [["r", key, value] for key, value in values.items()]
+
+
+def test_a_long_fork_also_needs_that_values_were_written_and_writes_invoked_before_they_are_read() -> None:
+    both = [wrote("x", 1), wrote("y", 2)]
+    assert judge_events(one_process(*both, saw(x=1, y=2)), "long-fork").validity is Validity.VALID
+    assert judge_events(one_process(*both, saw(x=1, y=None)), "long-fork").validity is Validity.VALID, "no real time"
+    for steps, words in (
+        ([*both, saw(x=77, y=2)], "a read showed 77 of 'x', which no transaction can have written"),
+        ([*both, saw(x=2, y=2)], "a read showed 2 of 'x', which no transaction can have written"),
+        ([*both, saw(x=True, y=2)], "a read showed true of 'x', which no transaction can have written"),
+        ([*both, saw(p=1, q=None)], "a read showed 1 of 'p', which no transaction can have written"),
+        ([saw(x=1, y=None), *both], "a read showed 1 of 'x' before any write of it was invoked"),
+    ):
+        [witness] = judge_events(one_process(*steps), "long-fork").witnesses
+        assert (witness.kind, witness.summary) == ("value from nowhere", words)
+        assert witness.facts["rejudged"]
+
+
+def test_a_write_of_unknown_outcome_may_be_read() -> None:
+    lost = one_process(wrote("x", 1))
+    lost[1] = replace(lost[1], type=Type.INFO)
+    seen = [replace(e, process=1) for e in one_process(wrote("y", 1), saw(x=1, y=None), saw(x=1, y=1))]
+    assert judge_events(renumbered([*lost, *seen]), "long-fork").validity is Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([saw(x=None, y=None)], "every read showed nil for every key"),
+        ([("txn", [["r", "x", None], ["r", "y", None]], None)], "no read of two keys was answered"),
+        ([("txn", [["r", "x", None]] * 2, [["r", "x", None], ["r", "x", 1]])], "answered key 'x' with two different"),
+        ([wrote("z", None), saw(x=1, y=None)], "a write of nil to key 'z' looks like no write"),
+    ],
+)
+def test_reads_that_say_nothing_about_the_writes_leave_the_verdict_unknown(steps: Any, reason: str) -> None:
+    verdict = judge_events(one_process(wrote("x", 1), wrote("y", 1), *steps), "long-fork")
+    assert verdict.validity is Validity.UNKNOWN
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [["r", "p", 7], ["r", "q", None]],
+        [["w", "x", 1], ["r", "y", None]],
+        [["r", "x", 1]],
+        [["r", "y", 1], ["r", "x", 1]],
+        7,
+    ],
+)
+def test_an_answer_with_other_steps_than_were_invoked_is_refused(answer: Any) -> None:
+    other = ("txn", [["r", "x", None], ["r", "y", None]], answer)
+    with pytest.raises(WrongEvent, match="was acknowledged as"):
+        judge_events(one_process(wrote("x", 1), other), "long-fork")
+    with pytest.raises(WrongEvent, match="was acknowledged as"):
+        judge_events(one_process(("txn", [["w", "x", 1]], [["w", "x", 9]])), "long-fork")
