@@ -37,6 +37,7 @@ class ObjectsFinding:
     """What a checker found in some objects.
 
     answered: number of operations that returned.  steps: of all searches.
+    observers: as in `KnownObject`.  observations: number of their operations that returned.
     violations: kind -> how many were found, explained or not.
     witnesses: (index of the wrong answer, witness) of the explained violations.
     unknown: one sentence for each undecided object.  counts: as in `ObjectFinding`, added up.
@@ -45,6 +46,8 @@ class ObjectsFinding:
     objects: int = 0
     operations: int = 0
     answered: int = 0
+    observers: frozenset[str] = frozenset()
+    observations: int = 0
     steps: int = 0
     violations: Mapping[str, int] = field(default_factory=dict)
     witnesses: tuple[tuple[int, Witness], ...] = ()
@@ -73,6 +76,8 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
         objects=len(by_object),
         operations=len(operations),
         answered=sum(o.returned for o in operations),
+        observers=known.observers,
+        observations=sum(o.returned and o.f in known.observers for o in operations),
         steps=sum(finding.steps for finding in found.values()),
         violations=Counter(violation.kind for name, violation in wrong if name not in retracted),
         witnesses=tuple(witnesses),
@@ -102,9 +107,19 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
         return Verdict(Validity.INVALID, looked_at, reason, kept, {VIOLATIONS_BY_KIND: dict(by_kind)})
     if unknown:
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    if not sum(f.answered for f in findings):
+    answered = sum(f.answered for f in findings)
+    if not answered:
         return Verdict(Validity.UNKNOWN, looked_at, NOTHING_ANSWERED)
+    observers = frozenset().union(*(f.observers for f in findings))
+    if observers and not sum(f.observations for f in findings):
+        return Verdict(Validity.UNKNOWN, looked_at, nothing_observed(observers, answered))
     return Verdict(Validity.VALID, looked_at)
+
+
+def nothing_observed(observers: Iterable[str], acknowledged: int) -> str:
+    """The reason if none of the observers was answered.  acknowledged: number of other operations that returned."""
+    shows = f"so nothing shows what became of {acknowledged} acknowledged operation{'s' * (acknowledged != 1)}"
+    return f"no {' or '.join(sorted(observers))} was answered, {shows}"
 
 
 def rows_of(events: Iterable[Event]) -> Rows:

@@ -87,6 +87,8 @@ class KnownObject:
     set_up: whether the judge also gets the operations of set-up (CREATE).
     fixed: the functions that fix the value of their answer (`answers.py`).
     exact: `true`, 1 and 1.0 are three different values.
+    observers: the functions whose answers show what became of all others.  If none of them is answered in the whole
+    history, the verdict is unknown.  Empty if the answers of all functions say something, or `judge` decides this.
     """
 
     name: str
@@ -98,6 +100,7 @@ class KnownObject:
     set_up: bool = False
     fixed: Mapping[str, Repeats] = field(default_factory=dict)
     exact: bool = True
+    observers: frozenset[str] = frozenset()
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
@@ -110,11 +113,18 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
 
 
 def searched(
-    model: Model, title: str, question: str, fixed: Mapping[str, Repeats] | None = None, exact: bool = True
+    model: Model,
+    title: str,
+    question: str,
+    fixed: Mapping[str, Repeats] | None = None,
+    exact: bool = True,
+    observers: frozenset[str] = frozenset(),
 ) -> KnownObject:
-    """A kind of object that only the search can decide."""
+    """A kind of object that only the search can decide.  The parameters are the fields of `KnownObject`."""
 
     def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return by_search(model, operations, budget)
 
-    return KnownObject(model.name, title, question, judge, model.partition, fixed=fixed or {}, exact=exact)
+    return KnownObject(
+        model.name, title, question, judge, model.partition, fixed=fixed or {}, exact=exact, observers=observers
+    )

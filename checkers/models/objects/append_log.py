@@ -270,4 +270,5 @@ APPEND_LOG = KnownObject(
     "Does every acknowledged value stay at its offset, for every reader?",
     judge,
     fixed={"append": same_or_placed},
+    observers=frozenset({"read"}),
 )

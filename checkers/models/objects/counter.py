@@ -153,4 +153,5 @@ COUNTER_OBJECT = KnownObject(
     "Is there one order of all additions that explains every read?",
     judge,
     fixed={"add": the_same},
+    observers=frozenset({"read"}),
 )

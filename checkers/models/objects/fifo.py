@@ -322,4 +322,5 @@ QUEUE_OBJECT = KnownObject(
     "Does every value come out once, in the order in which the values were put there?",
     judge,
     fixed={PUT: the_same},
+    observers=frozenset({TAKE, DRAIN}),
 )

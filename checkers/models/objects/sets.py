@@ -227,4 +227,5 @@ SET = KnownObject(
     "Does every read show what had been added before, and nothing that was never added?",
     judge,
     fixed={"add": the_same},
+    observers=frozenset({"read"}),
 )
