@@ -19,7 +19,7 @@ NEVER = 2**62
 class Ranked(NamedTuple):
     """One operation.
 
-    rank: its rank.  call, ret: event indices.
+    rank: its rank, of any size.  call, ret: event indices.
     must_precede: whether higher ranks must follow this operation.  False if another of its rank does its part already.
     """
 
@@ -37,7 +37,8 @@ def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
     """
     if not operations:
         return None
-    rank = np.array([o.rank for o in operations], np.int64)
+    place_of = {rank: place for place, rank in enumerate(sorted({o.rank for o in operations}))}
+    rank = np.array([place_of[o.rank] for o in operations], np.int64)
     call = np.array([o.call if o.must_precede else -1 for o in operations], np.int64)
     ret = np.array([o.ret for o in operations], np.int64)
     order = np.argsort(rank, kind="stable")

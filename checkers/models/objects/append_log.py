@@ -3,7 +3,8 @@
 Offsets fix the order, so the rank check decides (`ranks.py`).  The rank of an append is its offset.  A read of n values
 comes after offset n - 1 and before offset n.
 
-    append v  ok [v offset]   the value stands at that offset.  No offset is used twice, but offsets may be skipped
+    append v  ok [v offset]   the value stands at that offset, a whole number from 0 on.  No offset is used twice, but
+                              offsets may be skipped
     append v  ok v            acknowledged, with an unknown offset.  If a read shows the value, it shows the offset too.
                               Otherwise the value comes after all values that any read shows
     append v  no answer       it happened if a read shows the value; otherwise it need not have happened
@@ -247,6 +248,8 @@ def _split(operations: Sequence[Operation]) -> tuple[list[Operation], list[Opera
             raise WrongOperation(f"{operation.f} is not an operation of an append-only log (append, read)")
         if operation.f == "read" and operation.returned and not isinstance(operation.output, tuple | None):
             raise WrongOperation(f"a read of a log answered {operation.output!r}, which is no list")
+        if operation.f == "append":
+            _offset(operation)
     appends = [o for o in operations if o.f == "append"]
     return appends, [o for o in operations if o.f == "read" and o.returned]
 
@@ -258,10 +261,15 @@ def _shown(read: Operation | None) -> tuple[Hashable, ...]:
 
 
 def _offset(append: Operation) -> int | None:
+    """The offset that an answer names; None if it names none.  Raises WrongOperation if it can be no offset."""
     answer = append.output
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], int) and answer != append.input:
-        return answer[1]
-    return None
+    if not isinstance(answer, tuple) or len(answer) != 2 or answer == append.input or answer[1] is None:
+        return None
+    offset = answer[1]
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        words = f"an append to a log was acknowledged at offset {offset!r}, which is no whole number from 0 on"
+        raise WrongOperation(f"index {append.ret}: {words}")
+    return offset
 
 
 APPEND_LOG = KnownObject(

@@ -362,6 +362,30 @@ def test_what_a_log_can_do_wrong() -> None:
     assert kinds(one_process(("read", None, ["z"])), "append-log") == ["value from nowhere"]
 
 
+@pytest.mark.parametrize("offset", [-1, -5, "0", 0.0, True])
+def test_an_offset_that_is_no_whole_number_from_0_on_is_refused(offset: Any) -> None:
+    placed = ("append", 7, [7, offset])
+    for rest in ((), (("append", 8, [8, -2]),), (("read", None, [7]),), (("read", None, []),)):
+        verdict = judge_events(one_process(placed, *rest), "append-log")
+        assert verdict.validity is Validity.UNKNOWN
+        assert "which is no whole number from 0 on" in verdict.reason
+
+
+def test_an_answer_without_an_offset_may_say_so_by_nil() -> None:
+    assert kinds(one_process(("append", 7, [7, None]), ("read", None, [7])), "append-log") == []
+
+
+def test_offsets_and_tokens_may_be_of_any_size() -> None:
+    for far in (2**62, 2**63, 2**70):
+        rising = one_process(("append", 7, [7, far]), ("append", 8, [8, far + 1]), ("read", None, []))
+        assert kinds(rising, "append-log") == ["stale read"]
+        falling = one_process(("append", 7, [7, far + 1]), ("append", 8, [8, far]))
+        assert kinds(falling, "append-log") == ["order cycle"]
+        tokens = [("acquire", None, [far]), ("acquire", None, [far + 1])]
+        assert kinds(one_process(*tokens), "fenced-lock") == []
+        assert kinds(one_process(*tokens[::-1]), "fenced-lock") == ["tokens out of order"]
+
+
 def test_ids_must_be_unique() -> None:
     assert kinds(one_process(("generate", None, 1), ("generate", None, 2)), "unique-ids") == []
     assert kinds(one_process(("generate", None, 1), ("generate", None, 1)), "unique-ids") == ["duplicate"]
