@@ -16,6 +16,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     for operation in operations:
         if operation.f != "generate":
             raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
+        if operation.returned and operation.output is None:
+            raise WrongOperation(f"index {operation.ret}: a generator of ids answered nil, which is no id")
         if operation.returned and first.setdefault(operation.output, operation) is not operation:
             found = operation.output
             violation = Violation(

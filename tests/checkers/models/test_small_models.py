@@ -386,6 +386,30 @@ def test_offsets_and_tokens_may_be_of_any_size() -> None:
         assert kinds(one_process(*tokens[::-1]), "fenced-lock") == ["tokens out of order"]
 
 
+@pytest.mark.parametrize("value", [0, 5, True, 1.5, ["a"]])
+def test_a_key_value_store_holds_only_strings(value: Any) -> None:
+    for steps in (
+        [("put", value, value), ("get", None, None)],
+        [("append", value, value), ("get", None, "5")],
+        [("put", "a", "a"), ("get", None, value)],
+    ):
+        verdict = judge_events(one_process(*steps), "kv")
+        assert verdict.validity is Validity.UNKNOWN
+        assert "which is no string" in verdict.reason
+
+
+def test_nil_in_a_key_value_store_is_the_empty_string() -> None:
+    emptied = [("put", "a", "a"), ("put", None, None), ("get", None, "")]
+    assert kinds(one_process(*emptied, ("append", None, None), ("get", None, None)), "kv") == []
+
+
+def test_nil_is_no_id() -> None:
+    for answers in ([None], [None, None], [1, None]):
+        verdict = judge_events(one_process(*(("generate", None, answer) for answer in answers)), "unique-ids")
+        assert verdict.validity is Validity.UNKNOWN
+        assert "answered nil, which is no id" in verdict.reason
+
+
 def test_ids_must_be_unique() -> None:
     assert kinds(one_process(("generate", None, 1), ("generate", None, 2)), "unique-ids") == []
     assert kinds(one_process(("generate", None, 1), ("generate", None, 1)), "unique-ids") == ["duplicate"]
