@@ -9,7 +9,8 @@ before it.  The guarded store refuses a write whose token is smaller than one th
     release                     has no effect on the verdict: tokens and not releases keep the holders apart
 
 So in real time, both the tokens of acquires and the tokens of accepted writes rise, and the rank check decides
-(`ranks.py`).  No token is handed out twice.
+(`ranks.py`).  No token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An acquire
+without an answer may have handed out any token, so nothing is claimed about the tokens of writes that return later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.projection import Violation, real_time
-from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.ranks import NEVER, Ranked, out_of_order
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
@@ -32,8 +33,11 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     writes = [o for o in operations if o.f == WRITE and o.returned]
     counts = {"tokens": len(acquires), "guarded_writes": len(writes)}
     violation = _twice(acquires) or _backwards(acquires) or _accepted_too_late(writes)
-    found = () if violation is None else (Decided(violation, FENCED),)
-    return ObjectFinding(found, steps=len(operations), counts=counts)
+    if violation is not None:
+        found: Decided | None = Decided(violation, FENCED)
+    else:
+        found = _never_handed_out(operations, acquires, writes)
+    return ObjectFinding(() if found is None else (found,), steps=len(operations), counts=counts)
 
 
 def step(state: State, operation: Operation) -> object:
@@ -64,7 +68,9 @@ def token_of(operation: Operation) -> int:
     if isinstance(token, tuple) and token:  # a write may have the form (token, value)
         token = token[0]
     if not isinstance(token, int) or isinstance(token, bool):
-        raise WrongOperation(f"index {operation.call}: the token of an {operation.f} is {token!r}, which is no integer")
+        article = "an" if operation.f == ACQUIRE else "a"
+        words = f"the token of {article} {operation.f} is {token!r}, which is no integer"
+        raise WrongOperation(f"index {operation.call}: {words}")
     return token
 
 
@@ -108,6 +114,48 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
     why = [real_time(early, f"Token {token_of(early)} was accepted", late, "the other write was invoked")]
     why.append("The store has to refuse a token that is smaller than one it has accepted")
     return Violation("stale token accepted", words, [early, late], late, "a refusal", why)
+
+
+def _never_handed_out(
+    operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
+) -> Decided | None:
+    """The first accepted write whose token no acquire can have handed out by then.
+
+    acquires, writes: those of `operations` that returned.
+    """
+    by_token = {token_of(acquire): acquire for acquire in acquires}
+    first_open = min((o.call for o in operations if o.f == ACQUIRE and not o.returned), default=NEVER)
+    for write in sorted(writes, key=lambda o: o.ret or 0):
+        assert write.ret is not None
+        if first_open < write.ret:
+            return None
+        token = token_of(write)
+        acquire = by_token.get(token)
+        if acquire is not None and acquire.call < write.ret:
+            continue
+        words = f"a write with token {token} was accepted, and no acquire had handed out this token"
+        if acquire is None:
+            why = [f"No acquire was answered with token {token}, and none without an answer can have handed it out"]
+        else:
+            why = [real_time(write, "The write was accepted", acquire, f"the acquire of token {token} was invoked")]
+        involved = [write] if acquire is None else [acquire, write]
+        violation = Violation("token never handed out", words, involved, write, "a refusal", why)
+        return Decided(violation, seen_through(token))
+    return None
+
+
+def seen_through(token: int) -> Model:
+    """The model of a lock and its store that is reduced to one token.  The state is whether it was handed out."""
+
+    def seen(state: State, operation: Operation) -> object:
+        if operation.f == ACQUIRE:
+            return True
+        return state or (REFUSED if operation.returned else False)
+
+    def in_words(state: State) -> str:
+        return f"token {token} handed out" if state else f"token {token} not handed out"
+
+    return Model("fenced-lock", init=bool, step=seen, show=in_words)
 
 
 FENCED_LOCK = KnownObject(

@@ -72,6 +72,11 @@ OBJECTS: Mapping[str, ViolationKind] = {
         Stage.ANSWER,
         "What a lock guards must refuse the token of an earlier holder. Here it took one after a newer token.",
     ),
+    "token never handed out": ViolationKind(
+        Stage.ANSWER,
+        "What a lock guards must accept only tokens that the lock has handed out. Here it accepted a token that nobody "
+        "had got.",
+    ),
     "wrong total": ViolationKind(
         Stage.ANSWER,
         "Transfers move money and never make or destroy any. Here the balances of one read add up to another total.",

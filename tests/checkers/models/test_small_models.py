@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, event, history, one_process, searched
+from simulated_objects import Simulated, event, history, one_process, renumbered, searched
 
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
@@ -339,6 +339,32 @@ def test_what_a_lock_can_do_wrong() -> None:
     twice += [replace(e, index=e.index + 2, process=1) for e in twice]
     assert kinds(twice, "mutex") == ["held twice"]
     assert kinds(one_process(("release", None, None)), "mutex") == ["no order"]
+
+
+def test_a_guarded_write_needs_a_token_that_an_acquire_has_handed_out() -> None:
+    got, wrote = ("acquire", None, 1), ("write", 1, 1)
+    assert kinds(one_process(got, wrote), "fenced-lock") == []
+    assert kinds(one_process(got, ("write", [1, 5], [1, 5])), "fenced-lock") == []
+    for steps in ([got, ("write", 2, 2)], [wrote, got], [wrote]):
+        [witness] = judge_events(one_process(*steps), "fenced-lock").witnesses
+        assert witness.kind == "token never handed out"
+        assert witness.facts["rejudged"]
+
+
+def test_an_acquire_without_an_answer_may_have_handed_out_any_token() -> None:
+    begun = [event(0, 7, Type.INVOKE, "acquire", None), event(0, 7, Type.INFO, "acquire", None)]
+    wrote = one_process(("write", 2, 2))
+    assert kinds(renumbered([*begun, *wrote]), "fenced-lock") == []
+    assert kinds(renumbered([wrote[0], *begun, wrote[1]]), "fenced-lock") == []
+    assert kinds(renumbered([*wrote, *begun]), "fenced-lock") == ["token never handed out"]
+    refused = [begun[0], replace(begun[1], type=Type.FAIL)]
+    assert kinds(renumbered([*refused, *wrote]), "fenced-lock") == ["token never handed out"]
+
+
+def test_a_write_under_way_while_its_token_is_handed_out_may_come_after_it() -> None:
+    wrote = [replace(e, process=1) for e in one_process(("write", 1, 1))]
+    got = one_process(("acquire", None, 1))
+    assert kinds(renumbered([wrote[0], got[0], wrote[1], got[1]]), "fenced-lock") == []
 
 
 def test_a_release_that_was_never_answered_may_have_happened_and_an_acquire_need_not() -> None:
