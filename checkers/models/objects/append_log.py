@@ -181,7 +181,7 @@ def _from_nowhere(
             words = f"a read saw {value!r} at offset {offset}, and no append put it there"
             read = next(r for r in reads if len(_shown(r)) > offset)
             right = f"an answer without {value!r} there"
-            why = [f"No append of {value!r}, answered or not, can have put it there"]
+            why = [f"No append of {value!r}, answered or not, can have put it there; one that failed did not happen"]
             return Violation("value from nowhere", words, [read], read, right, why), (value,)
         holder[offset] = unplaced[value].pop(0)
     return None
@@ -232,7 +232,8 @@ def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None
         return Violation("stale read", words, both, late, right, why), ()
     if early.f == "read":
         words = f"a read showed {y!r} before it was appended"
-        why = [real_time(early, "The read was answered", late, f"the append of {y!r} was invoked")]
+        first = f"the append of {y!r} that may have happened was invoked"
+        why = [real_time(early, "The read was answered", late, first)]
         right = f"an answer that ends before {y!r}"
         return Violation("value from nowhere", words, both, early, right, why), (y,)
     words = f"{x!r} was acknowledged before the append of {y!r} was invoked, and stands behind it in the log"

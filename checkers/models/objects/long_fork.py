@@ -136,11 +136,13 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
             if any(o.call < operation.ret for o in of_value):
                 continue
             if of_value:
-                words = f"a read showed {value!r} of {key!r} before any write of it was invoked"
-                why = [real_time(operation, "The read was answered", of_value[0], "the first write of it was invoked")]
+                words = f"a read showed {value!r} of {key!r} before any write of it can have happened"
+                first = "the first write of it that may have happened was invoked"
+                why = [real_time(operation, "The read was answered", of_value[0], first)]
             else:
                 words = f"a read showed {value!r} of {key!r}, which no transaction can have written"
-                why = [f"No write of {value!r} to {key!r} that may have happened is in the history, answered or not"]
+                may = f"No write of {value!r} to {key!r} that may have happened is in the history"
+                why = [f"{may}, answered or not; one that failed did not happen"]
             of_key = [o for _, o in writes.get(key, ())]
             right = "nil, or a value that a write had been invoked with before the answer"
             involved = list(dict.fromkeys([*of_key, operation]))

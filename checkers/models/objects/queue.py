@@ -129,8 +129,9 @@ def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence
             continue
         involved = [*puts[:invoked], *dict.fromkeys(in_time[:times])]
         if not invoked:
-            words = f"{value!r} was taken, and no enqueue of it had been invoked"
-            why = [f"No enqueue of {value!r} had been invoked when it was answered (index {take.ret})"]
+            words = f"{value!r} was taken, and no enqueue of it can have happened before"
+            may = f"No enqueue of {value!r} that may have happened had been invoked"
+            why = [f"{may} when it was answered (index {take.ret}); one that failed did not happen"]
             return Violation("value from nowhere", words, involved, take, _RIGHT, why)
         words = f"{value!r} was taken {times} times, and put there {invoked} time{'s' * (invoked > 1)} at most"
         why = [f"Each take of {value!r} needs an enqueue of its own; what else the queue holds is left out"]

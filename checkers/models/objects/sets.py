@@ -177,8 +177,8 @@ def _from_nowhere(
     if element is None:
         return None
     read = next(r for r in reads if element in _seen(r))
-    words = f"a read saw {element!r}, and no add of it was ever invoked"
-    why = [f"No add of {element!r} is in the history, answered or not"]
+    words = f"a read saw {element!r}, and no add of it can have happened"
+    why = [f"No add of {element!r} that may have happened is in the history, answered or not; one that failed did not"]
     return Violation("value from nowhere", words, [read], read, f"an answer without {element!r}", why), (element,)
 
 
@@ -204,8 +204,9 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
         why = [real_time(early, f"The read that saw {gone!r} was answered", late, "the other was invoked"), _STAYS]
         return Violation("stale read", words, both, late, f"an answer with {gone!r} in it", why), (gone,)
     if early.f == "read":
-        words = f"a read saw {y!r} before any add of it was invoked"
-        why = [real_time(early, "The read was answered", late, f"the first add of {y!r} was invoked")]
+        words = f"a read saw {y!r} before any add of it can have happened"
+        first = f"the first add of {y!r} that may have happened was invoked"
+        why = [real_time(early, "The read was answered", late, first)]
         return Violation("value from nowhere", words, both, early, f"an answer without {y!r}", why), (y,)
     words = f"{y!r} was seen without {x!r}, whose add had returned before that of {y!r} was invoked"
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))

@@ -313,6 +313,30 @@ def test_what_a_set_can_do_wrong() -> None:
     assert "remove is not an operation of a set" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "write", "read", "answer"),
+    [
+        ("set", ("add", 1), "read", [1]),
+        ("queue", ("enqueue", 1), "dequeue", 1),
+        ("append-log", ("append", 1), "read", [1]),
+        ("long-fork", ("txn", [["w", "x", 1]]), "txn", [["r", "x", 1], ["r", "y", None]]),
+    ],
+)
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_value_whose_write_failed_comes_from_nowhere_and_no_sentence_denies_the_failed_write(
+    name: str, write: tuple[str, Any], read: str, answer: Any, retried: bool
+) -> None:
+    f, value = write
+    asked = [["r", "x", None], ["r", "y", None]] if name == "long-fork" else None
+    events = one_process((f, value, value), (read, asked, answer), *([(f, value, value)] * retried))
+    events[1] = replace(events[1], type=Type.FAIL)
+    [witness] = judge_events(events, name).witnesses
+    assert witness.kind == "value from nowhere"
+    said = [witness.summary, *witness.facts["why"]]
+    assert not any("ever invoked" in each or "no transaction wrote" in each for each in said)
+    assert any("failed" in each or "may have happened" in each for each in said), said
+
+
 def test_what_a_queue_can_do_wrong() -> None:
     put = [("enqueue", 1, 1), ("enqueue", 2, 2)]
     assert kinds(one_process(*put, ("dequeue", None, 1), ("dequeue", None, 2), ("dequeue", None, None)), "queue") == []
