@@ -13,8 +13,9 @@ comes after offset n - 1 and before offset n.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from checkers.base.checker import Budget
 from checkers.models.answers import same_or_placed
@@ -75,7 +76,35 @@ class _PartialLog:
 def whole(operations: Sequence[Operation]) -> Model:
     """The model of the log with all its values, for a search if ranks do not decide."""
     appends, reads = _split(operations)
-    return seen_through([*(a.input for a in appends), *(value for read in reads for value in _shown(read))])
+    values = [*(a.input for a in appends), *(value for read in reads for value in _shown(read))]
+    return replace(seen_through(values), canonical=canonical)
+
+
+class _Unread:
+    """Stands for all entries of a log that holds a value which no read shows."""
+
+    def __repr__(self) -> str:
+        return "a value that no read shows"
+
+
+_UNREAD: Final = _Unread()
+
+
+def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
+    """For the log with all its values: logs that hold a value which no read shows differ only in their length.
+
+    Such a value stays in the log, so no read fits any more.  What an append does depends only on the length.
+    """
+    _, reads = _split(operations)
+    read = frozenset(value for each in reads for value in _shown(each))
+
+    def one_of(state: State) -> State:
+        assert isinstance(state, _PartialLog)
+        if all(value in read for value, _ in state.entries):
+            return state
+        return _PartialLog(((_UNREAD, None),), state.least)
+
+    return one_of
 
 
 def seen_through(values: Sequence[Hashable]) -> Model:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated_objects import Simulated, history, one_process, renumbered, searched
+from simulated_objects import Simulated, event, history, one_process, renumbered, searched
 from test_small_models import SIMULATED, Locks, mixed_up, mutex_do
 
 from checkers.base import independent_search as search
@@ -127,6 +127,18 @@ def test_what_is_right_of_the_whole_is_right_of_any_part(what: Simulated, throug
             continue
         smaller, part = through(operations, rng)
         assert search.linearizable(part, [smaller.init()], smaller.step), events
+
+
+def test_values_that_no_read_shows_do_not_multiply_the_states_of_a_log() -> None:
+    for answer in ([], [2, 1]):
+        appended = [(process, process, process) for process in range(8)] + [(8, 99, [99, 11])]
+        events = [event(0, process, Type.INVOKE, "append", value) for process, value, _ in appended]
+        events.append(event(0, 9, Type.INVOKE, "read", None))
+        events += [event(0, process, Type.OK, "append", answered) for process, _, answered in appended]
+        events.append(event(0, 9, Type.OK, "read", answer))
+        verdict = judge_events(renumbered(events), "append-log")
+        assert verdict.validity is Validity.VALID
+        assert verdict.looked_at["steps"] < 5_000_000
 
 
 def test_a_log_whose_values_repeat_without_their_offsets_is_decided_by_search() -> None:
