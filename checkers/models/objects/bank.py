@@ -12,6 +12,9 @@ is unknown whether a create happened, it may have opened its account or not, and
 without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
 all others.  On a tie they are those that were shown first.
 
+Money may be conserved and yet in the wrong place.  Where set-up is known, `bank_transfers.py` asks whether all
+acknowledged transfers were there in the end.
+
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 """
 
@@ -27,12 +30,10 @@ from checkers.base.history import CREATE
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.objects.bank_transfers import Balances, Transfer, lost_transfers
 from checkers.models.projection import Violation
 
 TRANSFER, READ = "transfer", "read"
-
-Balances = tuple[tuple[str, int], ...]
-"""(account, balance), ascending by account."""
 
 
 class Opening(NamedTuple):
@@ -66,6 +67,8 @@ def judge(operations: Sequence[Operation], budget: Budget, *, overdraft: bool) -
         found = [_not_as_opened(reads, opening), _other_total([r for r in reads if _accounts(r[1]) == usual])]
     else:
         found = [_not_as_opened(reads, opening), _not_the_opening_total(reads, opening)]
+        if found == [None, None] and (transfers := _transfers(operations, opening)) is not None:
+            found.append(lost_transfers(opening.balances, transfers, reads))
     if not overdraft:
         found.append(_negative(reads))
     violations = tuple(each for each in found if each is not None)
@@ -153,6 +156,21 @@ def _moved_between(transfer: Operation) -> tuple[str, ...]:
     if all(isinstance(each, tuple) and len(each) == 2 for each in given):  # {"from", "to", "amount"}
         return tuple(str(value) for name, value in given if name in ("from", "to"))
     return str(given[0]), str(given[1])
+
+
+def _transfers(operations: Sequence[Operation], opening: Opening) -> list[Transfer] | None:
+    """All transfers between the opened accounts; None if one has another form or moves no whole amount."""
+    found: list[Transfer] = []
+    for operation in operations:
+        if operation.f == TRANSFER:
+            given, ends = operation.input, _moved_between(operation)
+            if len(ends) != 2 or not set(ends) <= set(opening.balances) or not isinstance(given, tuple):
+                return None
+            amount = dict(given).get("amount") if isinstance(given[0], tuple) else given[2]
+            if not isinstance(amount, int) or isinstance(amount, bool):
+                return None
+            found.append(Transfer(operation, *ends, amount))
+    return found
 
 
 def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:

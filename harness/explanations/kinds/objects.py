@@ -81,6 +81,11 @@ OBJECTS: Mapping[str, ViolationKind] = {
         Stage.ANSWER,
         "Transfers move money and never make or destroy any. Here the balances of one read add up to another total.",
     ),
+    "wrong balances": ViolationKind(
+        Stage.ANSWER,
+        "After the last transfer, a read must show all acknowledged ones. Here no choice of the transfers without an "
+        "answer explains the balances: an acknowledged transfer is missing, or one took place twice.",
+    ),
     "negative balance": ViolationKind(
         Stage.ANSWER,
         "A transfer that would overdraw an account must be refused. Here an account held less than nothing.",
