@@ -29,6 +29,7 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.witness_rows import Row, rows_of
 from checkers.run_quality.answers_after_heal import answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
+from checkers.run_quality.unreadable import PROVEN, unreadable
 
 _REASONS_MAX = 3
 """So many reasons stand in one sentence; the excerpts show all."""
@@ -38,9 +39,6 @@ BEATS_LEAST = 0.5
 
 LATE_S = 5.0
 """So long after the limit the harness may note that the system has recovered in time."""
-
-PROVEN = "as ordered"
-"""The `verdict` of a heal's proof (`nemesis.faults.Proof`) if everything was healed."""
 
 
 def _split_traces(run: StoredRun) -> list[Part]:
@@ -187,7 +185,8 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
             reason = f"recovered after {recovery.get('seconds')} s, and the limit is {recovery.get('limit_s')} s"
             return Verdict(Validity.UNKNOWN, looked_at, reason)
         lacking = [node for node in _without_evidence(run) if node not in answering]
-        return conclude((), looked_at, [_nothing_shows(lacking)] if lacking else [])
+        gone = unreadable(run, real(recovery.get("limit_s"), 0.0))
+        return conclude((gone,) if gone else (), looked_at, [_nothing_shows(lacking)] if lacking else [])
     if recovery.get("not_known"):
         reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)

@@ -175,4 +175,9 @@ RAFT: Mapping[str, ViolationKind] = {
         "When every fault is over the system must come back by itself. Here it still did not serve its clients after "
         "the time limit.",
     ),
+    "not readable any more": ViolationKind(
+        Stage.PROCESS,
+        "What could be read before must be readable again when every fault is over. Here the servers ran, and every "
+        "read of every key ended with an error until the time was over. What was there may be lost.",
+    ),
 }
