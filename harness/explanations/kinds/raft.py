@@ -178,6 +178,6 @@ RAFT: Mapping[str, ViolationKind] = {
     "not readable any more": ViolationKind(
         Stage.PROCESS,
         "What could be read before must be readable again when every fault is over. Here the servers ran, and every "
-        "read of every key ended with an error until the time was over. What was there may be lost.",
+        "read of every key was an error.",
     ),
 }
