@@ -283,7 +283,7 @@ def _accepting(name: str, fits: Callable[[Balances], bool], words: str) -> Model
 BANK = KnownObject(
     "bank",
     "Bank",
-    "Does every read show the same total of money, and no negative balance?",
+    "Does every read show the same total of money and no negative balance, and the last all acknowledged transfers?",
     partial(judge, overdraft=False),
     whole=True,
     set_up=True,
@@ -293,7 +293,7 @@ BANK = KnownObject(
 BANK_OVERDRAFT = KnownObject(
     "bank-overdraft",
     "Bank with overdraft",
-    "Does every read show the same total of money?",
+    "Does every read show the same total of money, and the last all acknowledged transfers?",
     partial(judge, overdraft=True),
     whole=True,
     set_up=True,

@@ -91,7 +91,8 @@ def _in_words(
         why.append(f"No choice of the {len(unanswered)} transfers without an answer makes up the difference")
     why.append("All acknowledged transfers had returned before the read was invoked, and stand in the first state here")
     involved = [*(t.operation for t in unanswered), read]
-    violation = Violation("wrong balances", words, involved, read, f"{_words(expected)}, or more", why)
+    right = _words(expected) + ", and what transfers without an answer change" * bool(unanswered)
+    violation = Violation("wrong balances", words, involved, read, right, why)
     return Decided(violation, _after_all(unanswered, tuple(sorted(shown.items()))), (tuple(sorted(expected.items())),))
 
 
