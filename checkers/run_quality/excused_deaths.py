@@ -8,6 +8,9 @@ open what became of it, it is not known whether the death is excused.
 A server whose files were damaged may refuse to start again.  Where the fault announces that too (`may_stay_down`), the
 excuse holds until the end of the run.
 
+A server that refuses to start may be stopped by the next fault before it has ended by itself.  So an ordered end soon
+after the heal of such a fault excuses the words of that process, too.
+
 A server that dies by right may say so in its log.  Such a complaint is excused too, and no other: the same process must
 have written it, among its last lines.  A server that complains of something else long before it dies is not excused.
 """
@@ -26,6 +29,8 @@ END_OF_TIME = 1 << 62
 LAST_LINES = 100
 """How many lines a dying server may still write after it complained.  Lines of stack traces are not counted."""
 _NO_PID = -1
+_REFUSAL_NS = 10_000_000_000
+"""So long a server with damaged files may take from its start to the end of its refusal."""
 _FAILED_ORDER_NS = 120_000_000_000
 """An order that failed may have taken effect so long before it was taken back: no order takes longer."""
 
@@ -58,6 +63,7 @@ class Excuse:
     ) -> None:
         self._certain: list[tuple[str, int, int]] = []
         self._doubtful: list[tuple[str, int, int]] = []
+        self._refusing: list[tuple[str, int, int]] = []  # when a process with damaged files may be refusing to start
         for record in records:
             settings = mapping(record.get("settings"))
             if settings.get("may_die") is not True:
@@ -66,6 +72,9 @@ class Excuse:
             for node in map(str, sequence(record.get("nodes"))):
                 if word != SKIPPED and (span := _span(record, clock_error_ns(node))) is not None:
                     (self._certain if word == INSTALLED else self._doubtful).append((node, *span))
+                    healed_ns = number(record.get("healed_ns"), -1)
+                    if healed_ns >= 0 and settings.get("may_stay_down") is True:
+                        self._refusing.append((node, healed_ns, healed_ns + _REFUSAL_NS))
 
     def covers(self, node: str, time_ns: int) -> bool:
         """Whether such a fault held on the node at that time."""
@@ -75,9 +84,10 @@ class Excuse:
         """Whether such a fault held on the node at that time, or may have held."""
         return _in_one([*self._certain, *self._doubtful], node, time_ns)
 
-    def sort(self, deaths: Sequence[Death]) -> Sorted:
+    def sort(self, deaths: Sequence[Death], ordered: Sequence[Death] = ()) -> Sorted:
         """Sort unexpected deaths, and complaints, by what the faults explain of them.
 
+        ordered: the ends that the harness ordered.
         A complaint without a process is one of a server's own words for dying, by the pattern of its subject.  So for
         each excused death of a node, one of these is excused.
         """
@@ -85,9 +95,12 @@ class Excuse:
         excused = [death for death in ended if self.covers(str(death.get("node")), _time_ns(death))]
         unexcused = [death for death in ended if not self.may_cover(str(death.get("node")), _time_ns(death))]
         not_known = [death for death in ended if death not in excused and death not in unexcused]
-        processes, perhaps = _processes(excused), _processes(not_known)
-        left = Counter(str(death.get("node")) for death in excused)
-        left_perhaps = Counter(str(death.get("node")) for death in not_known)
+        stopped = [end for end in ordered if _in_one(self._refusing, str(end.get("node")), _time_ns(end))]
+        certain = [end for end in stopped if self.covers(str(end.get("node")), _time_ns(end))]
+        by_right, doubtful = [*excused, *certain], [*not_known, *(end for end in stopped if end not in certain)]
+        processes, perhaps = _processes(by_right), _processes(doubtful)
+        left = Counter(str(death.get("node")) for death in by_right)
+        left_perhaps = Counter(str(death.get("node")) for death in doubtful)
         nodes = left.keys() | left_perhaps.keys()
         for complaint in (death for death in deaths if _time_ns(death) < 0):
             node, pid = str(complaint.get("node")), number(complaint.get("pid"), _NO_PID)

@@ -57,7 +57,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     excuse = _excuse(run)
     fatal = [row for rows in findings for row in rows if not excuse.may_cover(row["node"], row["time_ns"])]
     unordered = _unordered(run)
-    found = excuse.sort(unordered)
+    found = excuse.sort(unordered, _ordered(run))
     deaths = found.unexcused
     names = dict.fromkeys([str(death.get("node") or "a node") for death in deaths] + [r["node"] for r in fatal])
     witnesses = [
@@ -100,6 +100,10 @@ def _excuse(run: StoredRun) -> Excuse:
 
 def _unordered(run: StoredRun) -> list[Mapping[str, Any]]:
     return [death for death in run.outcome.get("deaths") or [] if not was_ordered(death)]
+
+
+def _ordered(run: StoredRun) -> list[Mapping[str, Any]]:
+    return [death for death in run.outcome.get("deaths") or [] if was_ordered(death)]
 
 
 def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) -> Witness:
@@ -220,7 +224,7 @@ def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
     """The servers that ended again after the heal had started them, if nothing else keeps the heal from being proven.
 
     No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
-    died = {str(death.get("node")) for death in _excuse(run).sort(_unordered(run)).unexcused}
+    died = {str(death.get("node")) for death in _excuse(run).sort(_unordered(run), _ordered(run)).unexcused}
     dead = [node for node, state in mapping(proof.get("states")).items() if state == "dead" and node in died]
     explained = {f"{node} ordered running: it is dead" for node in dead}
     return sorted(dead, key=by_number) if explained == set(map(str, sequence(proof.get("wrong")))) else []

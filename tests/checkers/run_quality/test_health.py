@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_quorum import Evidence, Quorum, Row
@@ -126,6 +127,25 @@ def test_a_server_with_damaged_files_may_refuse_to_start_until_the_end(evidence:
     for case, (settings, expected) in cases.items():
         evidence.faults[:] = [failing_disk("n2", settings=settings)]
         assert up(evidence, tmp_path / case).validity is expected, case
+
+
+@pytest.mark.parametrize(
+    ("stopped_s_after_heal", "settings", "expected"),
+    [
+        (1, {"may_die": True, "may_stay_down": True}, Validity.VALID),
+        (20, {"may_die": True, "may_stay_down": True}, Validity.INVALID),
+        (1, {"may_die": True}, Validity.INVALID),
+    ],
+)
+def test_a_server_that_refuses_to_start_may_be_stopped_by_the_next_fault_before_it_has_ended(
+    stopped_s_after_heal: int, settings: dict[str, Any], expected: Validity, evidence: Evidence, tmp_path: Path
+) -> None:
+    fault = failing_disk("n2", settings=settings)
+    stopped_ns = fault["healed_ns"] + stopped_s_after_heal * 1_000_000_000
+    evidence.faults[:] = [fault]
+    refusal = {"node": "n2", "time_ns": -1, "status": 0, "ordered": False, "reason": "cannot start: CRC"}
+    evidence.outcome["deaths"] = [death("n2", time_ns=stopped_ns) | {"ordered": True, "status": -15}, refusal]
+    assert up(evidence, tmp_path).validity is expected
 
 
 def test_a_fatal_row_alone_is_enough(evidence: Evidence, tmp_path: Path) -> None:
