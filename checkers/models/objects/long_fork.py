@@ -1,12 +1,14 @@
 """Long fork: two reads saw two independent writes in opposite orders.
 
-    write   [["w", key, value]]                     each key is written once, never with nil; f is `txn` or `write`
-    read    [["r", key, value or null], ...]        all keys of one group at once; f is `txn` or `read`
+    write   [["w", key, value], ...]                each key is written once, never with nil; f is `txn` or `write`
+    read    [["r", key, value or null], ...]        several keys at once; f is `txn` or `read`
 
 A key is written once, so a read shows for each key whether its write had happened.  Of two reads of the same keys, one
 must show every write that the other shows.  If one shows x without y, and the other y without x, no single order of the
 writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it (Sovran et al. 2011;
-Jepsen's long-fork test).  Without a fork, the reads of one group form a chain, so one pass over sorted reads decides.
+Jepsen's long-fork test).  Without a fork, the reads of the same keys form a chain, so one pass over sorted reads
+decides.  Reads whose keys overlap are decided by a graph (`write_circles.py`), as are writes of several keys: such a
+write must be shown whole or not at all.
 
 A read shows only values that were written, and only writes that had been invoked before it returned.  Apart from this,
 real time orders nothing: a read may lack writes that were acknowledged before it.  So if no read shows any write, the
@@ -15,6 +17,7 @@ verdict is unknown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,9 +25,12 @@ from typing import NamedTuple
 from checkers.base.checker import Budget
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
+from checkers.models.objects.write_circles import Link, Seen, circle_of, overlapping
 from checkers.models.projection import Violation, real_time
 
 LONG_FORK_KIND = "long fork"
+CIRCLE_KIND = "writes in a circle"
+HALF_KIND = "half of a write"
 
 _Step = tuple[str, Hashable, Hashable]
 """("r" or "w", key, value or answer)."""
@@ -61,7 +67,7 @@ def same_steps(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find the first fork, or a value that nothing wrote.  Raises WrongOperation."""
+    """Find the first value that nothing wrote, else a fork, else a longer circle.  Raises WrongOperation."""
     writes, reads, reason = _sorted_out(operations)
     counts = {"writes": len(writes), "reads": len(reads)}
     groups: dict[frozenset[Hashable], list[_Read]] = {}
@@ -70,6 +76,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     found = _from_nowhere(reads, writes)
     for group in groups.values():
         found = found or _fork(group, writes)
+    found = found or _circle(groups, writes)
     if found is None and not reason and not any(len(keys) > 1 for keys in groups):
         reason = "no read of two keys was answered, so no fork could show"
     if found is None and not reason and not any(read.values for read in reads):
@@ -154,22 +161,101 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
 def _fork(group: Sequence[_Read], writes: _Writes) -> Decided | None:
     in_order = sorted(group, key=lambda read: len(read.shown))
     for one, other in pairwise(in_order):
-        if one.shown <= other.shown:
-            continue
-        x = min(one.shown - other.shown, key=repr)
-        y = min(other.shown - one.shown, key=repr)
-        first, later = sorted((one, other), key=lambda read: read.operation.ret or 0)
-        words = f"one read showed {x!r} without {y!r}, another {y!r} without {x!r}: the two writes have no order"
-        why = [
-            f"The first of these reads needs {x!r} written before {y!r}, the second needs the opposite order",
-            f"Only {x!r} and {y!r} matter here; all other keys are left out",
-        ]
-        involved = [write for key in (x, y) for _, write in writes[key]] + [first.operation, later.operation]
-        right = "an answer that shows all that the other read showed, or nothing more than it"
-        operations = list(dict.fromkeys(involved))
-        violation = Violation(LONG_FORK_KIND, words, operations, later.operation, right, why)
-        return Decided(violation, _seen_through(frozenset({x, y})))
+        if not one.shown <= other.shown:
+            x = min(one.shown - other.shown, key=repr)
+            y = min(other.shown - one.shown, key=repr)
+            return _opposite(one.operation, x, other.operation, y, writes)
     return None
+
+
+def _opposite(one: Operation, x: Hashable, other: Operation, y: Hashable, writes: _Writes) -> Decided:
+    """`one` showed x without y, and `other` showed y without x."""
+    first, later = sorted((one, other), key=_answered)
+    words = f"one read showed {x!r} without {y!r}, another {y!r} without {x!r}: the two writes have no order"
+    why = [
+        f"The first of these reads needs {x!r} written before {y!r}, the second needs the opposite order",
+        f"Only {x!r} and {y!r} matter here; all other keys are left out",
+    ]
+    right = "an answer that shows all that the other read showed, or nothing more than it"
+    return _disordered(LONG_FORK_KIND, words, (x, y), [first, later], writes, right, why)
+
+
+def _circle(groups: Mapping[frozenset[Hashable], Sequence[_Read]], writes: _Writes) -> Decided | None:
+    """A circle among reads whose keys overlap, or that showed a part of a write.  Each group alone has no fork."""
+    write_of = _numbered(writes)
+    events = {keys: frozenset(write_of[key] for key in keys if key in write_of) for keys in groups}
+    alike = overlapping(events.values())
+    joined = {write for write, count in Counter(write_of.values()).items() if count > 1}
+    reads = [read for keys, group in groups.items() if events[keys] in alike or events[keys] & joined for read in group]
+    lacked = [[key for key in read.keys - read.shown if key in write_of] for read in reads]
+    seen = [
+        Seen(frozenset(write_of[key] for key in read.values), frozenset(write_of[key] for key in lacks))
+        for read, lacks in zip(reads, lacked, strict=True)
+    ]
+    links = circle_of(seen)
+    if not links:
+        return None
+    steps = [_in_keys(link, reads[link.read], lacked[link.read], write_of) for link in links]
+    if len(steps) == 1:
+        return _half(*steps[0], writes)
+    if len(steps) == 2 and all(a[2] == b[1] for a, b in (steps, steps[::-1])):
+        (one, x, y), (other, _, _) = steps
+        return _opposite(one, x, other, y, writes)
+    return _longer(steps, writes)
+
+
+def _numbered(writes: _Writes) -> dict[Hashable, int]:
+    """key -> number of the event that its value shows: that of its write, or, written more than once, of the first."""
+    found: dict[Hashable, int] = {}
+    for place, (key, of_key) in enumerate(writes.items()):
+        found[key] = of_key[0][1].call if len(of_key) == 1 else -1 - place
+    return found
+
+
+def _in_keys(
+    link: Link, read: _Read, lacks: Sequence[Hashable], write_of: Mapping[Hashable, int]
+) -> tuple[Operation, Hashable, Hashable]:
+    """(the read, a key that it showed, a key that it lacked)."""
+    shown = min((key for key in read.values if write_of[key] == link.shown), key=repr)
+    return read.operation, shown, min((key for key in lacks if write_of[key] == link.lacked), key=repr)
+
+
+def _half(read: Operation, x: Hashable, y: Hashable, writes: _Writes) -> Decided:
+    words = f"a read showed {x!r} without {y!r}, and one transaction wrote both"
+    why = [f"The write of {x!r} and {y!r} happens at one moment, so no read can come between its two halves"]
+    return _disordered(HALF_KIND, words, (x, y), [read], writes, "an answer that shows both or none", why)
+
+
+def _longer(steps: Sequence[tuple[Operation, Hashable, Hashable]], writes: _Writes) -> Decided:
+    keys = list(dict.fromkeys(key for _, x, y in steps for key in (x, y)))
+    each = ", ".join(f"{x!r} without {y!r}" for _, x, y in steps)
+    words = f"{len(steps)} reads showed {each}: the writes have no order"
+    why = [
+        f"The read at index {read.ret} needs {x!r} written before itself, and {y!r} written after itself"
+        for read, x, y in steps
+    ]
+    reads = sorted((read for read, _, _ in steps), key=_answered)
+    right = "an answer that fits into one order of the writes together with the other reads"
+    return _disordered(CIRCLE_KIND, words, keys, reads, writes, right, why)
+
+
+def _disordered(
+    kind: str,
+    words: str,
+    keys: Sequence[Hashable],
+    reads: Sequence[Operation],
+    writes: _Writes,
+    right: str,
+    why: Sequence[str],
+) -> Decided:
+    """reads: in order of answer, so the last of them is the culprit."""
+    involved = [*(write for key in keys for _, write in writes[key]), *reads]
+    violation = Violation(kind, words, list(dict.fromkeys(involved)), reads[-1], right, why)
+    return Decided(violation, _seen_through(frozenset(keys)))
+
+
+def _answered(operation: Operation) -> int:
+    return operation.ret or 0
 
 
 def _seen_through(keys: frozenset[Hashable]) -> Model:

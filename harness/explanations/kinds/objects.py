@@ -98,6 +98,16 @@ OBJECTS: Mapping[str, ViolationKind] = {
         Stage.ANSWER,
         "All readers must see two independent writes in one order. Here two reads saw them in opposite orders.",
     ),
+    "writes in a circle": ViolationKind(
+        Stage.ANSWER,
+        "All readers must see independent writes in one order. Here several reads each showed one write without the "
+        "next, and so they put the writes in a circle.",
+    ),
+    "half of a write": ViolationKind(
+        Stage.ANSWER,
+        "A reader must see all that one transaction wrote, or nothing of it. Here a read showed one key and lacked "
+        "another one.",
+    ),
     "out of order": ViolationKind(
         Stage.ANSWER,
         "A queue must return its elements in the order in which they were added. Here a later element came out first.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, combinations, permutations
 from random import Random
@@ -199,7 +200,7 @@ def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_read
     names = "xyz"[:keys]
     for _ in range(400):
         shown = [frozenset(k for k in names if rng.random() < 0.5) for _ in range(rng.randint(1, 4))]
-        events = forked(rng, names, shown)
+        events = all_at_once(rng, list(names), [{k: k in some for k in names} for some in shown])
         orders = [[frozenset(order[:n]) for n in range(keys + 1)] for order in permutations(names)]
         explained = any(all(one in prefixes for one in shown) for prefixes in orders)
         verdict = judge_events(events, "long-fork")
@@ -214,18 +215,70 @@ def test_a_long_fork_is_found_exactly_where_no_order_of_writes_explains_the_read
     assert min(seen.values()) > 40, seen
 
 
-def forked(rng: Random, names: str, shown: list[frozenset[str]]) -> list[Event]:
+def test_reads_of_overlapping_keys_are_explained_exactly_where_some_order_of_writes_fits() -> None:
+    rng, seen = Random(9), Counter[str]()
+    for _ in range(2000):
+        names = "xyzu"[: rng.randint(2, 4)]
+        writes = split_up(rng, names)
+        honest = rng.sample(writes, len(writes))
+        reads = []
+        for _ in range(rng.randint(1, 6)):
+            keys = rng.sample(names, rng.choice([2, 2, rng.randint(2, len(names))]))
+            prefix = set("".join(honest[: rng.randint(0, len(writes))]))
+            reads.append({key: (key in prefix) != (rng.random() < 0.25) for key in keys})
+        orders = [["".join(order[:n]) for n in range(len(writes) + 1)] for order in permutations(writes)]
+        explained = any(
+            all(any(all((k in done) == had for k, had in read.items()) for done in prefixes) for read in reads)
+            for prefixes in orders
+        )
+        verdict = judge_events(all_at_once(rng, writes, reads), "long-fork")
+        if not any(any(read.values()) for read in reads):
+            assert verdict.validity is Validity.UNKNOWN, "no read showed a write"
+            continue
+        assert verdict.validity is (Validity.VALID if explained else Validity.INVALID), (writes, reads)
+        for witness in verdict.witnesses:
+            assert witness.facts["rejudged"]
+        seen[verdict.witnesses[0].kind if verdict.witnesses else "explained"] += 1
+    assert seen.keys() == {"explained", "long fork", "writes in a circle", "half of a write"}
+    assert min(seen.values()) > 20, seen
+
+
+def split_up(rng: Random, names: str) -> list[str]:
+    """The keys of each write: mostly one, sometimes several."""
+    writes: list[str] = []
+    for name in names:
+        if writes and rng.random() < 0.2:
+            writes[-1] += name
+        else:
+            writes.append(name)
+    return writes
+
+
+def all_at_once(rng: Random, writes: list[str], reads: list[dict[str, bool]]) -> list[Event]:
     """All writes and reads under way at once, so that real time orders none of them."""
-    transactions = [([["w", k, 1]], [["w", k, 1]]) for k in names]
+    transactions = [([["w", k, 1] for k in keys], [["w", k, 1] for k in keys]) for keys in writes]
     transactions += [
-        ([["r", k, None] for k in names], [["r", k, 1 if k in some else None] for k in names]) for some in shown
+        ([["r", k, None] for k in read], [["r", k, 1 if had else None] for k, had in read.items()]) for read in reads
     ]
     rng.shuffle(transactions)
     events = [event(0, p, Type.INVOKE, "txn", before) for p, (before, _) in enumerate(transactions)]
     events += [event(0, p, Type.OK, "txn", answer) for p, (_, answer) in enumerate(transactions)]
-    return [
-        Event(n, n * 1000, e.process, e.type, e.f, None, payload=e.payload, node="n1") for n, e in enumerate(events)
-    ]
+    return renumbered(events)
+
+
+def test_three_reads_of_three_pairs_may_put_the_writes_in_a_circle() -> None:
+    writes = [wrote(key, 1) for key in "xyz"]
+    reads = [saw(x=1, y=None), saw(y=1, z=None), saw(z=1, x=None)]
+    assert judge_events(one_process(*writes, *reads[:2]), "long-fork").validity is Validity.VALID
+    [witness] = judge_events(one_process(*writes, *reads), "long-fork").witnesses
+    assert witness.kind == "writes in a circle"
+    assert witness.summary.startswith("3 reads showed ")
+
+
+def test_two_reads_that_share_two_keys_may_fork() -> None:
+    reads = [saw(x=1, y=None, u=None), saw(y=1, x=None, z=None)]
+    [witness] = judge_events(one_process(wrote("x", 1), wrote("y", 1), *reads), "long-fork").witnesses
+    assert witness.kind == "long fork"
 
 
 def test_a_key_written_twice_shows_no_order() -> None:

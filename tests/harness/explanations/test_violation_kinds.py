@@ -15,7 +15,15 @@ from harness.explanations.kinds.catalog import KINDS, kind_of, name_in_words
 from harness.explanations.kinds.kind import Stage
 
 CHECKERS = Path(__file__).parents[3] / "checkers"
-MAKERS = {"Witness": 0, "Violation": 0, "_elected": 0, "OrderClash": 0, "wrong_alone": 0, "Unexplained": 0}
+MAKERS = {
+    "Witness": 0,
+    "Violation": 0,
+    "_elected": 0,
+    "OrderClash": 0,
+    "wrong_alone": 0,
+    "Unexplained": 0,
+    "_disordered": 0,
+}
 """Calls that name a kind -> place of that argument."""
 
 
