@@ -10,19 +10,20 @@ before it.  The guarded store refuses a write whose token is smaller than one th
 
 So in real time, both the tokens of acquires and the tokens of accepted writes rise, and the rank check decides
 (`ranks.py`).  No token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An acquire
-without an answer may have handed out any token, so nothing is claimed about the tokens of writes that return later.
+without an answer may have handed out any token, but only one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Sequence
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.projection import Violation, real_time
-from checkers.models.ranks import NEVER, Ranked, out_of_order
+from checkers.models.ranks import Ranked, out_of_order
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
@@ -121,41 +122,83 @@ def _never_handed_out(
 ) -> Decided | None:
     """The first accepted write whose token no acquire can have handed out by then.
 
-    acquires, writes: those of `operations` that returned.
+    acquires, writes: those of `operations` that returned.  An acquire without an answer explains one token of the
+    writes that returned after its call.  As later writes can use every acquire that earlier ones can, counting decides.
     """
     by_token = {token_of(acquire): acquire for acquire in acquires}
-    first_open = min((o.call for o in operations if o.f == ACQUIRE and not o.returned), default=NEVER)
+    opened = [o for o in operations if o.f == ACQUIRE and not o.returned]
+    unexplained: dict[int, Operation] = {}
     for write in sorted(writes, key=lambda o: o.ret or 0):
         assert write.ret is not None
-        if first_open < write.ret:
-            return None
         token = token_of(write)
         acquire = by_token.get(token)
-        if acquire is not None and acquire.call < write.ret:
+        if token in unexplained or (acquire is not None and acquire.call < write.ret):
             continue
-        words = f"a write with token {token} was accepted, and no acquire had handed out this token"
-        if acquire is None:
-            why = [f"No acquire was answered with token {token}, and none without an answer can have handed it out"]
-        else:
+        if acquire is not None:
             why = [real_time(write, "The write was accepted", acquire, f"the acquire of token {token} was invoked")]
-        involved = [write] if acquire is None else [acquire, write]
-        violation = Violation("token never handed out", words, involved, write, "a refusal", why)
-        return Decided(violation, seen_through(token))
+            why.append("No other acquire can have handed out the same token")
+            return _wrong_write(token, why, [write], [acquire])
+        unexplained[token] = write
+        before = opened[: bisect_left(opened, write.ret, key=_invoked)]
+        if len(unexplained) > len(before):
+            return _wrong_write(token, _counted(unexplained, before), list(unexplained.values()), before)
     return None
 
 
-def seen_through(token: int) -> Model:
-    """The model of a lock and its store that is reduced to one token.  The state is whether it was handed out."""
+def _invoked(operation: Operation) -> int:
+    return operation.call
+
+
+def _counted(unexplained: Collection[int], opened: Sequence[Operation]) -> list[str]:
+    """Why so few open acquires do not explain so many tokens, the last of which is one too many."""
+    *others, token = unexplained
+    if not opened:
+        return [f"No acquire was answered with token {token}, and none without an answer can have handed it out"]
+    several = ", ".join(map(str, [*others, token]))
+    return [
+        f"No acquire was answered with any of the tokens {several}",
+        f"Each acquire without an answer can have handed out one token, and only {len(opened)} of them "
+        f"{'was' if len(opened) == 1 else 'were'} invoked before this write was accepted",
+    ]
+
+
+def _wrong_write(token: int, why: Sequence[str], writes: Sequence[Operation], acquires: Sequence[Operation]) -> Decided:
+    words = f"a write with token {token} was accepted, and no acquire had handed out this token"
+    involved = [*acquires, *writes]
+    violation = Violation("token never handed out", words, involved, writes[-1], "a refusal", why)
+    return Decided(violation, seen_through(frozenset(map(token_of, writes))))
+
+
+def seen_through(tokens: frozenset[int]) -> Model:
+    """The model of a lock and its store that is reduced to some tokens, and to acquires without an answer.
+
+    The state is (the tokens that were handed out, the number of acquires whose token is not known yet).
+    """
 
     def seen(state: State, operation: Operation) -> object:
+        assert isinstance(state, tuple)
+        handed_out, unknown = state
+        if operation.f == ACQUIRE and not operation.returned:
+            return handed_out, unknown + 1
+        token = token_of(operation)
+        if token in handed_out:
+            return REFUSED if operation.f == ACQUIRE else state
         if operation.f == ACQUIRE:
-            return True
-        return state or (REFUSED if operation.returned else False)
+            return handed_out | {token}, unknown
+        if not operation.returned:
+            return state
+        return (handed_out | {token}, unknown - 1) if unknown else REFUSED
 
     def in_words(state: State) -> str:
-        return f"token {token} handed out" if state else f"token {token} not handed out"
+        assert isinstance(state, tuple)
+        handed_out, unknown = state
+        if not handed_out:
+            words = f"no token of {', '.join(map(str, sorted(tokens)))} handed out"
+        else:
+            words = f"token {', '.join(map(str, sorted(handed_out)))} handed out"
+        return words + (f", and {unknown} that nobody knows" if unknown else "")
 
-    return Model("fenced-lock", init=bool, step=seen, show=in_words)
+    return Model("fenced-lock", init=lambda: (frozenset(), 0), step=seen, show=in_words)
 
 
 FENCED_LOCK = KnownObject(

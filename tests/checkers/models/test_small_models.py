@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -381,8 +383,33 @@ def test_an_acquire_without_an_answer_may_have_handed_out_any_token() -> None:
     assert kinds(renumbered([*begun, *wrote]), "fenced-lock") == []
     assert kinds(renumbered([wrote[0], *begun, wrote[1]]), "fenced-lock") == []
     assert kinds(renumbered([*wrote, *begun]), "fenced-lock") == ["token never handed out"]
+    again = [replace(e, process=2) for e in one_process(("acquire", None, 2))]
+    assert kinds(renumbered([*begun, *wrote, *again]), "fenced-lock") == ["token never handed out"]
     refused = [begun[0], replace(begun[1], type=Type.FAIL)]
     assert kinds(renumbered([*refused, *wrote]), "fenced-lock") == ["token never handed out"]
+
+
+def test_each_acquire_without_an_answer_explains_one_token_of_the_writes_that_end_after_its_call() -> None:
+    rng, seen = Random(5), Counter[bool]()
+    for _ in range(1500):
+        events, opened, tokens = [], [], {}
+        for place in range(rng.randint(2, 6)):
+            if rng.random() < 0.5:
+                opened.append(place)
+                events.append(event(0, 50 + place, Type.INVOKE, "acquire", None))
+            else:
+                token = rng.randint(max(tokens, default=1), 6)
+                tokens.setdefault(token, place)
+                events += one_process(("write", token, token))
+        explained = any(
+            all(acquire < place for acquire, place in zip(some, tokens.values(), strict=True))
+            for some in permutations(opened, len(tokens))
+        )
+        verdict = judge_events(renumbered(events), "fenced-lock")
+        assert [w.kind for w in verdict.witnesses] == ([] if explained else ["token never handed out"]), events
+        assert all(witness.facts["rejudged"] for witness in verdict.witnesses)
+        seen[explained] += 1
+    assert min(seen[True], seen[False]) > 200, seen
 
 
 def test_a_write_under_way_while_its_token_is_handed_out_may_come_after_it() -> None:
