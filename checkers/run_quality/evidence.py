@@ -33,6 +33,7 @@ from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality import copies_taken, dealt_operations, deaths_listed
+from checkers.run_quality.answers_while_held import answers_while_held
 from checkers.run_quality.fault_cards import not_as_dealt
 from checkers.run_quality.fault_rows import differences, orders_differ
 from checkers.run_quality.rows_while_held import rows_while_held
@@ -263,6 +264,11 @@ def _silences(run: StoredRun, kept: Ledger) -> list[str]:
     return rows_while_held(run)
 
 
+def _answers(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether no server answered clients while it was measured dead, stopped or cut off from them."""
+    return answers_while_held(run)
+
+
 def _deaths(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether outcome.json lists every death that faults and traces show."""
     return deaths_listed.not_listed(run) if run.demands.nodes else []
@@ -335,6 +341,7 @@ _NAMES: Mapping[Agree, str] = {
     _dealt: "what the seed deals",
     _faults: "faults.json",
     _silences: "a measured state",
+    _answers: "a measured state or link",
     _deaths: "the deaths of outcome.json",
     _copies: "copies.json",
     _final_reads: "the final reads of outcome.json",

@@ -15,6 +15,7 @@ from recorded_runs import unpacked
 from checkers.base import ledger
 from checkers.base.history import NEMESIS, MalformedHistory, Type
 from checkers.base.json_file import BrokenFile
+from checkers.run_quality.held_windows import silent_processes
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
 
@@ -234,6 +235,24 @@ def test_a_fault_of_another_run_is_noticed(runs: dict[str, Path], tmp_path: Path
     run = shutil.copytree(runs[PARTITION], tmp_path / "run")
     a_fault_moved_from_another_run(runs[KILL])(run)
     assert verdict_of(run) != "valid"
+
+
+def test_an_answer_that_a_dead_server_gave_is_noticed(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = shutil.copytree(runs["kraft-kill"], tmp_path / "run")
+    records = json.loads((run / "faults.json").read_text())
+    held = next(held for record in records for held in silent_processes(record))
+
+    def answered_by_the_dead(rows: list[Row]) -> None:
+        invoked: dict[int, Row] = {}
+        for row in (row for row in rows if held.from_ns < row["time_ns"] < held.to_ns):
+            if row["type"] == Type.OK and row["process"] in invoked:
+                row["node"] = held.subject
+            invoked[row["process"]] = row
+
+    forge_everything(run, answered_by_the_dead)
+    evidence = dict(judge(run, None, lambda _: None, report=False))["checkers"]["evidence"]
+    assert evidence["verdict"] == "unknown"
+    assert f"as dead from {held.from_ns / 1e9:.3f}" in evidence["reason"]
 
 
 def test_results_of_an_earlier_judging_are_not_believed(runs: dict[str, Path], tmp_path: Path) -> None:
