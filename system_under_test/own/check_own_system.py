@@ -20,6 +20,8 @@ from system_under_test.subject import Needs
 
 _ALIKE = 0.85
 """How alike two names are, of 1, if one is taken for a slip of the pen."""
+_PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
+"""What the end of a connection or of patience raises: the request may have reached the server."""
 _METHODS = ("start", "status", "ready", "caught_up")
 
 
@@ -33,6 +35,7 @@ def check_declared(system: System, client: type[Client], main: Path) -> None:
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) for each in refused):
         raise NoSystem(_wrong_refused(client, main.name))
+    _check_width(client, main.name)
 
 
 def check_defined_once(main: Path, text: str) -> None:
@@ -55,6 +58,17 @@ def check_refused(client: type[Client], file: str) -> None:
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(e, type) and issubclass(e, BaseException) for e in refused):
         raise NoSystem(_wrong_refused(client, file))
+    _check_width(client, file)
+
+
+def _check_width(client: type[Client], file: str) -> None:
+    """Raises NoSystem for a class of `refused` that also takes exceptions that prove nothing."""
+    for wide in client.refused:
+        for proves_nothing in _PROVES_NOTHING:
+            if issubclass(proves_nothing, wide):
+                what = f"{wide.__name__}, which also takes {proves_nothing.__name__}"
+                why = "after it the request may have taken effect. List what proves that it did not"
+                raise NoSystem(f"{file}: {client.__name__}.refused lists {what}: {why}")
 
 
 def _wrong_refused(client: type[Client], file: str) -> str:

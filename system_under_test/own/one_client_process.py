@@ -67,6 +67,8 @@ class Runner:
         warnings.showwarning = self._warned
 
     def invoke(self, request: Request, timeout_s: float) -> Outcome:
+        """What the client made of one request.  What it raises after the time limit proves nothing, not even a refusal:
+        it may be our own interruption in other words."""
         function = self._functions.get(request.f, request.f)
         until, sent = time.monotonic() + timeout_s, False
         try:
@@ -75,9 +77,9 @@ class Runner:
             sent = True
             self._tell_sent(self._node)
             answer = self._call(getattr(self._client, function), until, *given)
-        except self._client.refused as problem:
-            return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
         except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
+            if isinstance(problem, self._client.refused) and not self._late:
+                return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
             type_ = Type.INFO if sent and not observes(function) else Type.FAIL
             return self._failed(type_, ("" if sent else "not sent: ") + _words(problem), move=not sent)
         try:
@@ -145,9 +147,9 @@ class Runner:
         A method that catches `CallTimedOut` and returns all the same has timed out: its answer proves nothing.
         """
         left_s = until - time.monotonic()
-        if left_s <= 0:
+        self._late, self._unawaited = left_s <= 0, []
+        if self._late:
             raise CallTimedOut("out of time")
-        self._late, self._unawaited = False, []
         signal.setitimer(signal.ITIMER_REAL, left_s)
         try:
             answer = method(*given)
@@ -163,10 +165,11 @@ class Runner:
 
     def _await(self, answer: Awaitable[Any], left_s: float) -> Any:
         async def within() -> Any:
-            async with asyncio.timeout(left_s) as limit:
-                found = await answer
-            self._late = limit.expired()
-            return found
+            try:
+                async with asyncio.timeout(left_s) as limit:
+                    return await answer
+            finally:
+                self._late = limit.expired()
 
         try:
             return self._loop.run_until_complete(within())

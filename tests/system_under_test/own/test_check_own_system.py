@@ -66,6 +66,17 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
         ),
         (OPEN, f"    refused = ConnectionError\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
         (OPEN, f"    refused = ('MOVED',)\n\n{OPEN}", "RegisterClient.refused must be a tuple of classes"),
+        (
+            OPEN,
+            f"    refused = (OSError,)\n\n{OPEN}",
+            "lists OSError, which also takes TimeoutError: after it the request may",
+        ),
+        (
+            OPEN,
+            f"    refused = (ConnectionError,)\n\n{OPEN}",
+            "lists ConnectionError, which also takes ConnectionReset",
+        ),
+        (OPEN, f"    refused = (EOFError,)\n\n{OPEN}", "lists EOFError, which also takes EOFError"),
         ("import json\n", "import json, sys\nsys.exit(0)\n", "mine.py line 4 cannot be run: SystemExit: 0"),
     ],
 )

@@ -90,6 +90,24 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
     assert (outcome.type, outcome.error) == (Type.FAIL, "not sent: OSError: no route")
 
 
+@pytest.mark.parametrize(
+    ("word", "wait"), [("", "time.sleep(1000)"), ("async ", "await __import__('asyncio').sleep(1000)")]
+)
+async def test_a_refusal_after_the_time_limit_proves_nothing(make: Make, word: str, wait: str) -> None:
+    client = make(f"""
+        refused = (Refused,)
+        {word}def read(self, key): return 1
+        {word}def write(self, key, value):
+            try:
+                {wait}
+            except BaseException as problem:
+                raise Refused("busy") from problem
+    """)
+    assert (await ask(client, READ)).type is Type.OK, "it is there"
+    outcome = await ask(client, WRITE, 0.3)
+    assert (outcome.type, outcome.error) == (Type.INFO, "Refused: busy")
+
+
 @pytest.mark.parametrize("word", ["", "async "])
 async def test_what_open_returns_is_the_connection_and_is_closed(make: Make, word: str) -> None:
     client = make(f"""
