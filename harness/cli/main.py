@@ -135,6 +135,8 @@ def _exit_code() -> int:
         refuse(problem.format_message())
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
+    except SystemExit as end:  # of code that is not ours: its exit code is no verdict
+        refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
     except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
         explain(problem)
     else:

@@ -92,7 +92,7 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
             spark_end.start()
             report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
-        except Exception as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _failed(run.root, problem)
         return _for_terminal(run.root, found, spec)
     finally:
@@ -119,8 +119,11 @@ def judge_again(
             spark.stop()
 
 
-def _failed(root: Path, problem: Exception) -> dict[str, Any]:
+def _failed(root: Path, problem: Exception | SystemExit) -> dict[str, Any]:
     """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
+    if isinstance(problem, SystemExit):
+        ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
+        return record_failure(root, f"{ended}; where it did so is in {TRACEBACK}", problem)
     if words := sentences(problem):
         return record_failure(root, " ".join(words), not_tested=not_of_the_harness(problem))
     reason = f"a mistake of the harness itself ({type(problem).__name__}: {problem}); its traceback is in {TRACEBACK}"

@@ -54,6 +54,7 @@ async def test_cancelled_work_is_awaited_to_its_end() -> None:
         (ExceptionGroup("two", [OSError("one"), ExceptionGroup("", [OSError("two")])]), "krucible: two"),
         (KeyError("surprise"), "a mistake of the harness itself"),
         (KeyboardInterrupt(), "interrupted"),
+        (SystemExit(0), "ended the program (SystemExit: 0)"),
     ],
 )
 def test_after_every_failure_the_exit_code_is_3_and_never_1(

@@ -93,6 +93,23 @@ def test_a_mistake_of_the_harness_leaves_its_traceback_in_the_folder(
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("place", ["run", "judging"])
+def test_code_of_the_user_that_ends_the_program_gives_no_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def ends(*_: Any) -> Any:
+        sys.exit(0)
+
+    if place == "run":
+        monkeypatch.setattr("system_under_test.canary.subject.Canary.client_config", lambda self, **_: ends())
+    else:
+        monkeypatch.setattr("harness.judge.judge_run.checkers_for", ends)
+    code, results, folder = run()
+    assert (code, results["verdict"], results["exit_code"]) == (3, "harness failed", 3)
+    assert "ended the program (SystemExit: 0)" in results["reason"]
+    assert "in ends" in (folder / "failure.txt").read_text()
+
+
 def test_what_cannot_be_removed_costs_a_run_neither_its_end_nor_its_verdict(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
