@@ -95,13 +95,11 @@ def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     }
 
 
-def write_results(run_folder: Path, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
-    """Write results.json into the run folder, whole or not at all, and return its content."""
-    results = results_json(verdicts)
+def write_results(run_folder: Path, results: Mapping[str, Any]) -> None:
+    """Write results.json into the run folder, whole or not at all."""
     partial = run_folder / "results.json.partial"
     partial.write_text(json.dumps(results, indent=1) + "\n")
     partial.replace(run_folder / "results.json")
-    return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ by the same code.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -23,7 +22,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.catalog import select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
-from checkers.judging.pipeline import judge_run, write_results
+from checkers.judging.pipeline import judge_run, results_json, write_results
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
@@ -106,7 +105,7 @@ def judge(
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(test)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
-    results = write_results(root, verdicts)
+    results = results_json(verdicts)
     doubt_a_stop(results, outcome_of(root))
     demand(subject.bugs.get(spec.bug) if spec.bug else None, results)
     if doubts := outcome_of(root).get("doubts"):
@@ -114,15 +113,16 @@ def judge(
     _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
     if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
         _shout(results, contradicted)
-    (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     judged = time.monotonic()
     if report:
         from harness.explanations.headline import verdict_in_words
-        from harness.report.render import render
 
         results["summary"] = verdict_in_words(results, test)
         results["judging_s"] = round(judged - began, 3)
-        (root / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    write_results(root, results)  # once, so that no end in between leaves a verdict without its corrections
+    if report:
+        from harness.report.render import render
+
         progress("writing the report")
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")

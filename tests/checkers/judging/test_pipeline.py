@@ -120,7 +120,8 @@ def test_results_json_is_what_the_readme_of_results_promises(tmp_path: Path) -> 
     seal(write_stream(tmp_path, Script().invoke(0, "read").ok(0, 3).events))
     reports: list[str] = []
     verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS], progress=reports.append)
-    results = write_results(tmp_path, verdicts)
+    results = results_json(verdicts)
+    write_results(tmp_path, results)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert (results["verdict"], results["exit_code"]) == ("invalid", 1)
     assert "Linearizability" in results["summary"]
