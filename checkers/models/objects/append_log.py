@@ -13,6 +13,7 @@ comes after offset n - 1 and before offset n.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,9 +40,16 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     if wrong is None:
         return ObjectFinding(steps=len(operations))
     window = sorted(wrong.violation.operations, key=lambda o: o.call)
-    if impossible(wrong.smaller, window, (wrong.smaller.init(),)) is False:
-        return by_search(whole(operations), operations, budget)  # values repeat without offsets, so a rank is a guess
+    certain = impossible(wrong.smaller, window, (wrong.smaller.init(),))
+    if certain is False or (certain is None and _guessed(operations)):
+        return by_search(whole(operations), operations, budget)
     return ObjectFinding((wrong,), steps=len(operations))
+
+
+def _guessed(operations: Sequence[Operation]) -> bool:
+    """Whether a value repeats among appends that named no offset.  Which of them a read shows is then a guess."""
+    unnamed = Counter(o.input for o in operations if o.f == "append" and _offset(o) is None)
+    return max(unnamed.values(), default=0) > 1
 
 
 def out_of_rank(operations: Sequence[Operation]) -> Decided | None:

@@ -8,22 +8,30 @@ before it.  The guarded store refuses a write whose token is smaller than one th
     write     t, ok             the store accepted a write with token t; `fail`: the store refused it
     release                     has no effect on the verdict: tokens and not releases keep the holders apart
 
-So in real time, both the tokens of acquires and the tokens of accepted writes rise, and the rank check decides
-(`ranks.py`).  No token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An acquire
-without an answer may have handed out any token, but only one.
+So in real time, the tokens of accepted writes rise, and the rank check decides about them (`ranks.py`).  The tokens of
+acquires rise, too, and no token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An
+acquire without an answer may have handed out any token, but only one, and in turn.
+
+About tokens deadlines decide.  A token is handed out before the first answer that shows it: that of its acquire, or of
+a write.  As tokens rise, it is also handed out before the first answer that shows a greater one.  The earlier of both
+is its deadline.  There is a legal order exactly if each answered acquire was invoked before the deadline of its token,
+and if, for every moment, at least as many acquires without an answer were invoked before it as tokens of no answered
+acquire have their deadline until then.  (Take the deadlines in order; each later one can use every acquire that an
+earlier one can.)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation
 from checkers.models.projection import Violation, real_time
-from checkers.models.ranks import Ranked, out_of_order
+from checkers.models.ranks import NEVER, Ranked, out_of_order
 
 ACQUIRE, WRITE, RELEASE = "acquire", "write", "release"
 
@@ -34,33 +42,58 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     writes = [o for o in operations if o.f == WRITE and o.returned]
     counts = {"tokens": len(acquires), "guarded_writes": len(writes)}
     violation = _twice(acquires) or _backwards(acquires) or _accepted_too_late(writes)
-    if violation is not None:
-        found: Decided | None = Decided(violation, FENCED)
-    else:
-        found = _never_handed_out(operations, acquires, writes)
-    return ObjectFinding(() if found is None else (found,), steps=len(operations), counts=counts)
+    violation = violation or _after_deadline(operations, acquires, writes)
+    reason = "" if acquires or writes else "no acquire was answered and no write was accepted, so no token was shown"
+    found = () if violation is None else (Decided(violation, FENCED),)
+    return ObjectFinding(found, "" if found else reason, steps=len(operations), counts=counts)
+
+
+_Handed = tuple[int | None, ...]
+"""Tokens in the order in which they were handed out.  None: one that no answer has shown yet."""
+
+
+class _Lock(NamedTuple):
+    """handed: every way in which tokens may have been handed out.  accepted: the greatest token of an accepted write,
+    None at first."""
+
+    handed: frozenset[_Handed] = frozenset([()])
+    accepted: int | None = None
 
 
 def step(state: State, operation: Operation) -> object:
-    """state: (the token of the last acquire, the greatest token of an accepted write), each None at first."""
-    assert isinstance(state, tuple)
-    last, accepted = state
-    if operation.f == RELEASE or not operation.returned:
+    assert isinstance(state, _Lock)
+    if operation.f == RELEASE or (operation.f == WRITE and not operation.returned):
         return state
-    token = token_of(operation)
-    if operation.f == ACQUIRE:
-        return (token, accepted) if last is None or token > last else REFUSED
-    return (last, token) if accepted is None or token >= accepted else REFUSED
+    if operation.f == WRITE:
+        token = token_of(operation)
+        if state.accepted is not None and token < state.accepted:
+            return REFUSED
+        handed = frozenset(way for each in state.handed for way in _with_token(each, token))
+        return _Lock(handed, token) if handed else REFUSED
+    last = token_of(operation) if operation.returned else None
+    rising = [each for each in state.handed if last is None or all(t is None or t < last for t in each)]
+    return _Lock(frozenset((*each, last) for each in rising), state.accepted) if rising else REFUSED
+
+
+def _with_token(handed: _Handed, token: int) -> Iterator[_Handed]:
+    """The same, if it holds this token, else all ways in which a token that no answer has shown yet may be this one."""
+    if token in handed:
+        yield handed
+        return
+    for place, there in enumerate(handed):
+        before, after = handed[:place], handed[place + 1 :]
+        if there is None and all(t is None or t < token for t in before) and all(t is None or t > token for t in after):
+            yield (*before, token, *after)
 
 
 def show(state: State) -> str:
-    assert isinstance(state, tuple)
-    last, accepted = state
-    handed_out = "no token handed out" if last is None else f"token {last} handed out last"
-    return f"{handed_out}, {'no write accepted' if accepted is None else f'token {accepted} accepted'}"
+    assert isinstance(state, _Lock)
+    ways = sorted(", ".join("?" if t is None else str(t) for t in each) for each in state.handed)
+    handed = f"tokens {' or '.join(ways)} handed out" if any(ways) else "no token handed out"
+    return f"{handed}, {'no write accepted' if state.accepted is None else f'token {state.accepted} accepted'}"
 
 
-FENCED = Model("fenced-lock", init=lambda: (None, None), step=step, show=show)
+FENCED = Model("fenced-lock", init=_Lock, step=step, show=show)
 
 
 def token_of(operation: Operation) -> int:
@@ -117,88 +150,89 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
     return Violation("stale token accepted", words, [early, late], late, "a refusal", why)
 
 
-def _never_handed_out(
+def _after_deadline(
     operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
-) -> Decided | None:
-    """The first accepted write whose token no acquire can have handed out by then.
+) -> Violation | None:
+    """The first token that nobody can have handed out in time.
 
-    acquires, writes: those of `operations` that returned.  An acquire without an answer explains one token of the
-    writes that returned after its call.  As later writes can use every acquire that earlier ones can, counting decides.
-    """
-    by_token = {token_of(acquire): acquire for acquire in acquires}
+    acquires, writes: those of `operations` that returned."""
+    shown: dict[int, Operation] = {}
+    for operation in sorted([*acquires, *writes], key=_answered):
+        shown.setdefault(token_of(operation), operation)
+    due = _deadlines(shown)
+    for acquire in acquires:
+        if (first := due[token_of(acquire)]).ret < acquire.call:  # type: ignore[operator]
+            return _acquired_too_late(first, acquire)
     opened = [o for o in operations if o.f == ACQUIRE and not o.returned]
-    unexplained: dict[int, Operation] = {}
-    for write in sorted(writes, key=lambda o: o.ret or 0):
-        assert write.ret is not None
-        token = token_of(write)
-        acquire = by_token.get(token)
-        if token in unexplained or (acquire is not None and acquire.call < write.ret):
-            continue
-        if acquire is not None:
-            why = [real_time(write, "The write was accepted", acquire, f"the acquire of token {token} was invoked")]
-            why.append("No other acquire can have handed out the same token")
-            return _wrong_write(token, why, [write], [acquire])
-        unexplained[token] = write
-        before = opened[: bisect_left(opened, write.ret, key=_invoked)]
-        if len(unexplained) > len(before):
-            return _wrong_write(token, _counted(unexplained, before), list(unexplained.values()), before)
+    answered = {token_of(acquire) for acquire in acquires}
+    nobodys = sorted(shown.keys() - answered, key=lambda token: (_answered(due[token]), token))
+    for count, token in enumerate(nobodys, 1):
+        before = opened[: bisect_left(opened, _answered(due[token]), key=_invoked)]
+        if count > len(before):
+            return _not_in_time(nobodys[:count], shown, due, before)
     return None
+
+
+def _deadlines(shown: Mapping[int, Operation]) -> dict[int, Operation]:
+    """token -> the operation whose answer is its deadline.  shown: token -> the operation that showed it first."""
+    due: dict[int, Operation] = {}
+    first: Operation | None = None
+    for token in sorted(shown, reverse=True):
+        if first is None or _answered(shown[token]) <= _answered(first):
+            first = shown[token]
+        due[token] = first
+    return due
+
+
+def _acquired_too_late(first: Operation, acquire: Operation) -> Violation:
+    """first: an accepted write with the token of the acquire or a greater one, which returned before its call."""
+    token, used = token_of(acquire), token_of(first)
+    why = [
+        real_time(first, f"The write with token {used} was accepted", acquire, f"the acquire of {token} was invoked")
+    ]
+    if used == token:
+        words = f"a write with token {token} was accepted, and no acquire had handed out this token"
+        why.append("No other acquire can have handed out the same token")
+        return Violation("token never handed out", words, [acquire, first], first, "a refusal", why)
+    words = f"token {token} was handed out after token {used}, which is greater, had been accepted in a write"
+    right = f"a token greater than {used}"
+    return Violation("tokens out of order", words, [first, acquire], acquire, right, why)
+
+
+def _not_in_time(
+    tokens: Sequence[int], shown: Mapping[int, Operation], due: Mapping[int, Operation], opened: Sequence[Operation]
+) -> Violation:
+    """tokens: those of no answered acquire, the last of which is one too many.  opened: the acquires for them."""
+    *others, token = tokens
+    firsts = [due[each] for each in tokens]
+    operations = list(dict.fromkeys([*opened, *(shown[each] for each in tokens), *firsts]))
+    culprit = max(operations, key=_answered)
+    words = f"a write with token {token} was accepted, and no acquire can have handed out this token"
+    if opened:
+        several = f"any of the tokens {', '.join(map(str, sorted(tokens)))}" if others else f"token {token}"
+        were = f"{len(opened)} of them {'was' if len(opened) == 1 else 'were'}"
+        why = [
+            f"No acquire was answered with {several}",
+            f"Each acquire without an answer can have handed out one token, and only {were} invoked before the answer "
+            f"at index {due[token].ret}",
+        ]
+    else:
+        why = [f"No acquire was answered with token {token}, and none without an answer can have handed it out in time"]
+    why += [
+        f"Token {each} must be handed out before token {token_of(due[each])}, which is greater and was shown at index "
+        f"{due[each].ret}"
+        for each in tokens
+        if token_of(due[each]) != each
+    ]
+    return Violation("token never handed out", words, operations, culprit, "a refusal", why)
+
+
+def _answered(operation: Operation) -> int:
+    return NEVER if operation.ret is None else operation.ret
 
 
 def _invoked(operation: Operation) -> int:
     return operation.call
-
-
-def _counted(unexplained: Collection[int], opened: Sequence[Operation]) -> list[str]:
-    """Why so few open acquires do not explain so many tokens, the last of which is one too many."""
-    *others, token = unexplained
-    if not opened:
-        return [f"No acquire was answered with token {token}, and none without an answer can have handed it out"]
-    several = ", ".join(map(str, [*others, token]))
-    return [
-        f"No acquire was answered with any of the tokens {several}",
-        f"Each acquire without an answer can have handed out one token, and only {len(opened)} of them "
-        f"{'was' if len(opened) == 1 else 'were'} invoked before this write was accepted",
-    ]
-
-
-def _wrong_write(token: int, why: Sequence[str], writes: Sequence[Operation], acquires: Sequence[Operation]) -> Decided:
-    words = f"a write with token {token} was accepted, and no acquire had handed out this token"
-    involved = [*acquires, *writes]
-    violation = Violation("token never handed out", words, involved, writes[-1], "a refusal", why)
-    return Decided(violation, seen_through(frozenset(map(token_of, writes))))
-
-
-def seen_through(tokens: frozenset[int]) -> Model:
-    """The model of a lock and its store that is reduced to some tokens, and to acquires without an answer.
-
-    The state is (the tokens that were handed out, the number of acquires whose token is not known yet).
-    """
-
-    def seen(state: State, operation: Operation) -> object:
-        assert isinstance(state, tuple)
-        handed_out, unknown = state
-        if operation.f == ACQUIRE and not operation.returned:
-            return handed_out, unknown + 1
-        token = token_of(operation)
-        if token in handed_out:
-            return REFUSED if operation.f == ACQUIRE else state
-        if operation.f == ACQUIRE:
-            return handed_out | {token}, unknown
-        if not operation.returned:
-            return state
-        return (handed_out | {token}, unknown - 1) if unknown else REFUSED
-
-    def in_words(state: State) -> str:
-        assert isinstance(state, tuple)
-        handed_out, unknown = state
-        if not handed_out:
-            words = f"no token of {', '.join(map(str, sorted(tokens)))} handed out"
-        else:
-            words = f"token {', '.join(map(str, sorted(handed_out)))} handed out"
-        return words + (f", and {unknown} that nobody knows" if unknown else "")
-
-    return Model("fenced-lock", init=lambda: (frozenset(), 0), step=seen, show=in_words)
 
 
 FENCED_LOCK = KnownObject(

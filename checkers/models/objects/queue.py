@@ -45,6 +45,8 @@ def step(state: State, operation: Operation) -> object:
 def _known(operation: Operation) -> None:
     if operation.f not in (PUT, TAKE, DRAIN):
         raise WrongOperation(f"{operation.f} is not an operation of a queue (enqueue, dequeue, drain)")
+    if operation.f == PUT and operation.input is None:
+        raise WrongOperation(f"index {operation.call}: an enqueue of nil looks like an empty queue to every dequeue")
     if operation.f == DRAIN and not isinstance(operation.output, tuple | None):
         raise WrongOperation(f"a drain answered {operation.output!r}, which is no list")
 
