@@ -7,6 +7,7 @@ order of the text, maps `dict`; a tagged value is read as the value behind its t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -147,9 +148,12 @@ class _FormReader:
         if len(items) % 2:
             raise self._damage("a map has a key without a value")
         try:
-            return dict(zip(items[::2], items[1::2], strict=True))
+            found = dict(zip(items[::2], items[1::2], strict=True))
         except TypeError as problem:
             raise self._damage("a map's key is a collection") from problem
+        if len(found) < len(items) // 2 or _alike(found):
+            raise self._damage('a map has a key twice; 1, 1.0, true and "1" count as one, as do :a and "a"')
+        return found
 
     def _number(self, text: str) -> int | float:
         digits = text.rstrip("NM")
@@ -172,6 +176,13 @@ class _FormReader:
 
     def _damage(self, what: str) -> MalformedHistory:
         return MalformedHistory(f"line {self.line}: {what}")
+
+
+def _alike(found: dict[Any, Any]) -> bool:
+    """Whether two keys become one in JSON, in which answers are kept."""
+    if all(isinstance(key, str) for key in found):
+        return False
+    return len({key if isinstance(key, str) else json.dumps(key) for key in found}) < len(found)
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -79,6 +79,7 @@ def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:
+    is_text: dict[str, bool] = {}
     for index, (line, operation) in enumerate(operations):
         type_ = _TYPES.get(str(operation.get("type")))
         if type_ is None:
@@ -86,6 +87,12 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
         value, key = operation.get("value"), operation.get("key")
         if keyed and key is None and isinstance(value, list) and len(value) == 2:
             key, value = value
+        name = None if key is None else _key(key)
+        if name is not None and is_text.setdefault(name, isinstance(key, str)) is not isinstance(key, str):
+            words = (
+                f"a key stands as the text {name!r} and as the value {name}, which are two objects: write one of them"
+            )
+            raise MalformedHistory(f"line {line}: {words} otherwise")
         f = operation.get("f", TRANSACTION)
         if not isinstance(f, str):
             raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
@@ -98,7 +105,7 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 process=_process(operation, line),
                 type=type_,
                 f=f,
-                key=None if key is None else _key(key),
+                key=name,
                 value=number,
                 value2=number2,
                 payload=payload,
@@ -118,7 +125,7 @@ def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
+    return key if isinstance(key, str) else json.dumps(key, sort_keys=True)
 
 
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:

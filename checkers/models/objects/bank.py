@@ -110,7 +110,7 @@ def balances_of(read: Operation) -> Balances:
     """The balances that a read showed.  Raises WrongOperation."""
     shown = read.output
     if isinstance(shown, tuple) and all(_is_number(each) for each in shown):
-        return tuple((str(account), balance) for account, balance in enumerate(shown))
+        return tuple(sorted((str(account), balance) for account, balance in enumerate(shown)))
     if isinstance(shown, tuple) and all(isinstance(e, tuple) and len(e) == 2 and _is_number(e[1]) for e in shown):
         balances = tuple(sorted((str(account), balance) for account, balance in shown))
         if len(set(_accounts(balances))) < len(balances):

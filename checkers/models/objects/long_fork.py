@@ -31,6 +31,7 @@ from checkers.models.projection import Violation, real_time
 LONG_FORK_KIND = "long fork"
 CIRCLE_KIND = "writes in a circle"
 HALF_KIND = "half of a write"
+FUNCTIONS = ("txn", "write", "read")
 
 _Step = tuple[str, Hashable, Hashable]
 """("r" or "w", key, value or answer)."""
@@ -79,8 +80,8 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     found = found or _circle(groups, writes)
     if found is None and not reason and not any(len(keys) > 1 for keys in groups):
         reason = "no read of two keys was answered, so no fork could show"
-    if found is None and not reason and not any(read.values for read in reads):
-        reason = "every read showed nil for every key, so nothing shows the order of the writes"
+    if found is None and not reason and not any(read.values and len(read.keys) > 1 for read in reads):
+        reason = "every read of several keys showed nil for all of them, so nothing shows the order of the writes"
     violations = () if found is None else (found,)
     return ObjectFinding(violations, "" if violations else reason, len(operations), counts=counts)
 
@@ -91,6 +92,8 @@ def _sorted_out(operations: Sequence[Operation]) -> tuple[_Writes, list[_Read], 
     reads: list[_Read] = []
     reason = ""
     for operation in operations:
+        if operation.f not in FUNCTIONS:
+            raise WrongOperation(f"{operation.f} is not an operation of a long-fork test ({', '.join(FUNCTIONS)})")
         steps = _steps(operation)
         if all(f == "r" for f, _, _ in steps):
             if operation.output is not None:
@@ -281,5 +284,5 @@ LONG_FORK = KnownObject(
     "Do all reads see the writes in one order?",
     judge,
     whole=True,
-    fixed={"txn": same_steps, "write": same_steps, "read": same_steps},
+    fixed=dict.fromkeys(FUNCTIONS, same_steps),
 )

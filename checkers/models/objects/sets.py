@@ -173,9 +173,9 @@ def _neither_inside(one: Operation, other: Operation) -> _Found:
 def _from_nowhere(
     adds: Sequence[Operation], reads: Sequence[Operation], place_of: dict[Hashable, int]
 ) -> _Found | None:
-    element = _any(set(place_of) - {add.input for add in adds})
-    if element is None:
+    if not (unknown := set(place_of) - {add.input for add in adds}):
         return None
+    element = _any(unknown)  # which may be nil
     read = next(r for r in reads if element in _seen(r))
     words = f"a read saw {element!r}, and no add of it can have happened"
     why = [f"No add of {element!r} that may have happened is in the history, answered or not; one that failed did not"]

@@ -163,6 +163,33 @@ def test_true_is_not_one(tmp_path: Path) -> None:
     assert "true" in found.verdict.witnesses[0].summary
 
 
+def test_nil_is_an_element_like_any_other(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :add, :value 1}
+              {:process 0, :type :ok,     :f :add, :value 1}
+              {:process 0, :type :invoke, :f :read, :value nil}
+              {:process 0, :type :ok,     :f :read, :value [1 nil]}"""
+    assert judged(as_edn(tmp_path, text), "set").verdict.witnesses[0].kind == "value from nowhere"
+
+
+@pytest.mark.parametrize(("other", "refused"), [("1", True), ('"2"', False)])
+def test_a_number_and_a_text_are_not_one_key(tmp_path: Path, other: str, refused: bool) -> None:
+    text = f"""{{:process 0, :type :invoke, :f :put, :key "1", :value "a"}}
+               {{:process 0, :type :ok,     :f :put, :key "1", :value "a"}}
+               {{:process 0, :type :invoke, :f :get, :key {other}, :value nil}}
+               {{:process 0, :type :ok,     :f :get, :key {other}, :value ""}}"""
+    found = judged(as_edn(tmp_path, text), "kv")
+    assert found.error.startswith("line 3: a key stands as the text '1'" if refused else "")
+    assert bool(found.error) is refused
+
+
+def test_the_order_of_a_map_makes_no_other_key(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :add, :key {:a 1 :b 2}, :value 1}
+              {:process 0, :type :ok,     :f :add, :key {:a 1 :b 2}, :value 1}
+              {:process 0, :type :invoke, :f :read, :key {:b 2 :a 1}, :value nil}
+              {:process 0, :type :ok,     :f :read, :key {:b 2 :a 1}, :value 0}"""
+    assert judged(as_edn(tmp_path, text), "counter").verdict.validity is Validity.INVALID
+
+
 def test_an_operation_of_a_client_cannot_hide_as_set_up(tmp_path: Path) -> None:
     text = """{:process 0, :type :invoke, :f :create, :value 9}
               {:process 0, :type :ok,     :f :create, :value 9}"""

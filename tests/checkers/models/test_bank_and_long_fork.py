@@ -170,6 +170,8 @@ def test_an_account_is_certain_if_its_opening_was_answered_once_and_lost_once() 
 
 
 def test_a_list_of_balances_names_accounts_by_their_places() -> None:
+    eleven = [("read", None, [1] * 11), ("read", None, {str(place): 1 for place in range(11)})]
+    assert judge_events(one_process(*eleven), "bank").validity is Validity.VALID
     named, placed = opened(["a", 5], ["b", 5]), opened([0, 5], [1, 5])
     assert judge_events(after_set_up(named, ("read", None, [4, 6])), "bank").validity is Validity.VALID
     assert judge_events(after_set_up(placed, ("read", None, [4, 6])), "bank").validity is Validity.VALID
@@ -323,7 +325,9 @@ def test_a_write_of_unknown_outcome_may_be_read() -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([saw(x=None, y=None)], "every read showed nil for every key"),
+        ([saw(x=None, y=None)], "every read of several keys showed nil for all of them"),
+        ([saw(x=None, y=None), saw(x=1)], "every read of several keys showed nil for all of them"),
+        ([saw(x=1, y=None), ("frob", [["w", "x", 1]], [["w", "x", 2]])], "frob is not an operation of a long-fork"),
         ([("txn", [["r", "x", None], ["r", "y", None]], None)], "no read of two keys was answered"),
         ([("txn", [["r", "x", None]] * 2, [["r", "x", None], ["r", "x", 1]])], "answered key 'x' with two different"),
         ([wrote("z", None), saw(x=1, y=None)], "a write of nil to key 'z' looks like no write"),
