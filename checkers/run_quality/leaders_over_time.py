@@ -36,31 +36,41 @@ def leaders(run: StoredRun) -> list[Leader]:
 def under_faults(
     installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str]
 ) -> tuple[int, int]:
-    """Returns (faults that took the current leader from its majority, how many of them saw a new leader elected)."""
+    """Returns (faults that call for an election, how many of them saw one won).
+
+    A fault calls for an election if it takes the current leader from its majority and leaves a majority to another
+    server.  Only a server that reaches a majority under the fault can win.  Others may report any epoch: a server that
+    was cut off takes itself for the leader, and a status may show a number that grows without an election.
+    """
     calling = won = 0
     for fault in installed:
-        begin = fault["injected_ns"] - int(
-            max(fault.get("apply_ms") or 0, 0) * 1e6
-        )  # the order may take effect before it returns
-        end = fault["healed_ns"] if fault["healed_ns"] >= 0 else np.iinfo(np.int64).max
+        begin, end = _in_force(fault)
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
         leader = fault.get("leader") or (max(before)[1] if before else None)
-        if leader is None or _has_majority(leader, fault, servers):
+        with_majority = {server for server in servers if _has_majority(server, fault, servers)}
+        if leader is None or leader in with_majority or not with_majority:
             continue
         calling += 1
         known = max((epoch for epoch, _ in before), default=_NONE)
-        won += any(begin <= time_ns < end and epoch > known for time_ns, _, epoch in led)
+        won += any(begin <= at_ns < end and epoch > known and node in with_majority for at_ns, node, epoch in led)
     return calling, won
 
 
-def _has_majority(leader: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
-    """Whether the leader's process runs, and reaches a majority of the servers (itself included) in both directions."""
+def _in_force(fault: Mapping[str, Any]) -> tuple[int, int]:
+    """[from, to) in ns since the test began.  An order to inject may take effect before it returns, and so may an order
+    to heal."""
+    begin = fault["injected_ns"] - int(max(fault.get("apply_ms") or 0, 0) * 1e6)
+    return begin, fault["heal_ordered_ns"] if fault["heal_ordered_ns"] >= 0 else int(np.iinfo(np.int64).max)
+
+
+def _has_majority(server: str, fault: Mapping[str, Any], servers: Sequence[str]) -> bool:
+    """Whether the server's process runs, and reaches a majority of the servers (itself included) in both directions."""
     ended = _ended(fault)
-    if leader in ended:
+    if server in ended:
         return False
     cut = {(source, destination) for source, destination in fault["cut"]}
-    others = [s for s in servers if s != leader and s not in ended]
-    reached = sum((leader, s) not in cut and (s, leader) not in cut for s in others)
+    others = [s for s in servers if s != server and s not in ended]
+    reached = sum((server, s) not in cut and (s, server) not in cut for s in others)
     return 2 * (reached + 1) > len(servers)
 
 

@@ -176,7 +176,7 @@ def _about_faults(run: StoredRun, facts: Mapping[str, Any], figures: HistoryFigu
                 "elections won under a fault",
                 won,
                 min(1, calling),
-                f"of {calling} faults that took the leader from its majority",
+                f"of {calling} faults that took the leader from its majority and left a majority to others",
             )
         )
     if beyond := sum(bool(f.get("over_budget")) for f in faults):

@@ -1,0 +1,60 @@
+"""An election is won under a fault only by a server that the fault leaves with a majority, and only while it lasts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers.run_quality.leaders_over_time import Leader, under_faults
+
+SERVERS = ("n1", "n2", "n3")
+SECOND = 1_000_000_000
+LED_BEFORE: Leader = (1 * SECOND, "n1", 1)
+
+
+def fault(*, cut_off: str = "", states: dict[str, str] | None = None) -> dict[str, Any]:
+    """A fault from second 10 to second 20, while n1 leads; the last node is free again at second 21."""
+    links = [link for other in SERVERS if other != cut_off for link in ([cut_off, other], [other, cut_off])]
+    return {
+        "leader": "n1",
+        "nodes": sorted(states or ()),
+        "cut": links if cut_off else [],
+        "injected_ns": 10 * SECOND,
+        "apply_ms": 0.0,
+        "heal_ordered_ns": 20 * SECOND,
+        "healed_ns": 21 * SECOND,
+        "ordered": {"held": {"states": states or {}}, "healed": {}},
+    }
+
+
+def won(struck: dict[str, Any], *led: Leader) -> tuple[int, int]:
+    return under_faults([struck], [LED_BEFORE, *led], SERVERS)
+
+
+def test_a_server_that_keeps_a_majority_wins_the_election() -> None:
+    assert won(fault(cut_off="n1"), (12 * SECOND, "n2", 2)) == (1, 1)
+    assert won(fault(states={"n1": "dead"}), (12 * SECOND, "n2", 2)) == (1, 1)
+
+
+def test_a_leader_that_is_cut_off_and_counts_on_has_won_nothing() -> None:
+    """Its status shows a number that grows with every write or with the clock."""
+    alone = [(at * SECOND, "n1", 1 + at) for at in range(10, 20)]
+    assert won(fault(cut_off="n1"), *alone) == (1, 0)
+
+
+def test_a_killed_leader_that_leads_again_before_the_heal_has_won_nothing() -> None:
+    assert won(fault(states={"n1": "dead"}), (19 * SECOND, "n1", 2)) == (1, 0)
+
+
+def test_an_election_after_the_order_to_heal_was_not_won_under_the_fault() -> None:
+    assert won(fault(cut_off="n1"), (20 * SECOND, "n2", 2)) == (1, 0)
+    assert won(fault(cut_off="n1"), (20 * SECOND - 1, "n2", 2)) == (1, 1)
+
+
+def test_under_a_fault_that_is_never_healed_an_election_counts_up_to_the_end() -> None:
+    endless = fault(cut_off="n1") | {"heal_ordered_ns": -1, "healed_ns": -1}
+    assert won(endless, (99 * SECOND, "n2", 2)) == (1, 1)
+
+
+def test_no_election_is_called_for_where_the_fault_leaves_a_majority_to_nobody() -> None:
+    assert won(fault(states={"n1": "dead", "n2": "dead"}), (12 * SECOND, "n3", 2)) == (0, 0)
+    assert won(fault(cut_off="n3")) == (0, 0)
