@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nemesis.cluster import Cluster
 from nemesis.faults import Fault, Ordered
@@ -116,6 +116,8 @@ class Kind:
     ready: what is still missing before the system can take a fault of this kind, "" for nothing; None: it always can.
         A card of such a kind waits, and holds as long as it would have.  Raises OSError.
     costs: nodes that may lose what they had fsynced.  At most a minority may, unless the budget is broken on purpose.
+    refuse: raises ValueError in one sentence for settings, of a card in a schedule file, that cannot be carried out or
+        that no measurement could prove.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Kind:
     measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]] | None = None
     ready: Callable[[Cluster], Awaitable[str]] | None = None
     costs: Callable[[Fault], frozenset[str]] = field(default=lambda fault: frozenset())
+    refuse: Callable[[Mapping[str, Any]], None] = field(default=lambda settings: None)
 
     def check(self, target: str) -> None:
         """Raise ValueError in one sentence unless the kind has this target."""

@@ -160,6 +160,10 @@ def _fault(place: int, kind: str, row: object) -> Fault:
         raise BadSchedule(f"card {place}: its field 'fault.settings' must be an object, not {settings!r:.40}")
     if not cut and not nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
+    try:
+        kind_named(kind).refuse(settings)
+    except ValueError as problem:
+        raise BadSchedule(f"card {place}: its field 'fault.settings': {problem}") from problem
     return Fault(kind, words, nodes, frozenset((link[0], link[1]) for link in cut), settings)
 
 

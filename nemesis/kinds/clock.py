@@ -4,14 +4,18 @@ Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock 
 clock is set.  A system may use the wall clock for display and never for what it promises.
 
 The server must read its clock through the C library.  A fault of a server that does not, such as one in Go, is skipped.
+
+A reading may be wrong by a second or more.  So a wrong clock can be told from a right one only if its offset is larger,
+or if its rate takes it far enough away.  A card of a schedule file that has neither is refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nemesis.cluster import CLOCK, PROCESSES, CannotReach, Cluster
 from nemesis.faults import Condition, Fault, Ordered
@@ -26,7 +30,13 @@ NAME = "clock"
 OFFSETS_S = (-86_400.0, -300.0, -30.0, -10.0, 10.0, 30.0, 300.0, 86_400.0)
 RATES = (1.0, 1.0, 0.5, 2.0, 5.0)
 TOLERANCE_S = 5.0
-"""A loaded machine needs a moment between the reading of two clocks."""
+"""The largest error of a reading: a loaded machine needs a moment between the reading of two clocks."""
+TOLERANCE_S_LEAST = 1.0
+"""The tolerance of an offset so small that a larger one would take a right clock for a wrong one."""
+OFFSET_S_LEAST = 2 * TOLERANCE_S_LEAST
+"""A smaller offset alone proves nothing."""
+DRIFT_LEAST = 0.5
+"""A rate that differs from 1 by this much takes the clock beyond the least tolerance within a hold of 3 s."""
 
 _AHEAD_S = 30.0
 
@@ -66,12 +76,32 @@ async def _heal(field: Field, fault: Fault) -> None:
     await field.each(fault.nodes, lambda node: field.cluster.set_clock(node, 0.0, 1.0))
 
 
+def _refuse(settings: Mapping[str, Any]) -> None:
+    for name in ("offset_s", "rate"):
+        value = settings.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a number, not {value!r:.40}")
+    offset_s, rate = float(settings["offset_s"]), float(settings["rate"])
+    if abs(offset_s) < OFFSET_S_LEAST and abs(rate - 1.0) < DRIFT_LEAST:
+        raise ValueError(
+            f"offset_s is {offset_s:g} and rate is {rate:g}, and such a clock cannot be told from a right one; "
+            f"offset_s must be {OFFSET_S_LEAST:g} or more, or {-OFFSET_S_LEAST:g} or less, or rate must differ from 1 "
+            f"by {DRIFT_LEAST:g} or more"
+        )
+
+
+def _tolerance_s(offset_s: float) -> float:
+    """At most half of the offset: else a right clock could pass for a wrong one, and a wrong one for a right one."""
+    return min(TOLERANCE_S, max(TOLERANCE_S_LEAST, abs(offset_s) / 2))
+
+
 def _orders(fault: Fault) -> Ordered:
     offset_s = float(fault.settings["offset_s"])
-    limits = (offset_s - TOLERANCE_S, offset_s + TOLERANCE_S)
+    tolerance_s = _tolerance_s(offset_s)
+    limits = (offset_s - tolerance_s, offset_s + tolerance_s)
     held = {f"{node}: clock set ahead s": limits for node in fault.nodes}
     held |= {f"{node}: server reads this clock": (1.0, 1.0) for node in fault.nodes}
-    healed = {f"{node}: clock ahead s": (-TOLERANCE_S, TOLERANCE_S) for node in fault.nodes}
+    healed = {f"{node}: clock ahead s": (-tolerance_s, tolerance_s) for node in fault.nodes}
     return Ordered(Condition(values=held), Condition(values=healed))
 
 
@@ -106,4 +136,5 @@ KIND = Kind(
     orders=_orders,
     heal=_heal,
     measure=_measure,
+    refuse=_refuse,
 )

@@ -61,6 +61,35 @@ def test_a_broken_schedule_is_refused_by_card_and_field(data, says):
         parse_schedule(data if isinstance(data, str) else json.dumps(data))
 
 
+CLOCK_ROW = ROW | {"kind": "clock", "name": "one"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"offset_s": 1.0, "rate": 1.0},
+            "offset_s is 1 and rate is 1, and such a clock cannot be told from a right one",
+        ),
+        (
+            {"offset_s": -1.9, "rate": 1.2},
+            "offset_s must be 2 or more, or -2 or less, or rate must differ from 1 by 0.5",
+        ),
+        ({"rate": 1.0}, "offset_s must be a number, not None"),
+        ({"offset_s": 30.0, "rate": "fast"}, "rate must be a number, not 'fast'"),
+    ],
+)
+def test_a_clock_fault_that_nothing_could_prove_is_refused(settings, says):
+    with pytest.raises(BadSchedule, match=re.escape("card 1: its field 'fault.settings': ") + ".*" + re.escape(says)):
+        parse_schedule(json.dumps([CLOCK_ROW | {"fault": {"nodes": ["n1"], "settings": settings}}]))
+
+
+@pytest.mark.parametrize("settings", [{"offset_s": -2, "rate": 1}, {"offset_s": 0.0, "rate": 0.1}])
+def test_a_small_clock_fault_that_can_be_proven_is_read(settings):
+    schedule = parse_schedule(json.dumps([CLOCK_ROW | {"fault": {"nodes": ["n1"], "settings": settings}}]))
+    assert schedule.faults[1].settings == settings
+
+
 def test_json_that_is_no_number_is_refused():
     with pytest.raises(BadSchedule, match="'heal_s' must be a number, not nan"):
         parse_schedule(json.dumps([ROW | {"heal_s": float("nan")}]))
