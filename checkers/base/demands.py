@@ -30,8 +30,11 @@ class Demands:
     faults: the run injects faults.  nemesis: name of the nemesis that injects the faults.
     ledger: the history contains a ledger, and a manifest binds the files (true for every run of format 1).
     rate_hz: operations per second of all clients together; 0: clients make no pause.
+    invoked_share: share of that rate that is invoked without any fault; rate_hz contains it.  It is below 1 for
+    workloads that wait.
     ok_share: share of the scheduled operations that can be ok without any fault.  It is below 1 for locks, because
     an acquire fails while another client holds the lock.
+    op_timeout_s: a client waits at most so long for an answer; 0: not known.
     time_limit_s: length of the main phase.  recovery_limit_s: the system must recover within this time.
     concurrency: number of threads.
     ends_early: the run may end as soon as an online check finds a violation.
@@ -56,7 +59,9 @@ class Demands:
     ledger: bool = False
     nemesis: str = ""
     rate_hz: float = 0.0
+    invoked_share: float = 1.0
     ok_share: float = 1.0
+    op_timeout_s: float = 0.0
     time_limit_s: float = 0.0
     recovery_limit_s: float = 0.0
     concurrency: int = 0

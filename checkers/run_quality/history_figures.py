@@ -67,6 +67,8 @@ class HistoryFigures:
     ok: ok operations.  ok_in_faults: those of them that ended during a fault.  ok_writes_by_fault: in the order of the
     windows.  answering: nodes with an ok answer.  read_at_end: for each node, the keys of its ok final reads.
     invoked_by_function, ok_by_function: operations of each function, set-up and final reads included.
+    invoked_by_stretch, ok_by_stretch: of each stretch (`stretches.py`), operations that were invoked early in it, and
+    its ok answers.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
@@ -80,6 +82,8 @@ class HistoryFigures:
     read_at_end: Mapping[str, frozenset[str]] = field(default_factory=dict)
     invoked_by_function: Counter[str] = field(default_factory=Counter)
     ok_by_function: Counter[str] = field(default_factory=Counter)
+    invoked_by_stretch: tuple[int, ...] = ()
+    ok_by_stretch: tuple[int, ...] = ()
     main_operations: int = 0
     calm_operations: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
@@ -137,6 +141,8 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.invoked_by_function.update(part.invoked_by_function)
         total.ok_by_function.update(part.ok_by_function)
         total.ok_writes_by_fault = _sums(total.ok_writes_by_fault, part.ok_writes_by_fault)
+        total.invoked_by_stretch = _sums(total.invoked_by_stretch, part.invoked_by_stretch)
+        total.ok_by_stretch = _sums(total.ok_by_stretch, part.ok_by_stretch)
         if part.deposed != NOT_KNOWN:
             total.deposed = max(total.deposed, 0) + part.deposed
             total.deposed_reads = max(total.deposed_reads, 0) + part.deposed_reads
@@ -191,6 +197,16 @@ class _ClientRows:
             inside |= (self.time_ns >= begin) & (self.time_ns < end)
         return inside
 
+    def counted(self, chosen: Bools, spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """How many of the chosen rows lie in each span, the end exclusive.  spans: disjoint, in order of time."""
+        if not spans:
+            return ()
+        times = self.time_ns[chosen]
+        place = np.searchsorted(np.array([begin for begin, _ in spans]), times, side="right") - 1
+        ends = np.array([end for _, end in spans])
+        inside = place[(place >= 0) & (times < ends[np.maximum(place, 0)])]
+        return tuple(np.bincount(inside, minlength=len(spans)).tolist())
+
 
 def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) -> None:
     in_faults, ok_write = rows.within(params["windows"]), rows.is_ok & rows.is_write
@@ -202,6 +218,10 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     invoked = rows.type == Type.INVOKE
     found.main_operations += int((rows.within(params["main"]) & invoked).sum())
     found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
+    early = [(begin, early_until) for begin, _, early_until in params["stretches"]]
+    whole = [(begin, end) for begin, end, _ in params["stretches"]]
+    found.invoked_by_stretch = _sums(found.invoked_by_stretch, rows.counted(invoked, early))
+    found.ok_by_stretch = _sums(found.ok_by_stretch, rows.counted(rows.is_ok, whole))
     found.answering |= rows.nodes_of(rows.is_ok)
     codes, functions = rows.functions
     for counter, chosen in ((found.invoked_by_function, invoked), (found.ok_by_function, rows.is_ok)):

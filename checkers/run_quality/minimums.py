@@ -4,6 +4,9 @@ A run of 12,000 scheduled operations that acknowledged 209 has tested nearly not
 the minimums follow from the demands (rate, time limit, keys, client nodes) and from the faults that were installed.
 All shares are low on purpose: they catch a run that did nearly nothing, not a slow one.
 
+A spec without a rate lets clients invoke as fast as they can.  Of such a run the minimum is a share of what clients get
+from a system that needs the whole operation timeout for every answer.
+
 A write can be demanded of a fault only if the system had a chance to acknowledge one: for long enough, some server
 reached a majority in both directions, and some client node reached that server.
 """
@@ -27,6 +30,9 @@ CALM_S_LEAST = 3.0
 
 SHARE_OF_OPERATIONS = 0.1
 """Share of the scheduled operations, faults included, that must be ok."""
+
+OP_TIMEOUT_S_LEAST = 1.0
+"""A shorter operation timeout makes a slow system fail more often.  It demands no more answers."""
 
 SHARE_OF_KEYS = 0.5
 """Share of all keys that must have enough writes; a workload may prefer some keys."""
@@ -57,7 +63,16 @@ def operations_scheduled(demands: Demands) -> float:
 
 def ok_operations_least(demands: Demands) -> int:
     """How many operations must be ok."""
-    return max(1, ceil(SHARE_OF_OPERATIONS * operations_scheduled(demands)))
+    return max(1, ceil(SHARE_OF_OPERATIONS * (operations_scheduled(demands) or operations_of_slowest(demands))))
+
+
+def operations_of_slowest(demands: Demands) -> float:
+    """How many operations of the main phase are ok without any fault, if each takes as long as the operation timeout
+    allows; 0 if the demands name no timeout."""
+    if not demands.op_timeout_s:
+        return 0.0
+    turns = demands.time_limit_s / max(demands.op_timeout_s, OP_TIMEOUT_S_LEAST)
+    return demands.concurrency * turns * demands.invoked_share * demands.ok_share
 
 
 def key_writes_least(demands: Demands) -> int:
@@ -116,7 +131,9 @@ def fault_writes_least(demands: Demands, seconds: float, faults: int) -> int:
     return max(1, faults, ceil(SHARE_OF_WRITES_IN_FAULTS * demands.rate_hz * demands.ok_share * seconds))
 
 
-def calm(main: tuple[int, int], faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+def calm(
+    main: tuple[int, int], faults: Sequence[Mapping[str, Any]], aftermath_ns: int = AFTERMATH_NS
+) -> list[tuple[int, int]]:
     """The spans (from, to) of the main phase, in ns, that lie outside faults and their aftermath."""
     left, at = [], main[0]
     struck = sorted(
@@ -130,7 +147,7 @@ def calm(main: tuple[int, int], faults: Sequence[Mapping[str, Any]]) -> list[tup
     for begin, end in struck:
         if begin > at:
             left.append((at, min(begin, main[1])))
-        at = max(at, end + AFTERMATH_NS)
+        at = max(at, end + aftermath_ns)
     if at < main[1]:
         left.append((at, main[1]))
     return left

@@ -32,6 +32,7 @@ from checkers.base.run_evidence import conclude
 from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality import leaders_over_time, minimums
+from checkers.run_quality import stretches as calm_stretches
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 from checkers.run_quality.history_figures import HistoryFigures, figures_of, joined
 from checkers.sealing.history_rows import parts_of_history
@@ -85,6 +86,7 @@ def _split(run: StoredRun) -> list[Part]:
         "final_ns": final[0] if final else END_OF_TIME,
         "main": _main(run),
         "calm": _calm(run),
+        "stretches": [(s.begin_ns, s.end_ns, s.early_ns) for s in _stretches(run)],
         "traces": list(node_files(run.trace).values()) if one_clock(run.test) else [],
         "reads": sorted(run.demands.reads),
         "writes": sorted(run.demands.writes),
@@ -100,6 +102,11 @@ def _main(run: StoredRun) -> list[tuple[int, int]]:
 
 def _calm(run: StoredRun) -> list[tuple[int, int]]:
     return [span for main in _main(run) for span in minimums.calm(main, run.faults)]
+
+
+def _stretches(run: StoredRun) -> list[calm_stretches.Stretch]:
+    of_phases = (calm_stretches.stretches(main, run.faults, run.demands.op_timeout_s) for main in _main(run))
+    return [stretch for of_phase in of_phases for stretch in of_phase]
 
 
 def windows(faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
@@ -118,7 +125,7 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     criteria = _about_the_run(facts)
     if demands.faults and demands.nemesis != NO_NEMESIS:
         criteria += _about_faults(run, facts, figures)
-    criteria += _about_operations(run, figures)
+    criteria += _about_operations(run, figures) + _about_stretches(run, figures)
     if demands.nodes:
         criteria += _about_nodes(run, figures)
     criteria += _about_the_rate(run, figures) if len(figures.keys) else []
@@ -266,9 +273,7 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
             "ok operations",
             figures.ok,
             minimums.ok_operations_least(run.demands),
-            f"of {minimums.operations_scheduled(run.demands):g} scheduled"
-            if run.demands.rate_hz
-            else "without an answer there is nothing to judge",
+            _words_of_ok_operations(run.demands),
         ),
         Criterion(
             "functions with an ok answer",
@@ -289,6 +294,31 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
             "keys with an ok read after recovery" + (f"; not so: {', '.join(unread)}" if unread else ""),
         ),
     ]
+
+
+def _words_of_ok_operations(demands: Demands) -> str:
+    if demands.rate_hz:
+        return f"of {minimums.operations_scheduled(demands):g} scheduled"
+    if slowest := minimums.operations_of_slowest(demands):
+        return f"a system that needs the whole operation timeout for each answer gives {slowest:.0f} without faults"
+    return "without an answer there is nothing to judge"
+
+
+def _about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """Whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown there."""
+    of_run, demands = _stretches(run), run.demands
+    if len(figures.ok_by_stretch) != len(of_run):
+        return []  # the run has no history
+    without, count = calm_stretches.silent(
+        of_run, figures.invoked_by_stretch, figures.ok_by_stretch, demands.recovery_limit_s
+    )
+    if not count:
+        return []
+    words = f"of {count} stretches of {calm_stretches.STRETCH_S_LEAST:g} s or more outside faults"
+    if without:
+        begin_s = (without[0].begin_ns - _main(run)[0][0]) / 1e9
+        words += f"; the first without one began {begin_s:.0f} s after the main phase"
+    return [Criterion("stretches with an ok answer", count - len(without), count, words, demands.ok_share == 1.0)]
 
 
 def _about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:

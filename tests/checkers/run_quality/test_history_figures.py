@@ -20,6 +20,11 @@ from checkers.sealing.history_rows import parts_of_history
 WINDOWS = [(5_000_000, 9_000_000), (20_000_000, 21_000_000)]
 MAIN = [(1_000_000, 27_000_000)]
 CALM = [(0, 4_000_000)]
+STRETCHES = [
+    (2_000_000, 6_000_000, 4_500_000),
+    (6_000_000, 11_000_000, 9_500_000),
+    (19_000_000, 26_000_000, 20_000_000),
+]
 FINAL_NS = 28_000_000
 
 
@@ -35,7 +40,7 @@ def counted(parts: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Histor
     pq.write_table(events_to_table(events()), path, row_group_size=100)
     monkeypatch.setattr(history_rows, "ROWS_PER_PART", len(events()) // parts)
     monkeypatch.setattr(history_rows, "GROUPS_PER_CHUNK", 2)
-    spans = {"windows": WINDOWS, "main": MAIN, "calm": CALM, "final_ns": FINAL_NS}
+    spans = {"windows": WINDOWS, "main": MAIN, "calm": CALM, "stretches": STRETCHES, "final_ns": FINAL_NS}
     split = parts_of_history(path, {**spans, "traces": [], "reads": ["read"], "writes": ["write"]})
     assert len(split) == parts
     return joined([figures_of(part, Budget()) for part in split])
@@ -54,6 +59,12 @@ def test_parts_add_up(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found.calm_operations == sum(e.type == Type.INVOKE and e.time_ns < CALM[0][1] for e in clients) > 0
     in_main = [e for e in clients if MAIN[0][0] <= e.time_ns < MAIN[0][1]]
     assert found.main_operations == sum(e.type == Type.INVOKE for e in in_main) > found.calm_operations
+    invoked = [e for e in clients if e.type == Type.INVOKE]
+    in_stretches = tuple(sum(begin <= e.time_ns < end for e in ok) for begin, end, _ in STRETCHES)
+    assert found.ok_by_stretch == in_stretches and min(in_stretches) > 0
+    assert found.invoked_by_stretch == tuple(
+        sum(begin <= e.time_ns < early for e in invoked) for begin, _, early in STRETCHES
+    )
     assert found.answering == {"n1", "n2"}
     assert sorted(found.keys.to_pylist()) == sorted({e.key for e in clients if e.key})
     assert found.keys_read_at_end == len({e.key for e in ok if e.f == "read" and e.time_ns >= FINAL_NS}) > 0

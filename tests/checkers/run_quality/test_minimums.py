@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,21 @@ def test_least_numbers_grow_with_the_demands() -> None:
         0,
     )
     assert minimums.fault_writes_least(nothing, 0.0, 0) == 1
+
+
+def test_clients_without_a_pause_get_a_share_of_what_the_slowest_system_answers() -> None:
+    """20 clients, each of which gets an answer within 2 s, see 600 of them in a minute."""
+    as_fast_as_they_can = replace(ASKED, rate_hz=0.0, concurrency=20, op_timeout_s=2.0)
+    assert minimums.operations_of_slowest(as_fast_as_they_can) == 600
+    assert minimums.ok_operations_least(as_fast_as_they_can) == 60
+    assert minimums.ok_operations_least(replace(as_fast_as_they_can, invoked_share=0.1, ok_share=0.5)) == 3
+    assert minimums.ok_operations_least(replace(as_fast_as_they_can, rate_hz=200.0)) == 1200
+
+
+@pytest.mark.parametrize("op_timeout_s", [0.01, 0.5, 1.0])
+def test_a_short_operation_timeout_demands_no_more_answers(op_timeout_s: float) -> None:
+    hasty = replace(ASKED, rate_hz=0.0, concurrency=20, op_timeout_s=op_timeout_s)
+    assert minimums.ok_operations_least(hasty) == 120
 
 
 def test_what_is_left_of_the_main_phase_is_without_faults_and_their_aftermath() -> None:

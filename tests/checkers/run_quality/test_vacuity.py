@@ -286,6 +286,47 @@ def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_mi
     assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
 
 
+def hung(rate_hz: float, ok_at_s: tuple[float, ...] = ()) -> Evidence:
+    """After the fault the main phase lasts a minute more.  Clients invoke ten operations a second, and answers come at
+    some seconds of that minute only."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    fault = evidence.faults[0]
+    main["end_ns"] = fault["healed_ns"] + 60 * SECOND
+    like = next(row for row in evidence.history if (row["f"], row["type"]) == ("read", Type.OK))
+    for tenth in range(590):
+        at_ns = fault["healed_ns"] + SECOND + tenth * SECOND // 10
+        answer = Type.OK if tenth / 10 in ok_at_s else Type.INFO
+        for place, type_ in enumerate((Type.INVOKE, answer)):
+            evidence.history.append(like | {"type": type_, "process": 950 + tenth, "time_ns": at_ns + place})
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0, op_timeout_s=2.0)
+    return evidence
+
+
+@pytest.mark.parametrize("rate_hz", [0.0, 10.0])
+def test_a_system_that_hangs_after_its_first_answers_was_not_tested(rate_hz: float, tmp_path: Path) -> None:
+    verdict = judged(hung(rate_hz, ok_at_s=(1.0, 2.0, 3.0)), tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    shown = figure(verdict, "stretches with an ok answer")
+    assert (shown["value"], shown["least"], shown["met"]) == (0, 10, False)
+    assert "the first without one began" in shown["words"] and "stretches with an ok answer: 0" in verdict.reason
+
+
+def test_answers_throughout_the_main_phase_are_a_test(tmp_path: Path) -> None:
+    answering = judged(hung(0.0, ok_at_s=tuple(float(second) for second in range(0, 60, 3))), tmp_path)
+    assert answering.validity is Validity.VALID, answering.reason
+    assert figure(answering, "stretches with an ok answer")["value"] == 10
+
+
+def test_a_lock_may_be_held_all_the_while(tmp_path: Path) -> None:
+    locked = hung(0.0, ok_at_s=(1.0,))
+    locked.demands = replace(locked.demands, ok_share=0.5)
+    shown = figure(judged(locked, tmp_path), "stretches with an ok answer")
+    assert (shown["met"], shown["demanded"]) == (False, False)
+
+
 @pytest.mark.parametrize(("skips", "validity"), [(1, Validity.VALID), (2, Validity.UNKNOWN)])
 def test_a_kind_of_fault_that_was_skipped_every_time_was_not_tested(
     skips: int, validity: Validity, tmp_path: Path
@@ -339,6 +380,7 @@ def test_kinds_of_fault_that_were_never_dealt_are_named(tmp_path: Path) -> None:
 
 
 FINAL_NS = 10**12
+SECOND = 1_000_000_000
 
 
 def each_serves() -> Evidence:
