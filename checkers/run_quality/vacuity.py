@@ -10,7 +10,8 @@ are shown, and the verdict is *not applicable*.  Such a run is never valid: eith
 violation, or the harness contradicts itself (`harness/judge/judge_run.py`).
 
 `Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words", "advice"}, in the
-order in which a report shows them.
+order in which a report shows them.  `details["never_in_force"]` is a list of {"kind", "dealt", "reasons"}, sorted by
+kind.  It names the kinds of fault that the run was to inject and of which no fault was in force.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
     unknown += [] if facts else ["there is no outcome.json: the harness did not come to its end"]
-    return conclude((), looked_at, unknown + short, {"criteria": [c.to_json() for c in criteria]})
+    details = {"criteria": [c.to_json() for c in criteria], "never_in_force": never_in_force(demands, run.faults)}
+    return conclude((), looked_at, unknown + short, details)
 
 
 def _of_a_stopped_run(stopped: Mapping[str, Any], criteria: Sequence[Criterion], figures: HistoryFigures) -> Verdict:
@@ -210,13 +212,34 @@ def _kinds_installed(
     tested = {_kind(fault) for fault in installed}
     impossible = {_kind(fault) for fault in faults if fault.get("impossible") is True} - tested
     missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
-    not_dealt = set() if demands.nemesis == OF_A_SCHEDULE else set(demands.nemesis.split(",")) - dealt.keys()
+    not_dealt = _kinds_to_deal(demands) - dealt.keys()
     words = f"of {len(dealt)} kinds that were dealt"
     words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
     if often := sorted(missing - impossible):
         words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
     words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
     return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
+
+
+def never_in_force(demands: Demands, faults: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The kinds of fault of which none was in force.
+
+    dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
+    """
+    became = [(_kind(fault), achieved(fault, demanded=demands.ledger)) for fault in faults]
+    in_force = {kind for kind, what in became if what.word == INSTALLED}
+    missing = {*(kind for kind, _ in became), *_kinds_to_deal(demands)} - in_force
+    reasons = {name: [what.reason for kind, what in became if kind == name] for name in sorted(missing)}
+    return [
+        {"kind": kind, "dealt": len(each), "reasons": list(dict.fromkeys(filter(None, each)))}
+        for kind, each in reasons.items()
+    ]
+
+
+def _kinds_to_deal(demands: Demands) -> set[str]:
+    if not demands.faults or demands.nemesis in (NO_NEMESIS, OF_A_SCHEDULE):
+        return set()
+    return {kind.strip() for kind in demands.nemesis.split(",")} - {""}
 
 
 def _kind(fault: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 The sentence of an invalid run is the summary of its first violation in the order of causes (`violations_by_cause.py`).
 A planted bug that was not found makes the first sentence of the run, because then the run has not shown what it was
-made for.
+made for.  A valid run in which a kind of fault was never in force says so, too.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping
+from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of, violation_count, violations_by_cause
-from harness.plain_words import LONGEST, lower_first, plural, sentence, shorten
+from harness.plain_words import LONGEST, listed, lower_first, plural, sentence, shorten
 
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
 
@@ -26,7 +27,7 @@ def verdict_in_words(results: Mapping[str, Any], test: Mapping[str, Any]) -> str
 
 
 def headline(results: Mapping[str, Any], test: Mapping[str, Any]) -> str:
-    """The verdict as one sentence, or two."""
+    """The verdict as one sentence or two; more where kinds of fault were never in force."""
     if results.get("contradiction"):
         return sentence(shorten(str(results["contradiction"]), 2 * LONGEST))
     if failure := results.get("failure") or (results.get("verdict") == "harness failed" and results.get("reason")):
@@ -62,7 +63,11 @@ def _invalid(results: Mapping[str, Any]) -> str:
 def _valid(results: Mapping[str, Any]) -> str:
     checkers = _checkers(results)
     judged = sum(c.get("verdict") == "valid" for c in checkers.values())
-    return f"Valid: {plural(judged, 'checker')} looked and found nothing wrong{_of_what(checkers)}."
+    looked = f"{plural(judged, 'checker')} looked and found nothing wrong{_of_what(checkers)}."
+    if not (kinds := kinds_never_in_force(results)):
+        return f"Valid: {looked}"
+    but = f"Valid, but {listed(kinds)} {'was' if len(kinds) == 1 else 'were'} never in force"
+    return " ".join([f"{but}: {looked}", *why_never_in_force(results)])
 
 
 def _unknown(results: Mapping[str, Any]) -> str:

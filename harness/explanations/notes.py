@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping, number, sequence
+from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.plain_words import listed, seconds, sentence, shorten
 
 
@@ -27,6 +28,9 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
         out.append(
             f"Online checks failed and were given up ({shorten(str(failure))}); the sealed run was judged in full."
         )
+    if results.get("verdict") != "valid" and (kinds := kinds_never_in_force(results)):  # else the headline says it
+        were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
+        out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
     wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
     if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")

@@ -37,6 +37,38 @@ def test_a_valid_run_says_how_much_was_looked_at() -> None:
     assert written == "Valid: 2 checkers looked and found nothing wrong in 11,873 operations on 10 keys."
 
 
+def never_in_force(verdict: str, *kinds: dict[str, Any]) -> dict[str, Any]:
+    vacuity = {"verdict": verdict, "reason": "ok operations: 1", "details": {"never_in_force": list(kinds)}}
+    return results(verdict, linearizability=VALID, vacuity=vacuity)
+
+
+POWER = {"kind": "power", "dealt": 1, "reasons": ["n2 fsynced nothing for 4 s"]}
+DISK, CLOCK = ({"kind": kind, "dealt": 0, "reasons": []} for kind in ("disk", "clock"))
+
+
+def test_a_valid_run_says_first_which_kind_of_fault_was_never_in_force() -> None:
+    assert verdict_in_words(never_in_force("valid", POWER), {}) == (
+        "Valid, but power was never in force: 2 checkers looked and found nothing wrong in 11,873 operations on 10 "
+        "keys. 1 fault of kind power was dealt and was not in force: n2 fsynced nothing for 4 s."
+    )
+
+
+def test_a_valid_run_says_for_which_kinds_of_fault_the_time_was_too_short() -> None:
+    written = verdict_in_words(never_in_force("valid", CLOCK, DISK, POWER), {})
+    assert written.startswith("Valid, but clock, disk and power were never in force: 2 checkers looked")
+    assert "The time was too short to deal clock and disk. 1 fault of kind power" in written
+
+
+def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes() -> None:
+    unknown = never_in_force("unknown", DISK, {"kind": "power", "dealt": 2, "reasons": []})
+    assert "never in force" not in verdict_in_words(unknown, {})
+    assert notes(unknown, {}) == [
+        "These kinds of fault were never in force: disk and power. The time was too short to deal disk. "
+        "2 faults of kind power were dealt and none was in force: no reason is recorded."
+    ]
+    assert notes(never_in_force("valid", DISK), {}) == [], "the first line says it already"
+
+
 def test_an_invalid_run_says_what_broke() -> None:
     written = verdict_in_words(results("invalid", linearizability=invalid("stale read")), {})
     assert written == "Invalid: at 3.1 s n1 answered 4."

@@ -379,6 +379,27 @@ def test_kinds_of_fault_that_were_never_dealt_are_named(tmp_path: Path) -> None:
     assert shown["words"] == "of 1 kinds that were dealt; the time was too short for: clock, disk"
 
 
+def test_a_kind_of_fault_that_was_never_in_force_is_recorded_with_the_reason(tmp_path: Path) -> None:
+    evidence = run()
+    skipped = {"achieved": "skipped", "reason": "n2 fsynced nothing for 4 s", "injected_ns": -1}
+    power = {"card": evidence.faults[0]["card"] | {"kind": "power"}}
+    evidence.faults.append(evidence.faults[0] | skipped | power)
+    evidence.demands = replace(evidence.demands, nemesis="partition, power, disk")
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert verdict.details["never_in_force"] == [
+        {"kind": "disk", "dealt": 0, "reasons": []},
+        {"kind": "power", "dealt": 1, "reasons": ["n2 fsynced nothing for 4 s"]},
+    ]
+
+
+@pytest.mark.parametrize("nemesis", ["partition", "schedule", ""])
+def test_no_kind_is_missed_that_was_in_force_or_not_ordered(nemesis: str, tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = replace(evidence.demands, nemesis=nemesis)
+    assert judged(evidence, tmp_path).details["never_in_force"] == []
+
+
 FINAL_NS = 10**12
 SECOND = 1_000_000_000
 
