@@ -44,4 +44,10 @@ def read_workload(path: Path) -> type[Workload]:
         raise NoWorkload(f"{path}: {kinds[0].__name__} does not state its {' and its '.join(missing)}")
     if strange := sorted(set(kinds[0].functions.values()) - set(FUNCTIONS)):
         raise NoWorkload(f"{path}: no client can have the function {' or '.join(strange)}")
+    if not set(kinds[0].writes) & set(kinds[0].functions):
+        known = ", ".join(sorted(kinds[0].functions)) or "none"
+        raise NoWorkload(
+            f"{path}: {kinds[0].__name__} must name at least one of its functions in writes, because a workload that "
+            f"changes nothing tests nothing; its functions: {known}"
+        )
     return kinds[0]

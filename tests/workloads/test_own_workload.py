@@ -20,6 +20,7 @@ from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workloads" / "hot_register.py"
+NO_WRITE = "must name at least one of its functions in writes, .* its functions: read, write"
 NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ...\n"
 
 
@@ -32,6 +33,8 @@ NONE_STATED = "from workloads.workload import Workload\nclass Mine(Workload): ..
         ("from workloads.register import Register\n", "must define one class that derives from Workload"),
         (NONE_STATED, "Mine does not state its name and its summary"),
         (EXAMPLE.read_text().replace('"write": "write"', '"write": "shout"'), "no client can have the function shout"),
+        (EXAMPLE.read_text().replace('frozenset({"write"})', "frozenset()"), NO_WRITE),
+        (EXAMPLE.read_text().replace('frozenset({"write"})', 'frozenset({"wirte"})'), NO_WRITE),
     ],
 )
 def test_what_is_no_workload_is_refused_in_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
