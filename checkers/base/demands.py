@@ -24,6 +24,7 @@ class Demands:
     servers: names of the nodes that run a server.  client_nodes: names of the nodes that host clients.
     keys: every object that clients work on.
     final_reads: (function, key) of every read that must be ok after recovery.
+    functions: the functions that the workload states.
     reads: functions whose answer shows a state.  writes: functions that may change a state.
     nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
     leader.
@@ -49,6 +50,7 @@ class Demands:
     client_nodes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     final_reads: tuple[tuple[str, str | None], ...] = ()
+    functions: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset({"read"})
     writes: frozenset[str] = frozenset({"write"})
     nodes: bool = False

@@ -12,6 +12,7 @@ violation, or the harness contradicts itself (`harness/judge/judge_run.py`).
 `Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words", "advice"}, in the
 order in which a report shows them.  `details["never_in_force"]` is a list of {"kind", "dealt", "reasons"}, sorted by
 kind.  It names the kinds of fault that the run was to inject and of which no fault was in force.
+`details["never_invoked"]` is a sorted list of the functions that the workload states and no client invoked.
 """
 
 from __future__ import annotations
@@ -141,7 +142,11 @@ def _combine(run: StoredRun, findings: Sequence[HistoryFigures]) -> Verdict:
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
     unknown += [] if facts else ["there is no outcome.json: the harness did not come to its end"]
-    details = {"criteria": [c.to_json() for c in criteria], "never_in_force": never_in_force(demands, run.faults)}
+    details = {
+        "criteria": [c.to_json() for c in criteria],
+        "never_in_force": never_in_force(demands, run.faults),
+        "never_invoked": _never_invoked(demands, figures),
+    }
     return conclude((), looked_at, unknown + short, details)
 
 
@@ -282,6 +287,10 @@ def _main_end(run: StoredRun) -> int:
     return int(ends[0]) if ends else END_OF_TIME
 
 
+def _never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
+    return sorted(demands.functions - figures.invoked_by_function.keys())
+
+
 def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     keys = len(figures.keys)
     final_reads = run.outcome.get("final_reads")
@@ -290,6 +299,7 @@ def _about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion
         f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST
     }
     silent = "".join(f"; {f} never was" for f, ok in sorted(answered.items()) if not ok)
+    silent += "".join(f"; {f} was never invoked" for f in _never_invoked(run.demands, figures))
     unread = sorted(k for k, why in (final_reads or {}).items() if why != "ok")
     return [
         Criterion(

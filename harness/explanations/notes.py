@@ -31,6 +31,11 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     if results.get("verdict") != "valid" and (kinds := kinds_never_in_force(results)):  # else the headline says it
         were = "This kind of fault was" if len(kinds) == 1 else "These kinds of fault were"
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
+    vacuity = mapping(mapping(results.get("checkers")).get("vacuity"))
+    if unused := [str(f) for f in sequence(mapping(vacuity.get("details")).get("never_invoked"))]:
+        out.append(
+            f"The workload states {listed(unused)}, and no client invoked {'it' if len(unused) == 1 else 'them'}."
+        )
     wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
     if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:
         out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")

@@ -24,6 +24,7 @@ def demands_of(spec: Spec) -> Demands:
         keys=tuple(workload.keys()),
         set_up=tuple(request.f for request in workload.set_up()),
         final_reads=tuple((request.f, request.key) for request in workload.final()),
+        functions=frozenset(workload.functions),
         reads=workload.reads,
         writes=workload.writes,
         nodes=declares.nodes,

@@ -69,6 +69,12 @@ def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes(
     assert notes(never_in_force("valid", DISK), {}) == [], "the first line says it already"
 
 
+def test_a_function_that_was_never_invoked_is_among_the_notes() -> None:
+    vacuity = {"verdict": "valid", "details": {"never_invoked": ["cas", "write"]}}
+    written = notes(results("valid", vacuity=vacuity), {})
+    assert written == ["The workload states cas and write, and no client invoked them."]
+
+
 def test_an_invalid_run_says_what_broke() -> None:
     written = verdict_in_words(results("invalid", linearizability=invalid("stale read")), {})
     assert written == "Invalid: at 3.1 s n1 answered 4."

@@ -471,6 +471,15 @@ def test_a_function_of_which_no_operation_was_ever_ok_was_not_tested(tmp_path: P
     assert ("cas never was" in answered["words"]) is not met
 
 
+def test_a_function_that_no_client_invoked_is_named_and_decides_nothing(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = replace(evidence.demands, functions=frozenset({"read", "write", "cas"}))
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert verdict.details["never_invoked"] == ["cas"]
+    assert figure(verdict, "functions with an ok answer")["words"].endswith("; cas was never invoked")
+
+
 @pytest.mark.parametrize(
     ("steps", "writes"),
     [
