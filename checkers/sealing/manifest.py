@@ -1,9 +1,10 @@
 """The manifest: the name, the size and the hash of every primary file of a run.
 
-Primary files were recorded during the run: the history, the small JSON files, traces and logs of nodes, and copies of
-their data directories.  The harness writes the manifest when everything is collected, and before anything is judged.
-Later only sealing changes it: the manifest then names `history.parquet` in place of the stream.  Sealing does so only
-if the stream is the one that the manifest names.  So no later step can accept a file that was changed in between.
+Primary files were recorded during the run: the history, the small JSON files, traces and logs of nodes, copies of their
+data directories, and the files of a system or workload of the user's own, which decide how the run is judged.  The
+harness writes the manifest when everything is collected, and before anything is judged.  Later only sealing changes it:
+the manifest then names `history.parquet` in place of the stream.  Sealing does so only if the stream is the one that
+the manifest names.  So no later step can accept a file that was changed in between.
 
 Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
 are derived too, and no verdict rests on them.
@@ -26,7 +27,11 @@ MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"
 
 _PRIMARY_FILES = ("test.json", "outcome.json", "faults.json", "copies.json", "schedule.json", STREAM, SEALED)
-_PRIMARY_FOLDERS = ("trace", "nodes", "system")
+_PRIMARY_FOLDERS = ("trace", "nodes")
+_CODE_FOLDERS = ("subject", "workload")
+"""Files of the user's own, kept with the run.  Manifests of older versions list none of them."""
+_MADE_BY_PYTHON = "__pycache__"
+"""Judging imports the kept files, and Python leaves its own copies beside them."""
 _PIECE_BYTES = 1 << 22
 
 
@@ -35,6 +40,8 @@ def primary_files(root: Path) -> Iterator[Path]:
     found = [root / name for name in _PRIMARY_FILES]
     for folder in _PRIMARY_FOLDERS:
         found += (root / folder).rglob("*")
+    for folder in _CODE_FOLDERS:
+        found += (path for path in (root / folder).rglob("*") if _MADE_BY_PYTHON not in path.relative_to(root).parts)
     yield from sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
@@ -106,6 +113,9 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
     if files is None:
         return {}
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
+    for code in _CODE_FOLDERS:
+        if not any(name.startswith(f"{code}/") for name in files):  # of an older version, or a run without such files
+            there = {name: path for name, path in there.items() if not name.startswith(f"{code}/")}
     broken = dict.fromkeys(files.keys() - there.keys(), "is missing")
     broken |= dict.fromkeys(there.keys() - files.keys(), "was added after the run")
     for name in files.keys() & there.keys():

@@ -341,4 +341,6 @@ def _kind(name: str) -> str:
         return "trace"
     if "copies" in parts:
         return f"copy, {'log' if name.endswith('.log') else parts[-1]}"
+    if parts[0] in ("subject", "workload"):
+        return f"kept {parts[0]}"
     return "node's own log" if parts[0] == "nodes" else ("history" if name in (STREAM, SEALED) else name)

@@ -23,13 +23,14 @@ from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.catalog import select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import judge_run, results_json, write_results
+from checkers.judging.tasks import in_words
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
 from harness.judge.demands_of_run import demands_of
 from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
-from harness.registry import load_subject, load_workload
+from harness.registry import SUBJECTS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec
 from system_under_test.own.subject import kept
 
@@ -51,21 +52,48 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
 def spec_of(root: Path) -> Spec:
     """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
 
-    Raises BrokenFile, WrongSpec.
+    Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.
     """
     stored = read_object(root / "test.json").get("spec")
     if not isinstance(stored, dict):
         raise BrokenFile("test.json does not say what was tested (it has no spec)")
     spec = Spec.from_json(stored)
-    own, workload = kept(root), root / "workload" / Path(spec.workload).name
-    if own is not None:
-        spec = replace(spec, subject=own)
-    return replace(spec, workload=str(workload)) if workload.is_file() else spec
+    if spec.subject not in SUBJECTS:
+        spec = replace(spec, subject=_kept_subject(root, spec.subject))
+    return replace(spec, workload=_kept_workload(root, spec.workload)) if spec.workload.endswith(".py") else spec
+
+
+def _kept_subject(root: Path, name: str) -> str:
+    try:
+        own = kept(root)
+    except ValueError as problem:
+        raise BrokenFile(str(problem)) from problem
+    if own is None:
+        raise BrokenFile(f"the run holds no copy of its system {name} (subject/main.json), so it cannot be judged")
+    return own
+
+
+def _kept_workload(root: Path, name: str) -> str:
+    path = root / "workload" / Path(name).name
+    if not path.is_file():
+        raise BrokenFile(f"the run holds no copy of its workload {name} (workload/{path.name}), so it cannot be judged")
+    return str(path)
 
 
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
-    """The demands on a stored run.  test: content of its test.json."""
-    return replace(demands_of(spec), ledger="format" in test or not trust_old_format)
+    """The demands on a stored run.  test: content of its test.json.
+
+    Raises WrongSpec where the user's own workload raises: its kept copy may have been changed.
+    """
+    try:
+        demands = demands_of(spec)
+    except WrongSpec:
+        raise
+    except Exception as problem:
+        if not spec.workload.endswith(".py"):
+            raise
+        raise WrongSpec(f"{spec.workload} does not show what the run had to do: {in_words(problem)}") from problem
+    return replace(demands, ledger="format" in test or not trust_old_format)
 
 
 def outcome_of(root: Path) -> Mapping[str, Any]:

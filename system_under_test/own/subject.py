@@ -289,13 +289,19 @@ class OwnSubject:
 
 
 def kept(run_folder: Path) -> str | None:
-    """The name of the system that a stored run was run with, None where it was one of this repository."""
+    """The name of the system whose files were kept with a stored run, None where none were kept.
+
+    Raises ValueError for an index that does not name them.
+    """
     index = run_folder / FOLDER / _MAIN
     if not index.is_file():
         return None
-    stored = json.loads(index.read_text())
-    which = stored.get("which", "")
-    return str(index.parent / stored["main"]) + (f":{which}" if which else "")
+    try:
+        stored = json.loads(index.read_text())
+        main, which = stored["main"], stored.get("which", "")
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{FOLDER}/{_MAIN} does not name the system of the run") from problem
+    return str(index.parent / main) + (f":{which}" if which else "")
 
 
 async def _lines(node: Node, log: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from checkers.base.json_file import BrokenFile
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for, judge, spec_of
 from harness.registry import load_workload
@@ -67,16 +68,34 @@ def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at
         checkers_for(spec, demands_of(spec))
 
 
-def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_path: Path) -> None:
-    outside = tmp_path / "hot_register.py"
+def run_of(outside: Path, folder: Path) -> Path:
+    """A short run of the canary with the example as the user's workload; the run's folder."""
     outside.write_text(EXAMPLE.read_text())
     spec = Spec(
         subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=4, rate_hz=200, online=False
     )
-    stored = RunFolder.create(tmp_path / "results", spec)
+    stored = RunFolder.create(folder, spec)
     asyncio.run(Conductor(spec, "in-process", stored, Progress(Console(file=io.StringIO()))).run())
-    outside.unlink()
-    assert Path(spec_of(stored.root).workload).is_relative_to(stored.root)
-    results = judge(stored.root, None, lambda _: None, report=False)
+    return stored.root
+
+
+def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_path: Path) -> None:
+    outside = tmp_path / "hot_register.py"
+    root = run_of(outside, tmp_path / "results")
+    outside.write_text("1 / 0")
+    assert Path(spec_of(root).workload).is_relative_to(root)
+    results = judge(root, None, lambda _: None, report=False)
     assert results["checkers"]["linearizability"]["verdict"] == "valid"
     assert results["verdict"] == "valid", results["checkers"]
+    again = judge(root, None, lambda _: None, report=False)
+    assert again["verdict"] == "valid", "what Python compiled of the kept file is no change of the run"
+
+    kept = root / "workload" / outside.name
+    kept.write_text(kept.read_text() + "# a change\n")
+    changed = judge(root, None, lambda _: None, report=False)["checkers"]["evidence"]
+    assert changed["verdict"] == "unknown" and "workload/hot_register.py was changed" in changed["reason"]
+
+    kept.unlink()
+    outside.write_text(EXAMPLE.read_text())
+    with pytest.raises(BrokenFile, match=r"no copy of its workload .*hot_register.py"):
+        judge(root, None, lambda _: None, report=False)

@@ -1,19 +1,29 @@
 """The manifest: every primary file is bound, and a change of any is named."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from histories import Script, write_stream
 
-from checkers.sealing.manifest import broken_bonds, is_bound, write_manifest
+from checkers.sealing.manifest import MANIFEST, broken_bonds, is_bound, write_manifest
 from checkers.sealing.seal import seal
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     write_stream(tmp_path, Script().invoke(0, "write", 1).ok(0).events)
-    for name in ("test.json", "outcome.json", "trace/n1.jsonl", "nodes/n1/copies/0/log"):
+    for name in (
+        "test.json",
+        "outcome.json",
+        "trace/n1.jsonl",
+        "nodes/n1/copies/0/log",
+        "subject/main.json",
+        "subject/mine.py",
+        "workload/mine.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"content of {name}")
     write_manifest(tmp_path)
@@ -40,7 +50,18 @@ def flipped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, emptied, flipped])
-@pytest.mark.parametrize("name", ["test.json", "trace/n1.jsonl", "nodes/n1/copies/0/log", "history.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test.json",
+        "trace/n1.jsonl",
+        "nodes/n1/copies/0/log",
+        "history.parquet",
+        "subject/main.json",
+        "subject/mine.py",
+        "workload/mine.py",
+    ],
+)
 def test_a_file_that_was_changed_is_named(run: Path, name: str, change: Callable[[Path], None]) -> None:
     seal(run)
     change(run / name)
@@ -51,6 +72,28 @@ def test_a_file_that_was_changed_is_named(run: Path, name: str, change: Callable
 def test_a_file_that_was_added_is_named(run: Path) -> None:
     (run / "trace" / "n2.jsonl").write_text("")
     assert broken_bonds(run) == ["trace/n2.jsonl was added after the run"]
+
+
+def test_what_python_leaves_beside_files_that_it_imports_is_no_change(run: Path) -> None:
+    (run / "subject" / "__pycache__").mkdir()
+    (run / "subject" / "__pycache__" / "mine.cpython-311.pyc").write_bytes(b"compiled")
+    assert broken_bonds(run) == []
+
+
+@pytest.mark.parametrize("folder", ["subject", "workload"])
+def test_a_folder_of_own_files_that_was_removed_is_named(run: Path, folder: str) -> None:
+    shutil.rmtree(run / folder)
+    clauses = broken_bonds(run)
+    assert clauses and all(clause.startswith(f"{folder}/") and clause.endswith("is missing") for clause in clauses)
+
+
+def test_a_manifest_of_an_older_version_lists_no_own_files_and_is_whole(run: Path) -> None:
+    manifest = json.loads((run / MANIFEST).read_text())
+    older = {
+        name: entry for name, entry in manifest["files"].items() if name.split("/")[0] not in ("subject", "workload")
+    }
+    (run / MANIFEST).write_text(json.dumps({"files": older}))
+    assert broken_bonds(run) == []
 
 
 def test_sealing_vouches_for_no_stream_that_was_changed(run: Path) -> None:

@@ -8,8 +8,13 @@ import pytest
 from canary_run import canary_run
 from recorded_runs import unpacked
 
+from checkers.base.json_file import BrokenFile
 from checkers.sealing.seal import seal
 from harness.judge.falsified_runs import JudgedFalsification, NoSuchRow, falsifications, judge_falsified_runs, summary
+from harness.judge.judge_run import judge
+from harness.spec import WrongSpec
+
+HOT_REGISTER = Path(__file__).parents[3] / "examples" / "workloads" / "hot_register.py"
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +76,18 @@ def test_every_change_of_a_recorded_run_is_noticed(name: str, tmp_path: Path) ->
     seal(run)
     results = list(judge_falsified_runs(run, Random(11), other, per_class=3))
     assert not_noticed(results) == []
+
+
+def test_every_change_of_the_kept_file_of_a_workload_is_noticed(tmp_path: Path) -> None:
+    run = canary_run(tmp_path / "run", workload=str(HOT_REGISTER))
+    seal(run)
+    kept = [f for f in falsifications(run, Random(1), None, 1) if f.where.startswith("kept workload")]
+    assert len(kept) > 4
+    for number, falsification in enumerate(kept):
+        copy = shutil.copytree(run, tmp_path / str(number))
+        falsification.apply(copy)
+        try:
+            verdict = judge(copy, None, lambda _: None, report=False)["verdict"]
+        except (BrokenFile, WrongSpec):
+            continue
+        assert verdict != "valid", f"{falsification.where}, {falsification.what}"

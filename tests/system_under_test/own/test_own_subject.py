@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from checkers.base.json_file import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
-from harness.spec import WrongSpec
+from harness.spec import Spec, WrongSpec
 from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.own.subject import kept
 from system_under_test.subject import Subject
@@ -113,6 +114,25 @@ def test_a_file_may_hold_several_systems_and_a_name_behind_a_colon_says_which(tm
     assert again.summary == "The second."
     with pytest.raises(WrongSpec, match=r"mine.py defines no system 'Three'; it defines One, Two"):
         load_subject(f"{path}:Three")
+
+
+def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_the_file_of_today(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test.json").write_text(json.dumps({"spec": Spec(subject=str(TCP_REGISTER)).to_json()}))
+    with pytest.raises(BrokenFile, match=r"no copy of its system .*tcp_register.py"):
+        spec_of(tmp_path)
+    load_subject(str(TCP_REGISTER)).keep(tmp_path)  # type: ignore[attr-defined]
+    assert spec_of(tmp_path).subject == str(tmp_path / "subject" / "tcp_register.py")
+    (tmp_path / "subject" / "main.json").write_text("[]")
+    with pytest.raises(BrokenFile, match="does not name the system of the run"):
+        spec_of(tmp_path)
+
+
+def test_files_added_to_a_run_of_a_bundled_system_do_not_replace_it(tmp_path: Path) -> None:
+    (tmp_path / "test.json").write_text(json.dumps({"spec": Spec(subject="canary").to_json()}))
+    load_subject(str(TCP_REGISTER)).keep(tmp_path)  # type: ignore[attr-defined]
+    assert spec_of(tmp_path).subject == "canary"
 
 
 def test_a_workload_whose_functions_are_missing_is_refused_before_nodes_are_made() -> None:
