@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.agent.children import Children, signal_group
+from harness.agent.children import COMMAND_MARK, Children, environment, signal_group
 
 
 async def run(
@@ -35,6 +35,7 @@ async def run(
             stdin=read_end,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=environment({COMMAND_MARK: "1"}),
         )
     except OSError:
         os.close(write_end)

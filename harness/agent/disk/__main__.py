@@ -8,7 +8,7 @@ Orders come as JSON lines on stdin, answers go out as JSON lines on stdout, one 
     {"order": "arm", "operation": "fsync", "nth": 3}        {"done": "arm"}, and later {"event": "reached"}
     {"order": "arm", "operation": "fsync", "nth": 0}        {"done": "arm"}: disarmed, and what was held takes place
     {"order": "pending"}                                    {"done": "pending", "changes": 7}
-    {"order": "written"}                                    {"done": "written", "by_others": true}
+    {"order": "written"}                                    {"done": "written", "by_server": true}
     {"order": "lose", "kept": "tear", "seed": 1}            {"done": "lose", "undone": 7, "redone": 1, "torn_bytes": 3}
 
 `{"event": "mounted"}` comes first.  After a loss, and when stdin ends, the daemon ends; the folder is then unmounted.
@@ -84,7 +84,7 @@ def _carry_out(system: FileSystem, order: Mapping[str, Any]) -> dict[str, Any]:
         case "pending":
             return {"changes": system.pending()}
         case "written":
-            return {"by_others": system.writers.others_wrote}
+            return {"by_server": system.writers.server_wrote}
         case "lose":
             if order["kept"] not in KEPT:
                 raise ValueError(f"kept must be one of {', '.join(KEPT)}")

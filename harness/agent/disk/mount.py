@@ -84,8 +84,8 @@ class Mounted:
         return int(self._order({"order": "pending"})["changes"])
 
     def was_used(self) -> bool:
-        """Whether any process but the agent wrote here since the first mount."""
-        self._used = self._used or bool(self._order({"order": "written"})["by_others"])
+        """Whether the server wrote here since the first mount (`writers`)."""
+        self._used = self._used or bool(self._order({"order": "written"})["by_server"])
         return self._used
 
     def lose_power(self, kept: str, seed: int) -> dict[str, int]:

@@ -100,8 +100,8 @@ class DiskVerbs:
         return dict(self._last_loss)
 
     def probe(self) -> dict[str, Any]:
-        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether any
-        process but the agent ever wrote to this disk."""
+        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether the
+        server ever wrote to this disk."""
         path = self._disk().path / PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
         found["used"] = int(self._disk().was_used())

@@ -13,7 +13,7 @@ import pytest
 from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
-from harness.agent.children import Children
+from harness.agent.children import COMMAND_MARK, Children
 from harness.agent.server import ServerProcess
 
 SLEEPER = ("sleep", "60")
@@ -219,3 +219,10 @@ async def test_steal_is_a_number_of_seconds(agent: LocalAgent) -> None:
 async def test_ctrl_c_at_the_terminal_does_not_end_the_agent(agent: LocalAgent) -> None:
     agent.process.send_signal(signal.SIGINT)
     assert (await agent.link.call("hello"))[0]["pid"] == agent.process.pid
+
+
+async def test_commands_carry_a_mark_that_the_server_does_not_inherit(agent: LocalAgent) -> None:
+    done = await agent.node.run(["sh", "-c", f"echo ${COMMAND_MARK}"])
+    assert done.stdout == b"1\n"
+    pid = await agent.node.start(SLEEPER)
+    assert COMMAND_MARK.encode() not in Path(f"/proc/{pid}/environ").read_bytes()

@@ -13,6 +13,7 @@ import pytest
 from test_mount import why_no_fuse
 from waiting import until
 
+from harness.agent.children import COMMAND_MARK
 from harness.agent.disk.verbs import DiskVerbs
 
 APPEND = """
@@ -253,15 +254,16 @@ def test_without_a_mounted_disk_every_verb_refuses() -> None:
         DiskVerbs(lambda wait: None).probe()
 
 
-def test_a_disk_counts_as_used_once_a_process_besides_the_agent_has_written_to_it(
-    disk: DiskVerbs, tmp_path: Path
-) -> None:
+def test_a_disk_counts_as_used_once_the_server_has_written_to_it(disk: DiskVerbs, tmp_path: Path) -> None:
     data = tmp_path / "disk" / "data"
     (data / "configuration").write_text("the agent writes this itself")
+    install = f"echo x > {data}/a; (cd {data}; echo x > b); env -i sh -c 'echo x > {data}/c'; true"
+    subprocess.run(["sh", "-c", install], env={**os.environ, COMMAND_MARK: "1"}, check=True)
+    assert sorted(path.name for path in data.iterdir()) == ["a", "b", "c", "configuration"]
     elsewhere = [sys.executable, "-c", f"open({str(tmp_path / 'elsewhere')!r}, 'w').write('x')"]
     subprocess.run(elsewhere, check=True)
     subprocess.run([sys.executable, "-c", f"open({str(data / 'configuration')!r}).read()"], check=True)
-    assert disk.probe()["used"] == 0
+    assert disk.probe()["used"] == 0, "neither the agent nor a command of the harness is the server"
     subprocess.run([sys.executable, "-c", f"open({str(data / 'log')!r}, 'w').write('x')"], check=True)
     assert disk.probe()["used"] == 1
     disk.lose_power("lose", 1)
