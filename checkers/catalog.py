@@ -90,6 +90,17 @@ def select(offered: Collection[Need], models: Collection[str] = ()) -> list[Chec
     return [c for c in every if c.needs <= {*offered, *(("model",) if c.name in models else ())}]
 
 
+def named_but_lacking(offered: Collection[Need], models: Collection[str]) -> dict[Checker, str]:
+    """Checkers that a workload names and that `select` leaves out -> why, in one sentence."""
+    every = BY_MODEL | CATALOG
+    lacking = {every[name]: sorted(every[name].needs - {*offered, "model"}) for name in models if name in every}
+    return {
+        checker: f"the workload names {checker.name}, but this run lacks what it needs: {', '.join(needs)}"
+        for checker, needs in lacking.items()
+        if needs
+    }
+
+
 def of_logs_and_traces() -> list[Checker]:
     """The checkers of consensus: those that look at the servers' logs or traces."""
     return [checker for checker in _IN_ORDER if checker.needs & {"logs", "traces"}]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from checkers.base.verdict import Verdict
 
@@ -59,6 +59,9 @@ class Checker:
     name: as in results.json.  title: as in the report.  question: what the checker decides, one sentence for readers.
     split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
     needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`).
+    about_the_run: it judges the test itself, and may be valid though its figures are zero.
+
+    Raises ValueError for a need that nothing offers.
     """
 
     name: str
@@ -68,3 +71,10 @@ class Checker:
     judge: Callable[[Part, Budget], Any]
     combine: Callable[[StoredRun, Sequence[Any]], Verdict]
     needs: frozenset[Need] = frozenset({"history"})
+    about_the_run: bool = False
+
+    def __post_init__(self) -> None:
+        known = get_args(Need)
+        if unknown := sorted(set(self.needs) - set(known)):
+            words = f"(known: {', '.join(known)})"
+            raise ValueError(f"checker {self.name} needs {unknown[0]!r}, which nothing offers {words}")

@@ -17,6 +17,7 @@ from typing import Any
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, MAX_WITNESSES, Validity, Verdict, Witness, combine
+from checkers.judging.sound_verdict import sound
 from checkers.judging.tasks import CannotJudge, Judged, Task, TaskJudge, in_words, judge_task
 
 Progress = Callable[[str], None]
@@ -73,12 +74,14 @@ def judge_run(
 def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     """The content of results.json (results/README.md).
 
-    If nothing was judged, the run is unknown: a run that no checker looked at has not passed.
+    If nothing was judged, the run is unknown: a run that no checker looked at has not passed.  A run is unknown, too,
+    if no checker of what its clients saw could judge it.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
-    if overall is Validity.NOT_APPLICABLE:
-        overall = Validity.UNKNOWN
     known = verdicts.checkers if isinstance(verdicts, Verdicts) else {}
+    unjudged = overall is Validity.VALID and _clients_unjudged(verdicts, known)
+    if unjudged or overall is Validity.NOT_APPLICABLE:
+        overall = Validity.UNKNOWN
     seconds = verdicts.seconds if isinstance(verdicts, Verdicts) else {}
     entries: dict[str, Any] = {}
     for name, verdict in verdicts.items():
@@ -142,7 +145,7 @@ def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split
     if failures and len(failures) == len(judged):
         return Verdict(Validity.UNKNOWN, reason=_words_of_failures(failures, len(judged)))
     try:
-        verdict = checker.combine(files, [j.finding for j in judged if not j.failure])
+        verdict = sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
     except Exception as problem:  # noqa: BLE001 - as above
         return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:
@@ -155,6 +158,12 @@ def _words_of_failures(failures: Sequence[str], parts: int) -> str:
     return f"{len(failures)} of {parts} parts could not be judged: {failures[0]}"
 
 
+def _clients_unjudged(verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> bool:
+    """Whether the workload named checkers of what clients saw, and none of them is applicable."""
+    of_clients = [verdicts[name].validity for name, checker in known.items() if "model" in checker.needs]
+    return bool(of_clients) and set(of_clients) == {Validity.NOT_APPLICABLE}
+
+
 def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:
     """One sentence for people: the violation, or why the verdict is unknown, or that all checkers hold."""
     bad = {name: verdict for name, verdict in verdicts.items() if verdict.validity is overall}
@@ -163,6 +172,8 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
         first = next(iter(bad.values())).witnesses[0]
         return f"violated: {titles}; {first.summary}"
     if overall is Validity.UNKNOWN:
+        if not bad and any(verdict.validity is Validity.VALID for verdict in verdicts.values()):
+            return "no checker judged what clients saw, so the verdict is unknown"
         if not bad:
             return "nothing was judged, so the verdict is unknown"
         return f"the verdict is unknown ({titles}): {next(iter(bad.values())).reason}"

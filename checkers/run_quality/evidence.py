@@ -361,4 +361,5 @@ EVIDENCE = Checker(
     split=split,
     judge=judge,
     combine=combine,
+    about_the_run=True,
 )

@@ -268,6 +268,7 @@ NODES_STAY_UP = Checker(
     judge=_judge_fatal,
     combine=_combine_deaths,
     needs=frozenset({"history", "nodes"}),
+    about_the_run=True,
 )
 
 RECOVERY = Checker(
@@ -278,4 +279,5 @@ RECOVERY = Checker(
     judge=_judge_answers,
     combine=_combine_recovery,
     needs=frozenset({"history", "nodes"}),
+    about_the_run=True,
 )

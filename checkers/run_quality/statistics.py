@@ -253,4 +253,5 @@ STATISTICS = Checker(
     split=split,
     judge=judge,
     combine=combine,
+    about_the_run=True,
 )

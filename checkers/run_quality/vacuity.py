@@ -449,4 +449,5 @@ VACUITY = Checker(
     split=_split,
     judge=figures_of,
     combine=_combine,
+    about_the_run=True,
 )

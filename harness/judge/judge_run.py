@@ -19,10 +19,10 @@ from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from checkers.catalog import select, wrong_names
+from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict
+from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
-from checkers.judging.pipeline import judge_run, results_json, write_results
+from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
@@ -43,10 +43,23 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
     workload = load_workload(spec)
     if wrong := wrong_names(workload.checkers):
         raise WrongSpec(f"workload {workload.name}: {wrong}")
+    return select(_offered(spec, demands), workload.checkers)
+
+
+def _offered(spec: Spec, demands: Demands) -> set[Need]:
+    """What a run with these demands offers to checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
-    has["unique-values"] = workload.unique_values
+    has["unique-values"] = load_workload(spec).unique_values
     has["kraft-steps"] = load_subject(spec.subject).declares.kraft_steps
-    return select({"history", *(need for need, there in has.items() if there)}, workload.checkers)
+    return {"history", *(need for need, there in has.items() if there)}
+
+
+def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
+    """Add a verdict for each checker that the workload names and that cannot judge this run."""
+    left_out = named_but_lacking(_offered(spec, demands), load_workload(spec).checkers)
+    for checker, why in left_out.items():
+        verdicts.checkers[checker.name] = checker
+        verdicts[checker.name] = Verdict(Validity.NOT_APPLICABLE, reason=why)
 
 
 def spec_of(root: Path) -> Spec:
@@ -133,6 +146,7 @@ def judge(
         shutil.rmtree(root / "tables", ignore_errors=True)  # what an earlier judging made proves nothing now
         tabulate(root, lambda copies: subject.tables(root, copies, clocks.started_on(test)))
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
+    _note_left_out(verdicts, spec, demands)
     results = results_json(verdicts)
     doubt_a_stop(results, outcome_of(root))
     demand(subject.bugs.get(spec.bug) if spec.bug else None, results)

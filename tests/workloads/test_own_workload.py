@@ -68,9 +68,9 @@ def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at
         checkers_for(spec, demands_of(spec))
 
 
-def run_of(outside: Path, folder: Path) -> Path:
-    """A short run of the canary with the example as the user's workload; the run's folder."""
-    outside.write_text(EXAMPLE.read_text())
+def run_of(outside: Path, folder: Path, text: str = EXAMPLE.read_text()) -> Path:
+    """A short run of the canary with this text, by default the example, as the user's workload; the run's folder."""
+    outside.write_text(text)
     spec = Spec(
         subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=4, rate_hz=200, online=False
     )
@@ -99,3 +99,13 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     outside.write_text(EXAMPLE.read_text())
     with pytest.raises(BrokenFile, match=r"no copy of its workload .*hot_register.py"):
         judge(root, None, lambda _: None, report=False)
+
+
+def test_a_checker_that_the_workload_names_and_that_lacks_its_input_stands_in_the_results(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace('("linearizability",)', '("linearizability", "log-order")')
+    root = run_of(tmp_path / "mine.py", tmp_path / "results", text)
+    results = judge(root, None, lambda _: None, report=False)
+    left_out = results["checkers"]["log-order"]
+    assert left_out["verdict"] == "not applicable"
+    assert left_out["reason"].startswith("the workload names log-order, but this run lacks what it needs: logs, traces")
+    assert results["verdict"] == "valid"
