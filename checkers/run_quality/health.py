@@ -3,7 +3,8 @@
 It is a violation in itself if a node dies unexpectedly or refuses to go on.  The witness gives the reason.  A subject
 that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.
 
-There is one excuse: a fault from which a server may die (`excused_deaths.py`).
+There is one excuse: a fault from which a server may die (`excused_deaths.py`).  Where the kernel may have killed
+a server for want of memory (`out_of_memory.py`), the verdict is unknown.
 
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
@@ -27,8 +28,10 @@ from checkers.base.run_evidence import conclude, gaps, read_trace
 from checkers.base.stored_run import StoredRun, by_number, node_files, was_ordered
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.witness_rows import Row, rows_of
+from checkers.run_quality import out_of_memory
 from checkers.run_quality.answers_after_heal import answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
+from checkers.run_quality.out_of_memory import may_be_out_of_memory
 from checkers.run_quality.unreadable import PROVEN, unreadable
 
 _REASONS_MAX = 3
@@ -58,7 +61,8 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
     fatal = [row for rows in findings for row in rows if not excuse.may_cover(row["node"], row["time_ns"])]
     unordered = _unordered(run)
     found = excuse.sort(unordered, _ordered(run))
-    deaths = found.unexcused
+    deaths = [death for death in found.unexcused if not may_be_out_of_memory(death)]
+    starved = {str(death.get("node")) for death in found.unexcused if may_be_out_of_memory(death)}
     names = dict.fromkeys([str(death.get("node") or "a node") for death in deaths] + [r["node"] for r in fatal])
     witnesses = [
         _died(
@@ -73,6 +77,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
     unknown += [_not_known(death) for death in found.not_known]
+    unknown += [out_of_memory.in_words(node) for node in sorted(starved, key=by_number)]
     doubtful = {r["node"] for rows in findings for r in rows if not excuse.covers(r["node"], r["time_ns"])}
     doubtful -= {r["node"] for r in fatal} | {death.get("node") for death in found.not_known}
     unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
@@ -82,7 +87,7 @@ def _combine_deaths(run: StoredRun, findings: Sequence[list[Row]]) -> Verdict:
         "nodes": len(run.servers),
         "processes that ended": len(facts.get("deaths") or []),
         "of them unexpected": len(deaths),
-        "excused by a fault": len(unordered) - len(deaths) - len(found.not_known),
+        "excused by a fault": len(unordered) - len(found.unexcused) - len(found.not_known),
     }
     return conclude(witnesses, looked_at, unknown)
 
@@ -200,9 +205,15 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
         wrong = "; ".join(proof.get("wrong") or ()) or str(proof.get("verdict") or "there is no proof")
         reason = f"not recovered, but the heal was not proven: {wrong}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
-    if not ended and (starved := _starved(recovery)):
+    if not ended and (starved := _out_of_memory(run) or _starved(recovery)):
         return Verdict(Validity.UNKNOWN, looked_at, starved)
     return conclude([_not_recovered(run, recovery, ended)], looked_at)
+
+
+def _out_of_memory(run: StoredRun) -> str:
+    """Why servers that the kernel killed say nothing about recovery; "" if it killed none."""
+    killed = {str(death.get("node")) for death in _unordered(run) if may_be_out_of_memory(death)}
+    return "; ".join(out_of_memory.in_words(node) for node in sorted(killed, key=by_number))
 
 
 def _starved(recovery: Mapping[str, Any]) -> str:
@@ -224,7 +235,8 @@ def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
     """The servers that ended again after the heal had started them, if nothing else keeps the heal from being proven.
 
     No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
-    died = {str(death.get("node")) for death in _excuse(run).sort(_unordered(run), _ordered(run)).unexcused}
+    unexcused = _excuse(run).sort(_unordered(run), _ordered(run)).unexcused
+    died = {str(death.get("node")) for death in unexcused if not may_be_out_of_memory(death)}
     dead = [node for node, state in mapping(proof.get("states")).items() if state == "dead" and node in died]
     explained = {f"{node} ordered running: it is dead" for node in dead}
     return sorted(dead, key=by_number) if explained == set(map(str, sequence(proof.get("wrong")))) else []

@@ -1,4 +1,4 @@
-"""Running a command to its end, and reading how much CPU time the machine's owner took away."""
+"""Running a command to its end, and reading what the machine kept from its processes: CPU time and memory."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def steal_s() -> float:
     """CPU seconds since boot, over all CPUs, that a hypervisor gave to others (field 8 of /proc/stat)."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """How many processes the kernel killed since boot for want of memory, of the machine or of a container on it.
+
+    The kernel counts a kill before it sends the signal.  0 where it does not tell (before Linux 4.13).
+    """
+    try:
+        lines = vmstat.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 async def _read_all(pipe: object) -> bytes:

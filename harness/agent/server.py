@@ -22,6 +22,7 @@ from harness.agent.children import (
     signal_group,
     wait_until,
 )
+from harness.agent.commands import oom_kills
 from harness.agent.process_tree import MARK, ProcessTree
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
@@ -42,6 +43,7 @@ class ServerProcess:
         self._child: Child | None = None
         self._tree = ProcessTree("")
         self._ordered: set[str] = set()
+        self._oom_kills_before = 0
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
         """Returns the pid.  Raises OSError if one is running already, if processes of the last one do not end, or if
@@ -51,6 +53,7 @@ class ServerProcess:
             raise OSError(errno.EBUSY, f"a server is already running here (pid {self._child.pid})")
         self._await_end()
         self._ordered = set()
+        self._oom_kills_before = oom_kills()
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
         tree = ProcessTree(mark)
         Path(output).parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +144,7 @@ class ServerProcess:
                 "monotonic_ns": time.monotonic_ns(),
                 "status": status,
                 "ordered": self._was_ordered(status),
+                "oom_kills": oom_kills() - self._oom_kills_before,
             }
         )
 

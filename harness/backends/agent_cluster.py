@@ -90,7 +90,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
     def heard(self, node: str, event: Mapping[str, Any]) -> None:
         """The `on_event` of every link."""
         if event["event"] == "exit":
-            self._exits.append(Exit(node, event["pid"], event["monotonic_ns"], event["status"], event["ordered"]))
+            facts = (event[name] for name in ("pid", "monotonic_ns", "status", "ordered", "oom_kills"))
+            self._exits.append(Exit(node, *facts))
 
     async def wait_until_open(self, advice: str) -> None:
         """Raises BackendUnavailable, naming links that carry nothing and saying `advice`: something here filters."""

@@ -42,13 +42,16 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A server process ended.  monotonic_ns: by the harness' clock.  ordered: by the harness (kill, stop)."""
+    """A server process ended.  monotonic_ns: by the harness' clock.  ordered: by the harness (kill, stop).
+
+    oom_kills: how often the kernel's out-of-memory killer struck on that machine since the server started."""
 
     node: str
     pid: int
     monotonic_ns: int
     status: int  # exit status, or minus the signal's number
     ordered: bool
+    oom_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def deaths(exits: Sequence[Exit], complaints: Sequence[Complaint], started_monot
             "ordered": end.ordered,
             "reason": f"killed by signal {-end.status}" if end.status < 0 else f"exited with status {end.status}",
             "excerpt": "",
+            **({"oom_kills": end.oom_kills} if end.oom_kills else {}),
         }
         for end in exits
     ]

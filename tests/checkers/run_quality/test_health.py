@@ -52,6 +52,39 @@ def test_an_unexpected_death(evidence: Evidence, tmp_path: Path) -> None:
     assert "exited with status 70" in witness.summary and witness.facts["excerpt"] == "KeyError: 7"
 
 
+@pytest.mark.parametrize("status", [-9, 137])
+def test_a_death_while_the_kernel_killed_for_want_of_memory_is_unknown(
+    evidence: Evidence, tmp_path: Path, status: int
+) -> None:
+    evidence.outcome["deaths"] = [death("n3", status=status, oom_kills=1)]
+    verdict = up(evidence, tmp_path / "alone")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "the kernel's out-of-memory killer ended the server of n3" in verdict.reason
+    assert "more memory or the run fewer nodes" in verdict.reason
+    assert verdict.looked_at["of them unexpected"] == verdict.looked_at["excused by a fault"] == 0
+    evidence.outcome["deaths"] += [death("n2")]
+    assert [witness.facts["nodes"] for witness in up(evidence, tmp_path / "and another").witnesses] == [["n2"]]
+
+
+@pytest.mark.parametrize("facts", [{"status": 70, "oom_kills": 1}, {"oom_kills": 0}, {}])
+def test_a_death_that_the_kernel_did_not_cause_is_a_violation(
+    evidence: Evidence, tmp_path: Path, facts: dict[str, int]
+) -> None:
+    evidence.outcome["deaths"] = [death("n3", **facts)]
+    assert up(evidence, tmp_path).validity is Validity.INVALID
+
+
+def test_servers_that_the_kernel_killed_for_want_of_memory_do_not_show_that_the_system_cannot_recover(
+    evidence: Evidence, tmp_path: Path
+) -> None:
+    evidence.outcome["recovery"] |= {"recovered": False, "seconds": 60.0, "limit_s": 60.0, "waiting_for": "n3"}
+    evidence.outcome["deaths"] = [death("n3", oom_kills=1)]
+    verdict = recovery(evidence, tmp_path / "killed")
+    assert verdict.validity is Validity.UNKNOWN and "out-of-memory killer" in verdict.reason
+    evidence.outcome["deaths"] = [death("n3")]
+    assert recovery(evidence, tmp_path / "died").validity is Validity.INVALID
+
+
 def test_one_witness_for_a_death_its_last_words_and_its_traceback(evidence: Evidence, tmp_path: Path) -> None:
     evidence.traces["n3"][-1] |= {"event": "fatal", "detail": "two leaders in epoch 4"}
     evidence.outcome["deaths"] = [death("n3"), {"node": "n3", "ordered": False, "reason": "a traceback"}]

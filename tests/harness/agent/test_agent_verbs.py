@@ -14,6 +14,7 @@ from local_agents import LocalAgent
 from waiting import PATIENCE_S, eventually, is_alive, until
 
 from harness.agent.children import COMMAND_MARK, Children
+from harness.agent.commands import oom_kills
 from harness.agent.server import ServerProcess
 
 SLEEPER = ("sleep", "60")
@@ -105,6 +106,30 @@ async def test_an_unexpected_exit_is_reported_at_once(agent: LocalAgent) -> None
     (event,) = agent.events
     assert (event["event"], event["pid"], event["status"], event["ordered"]) == ("exit", pid, 7, False)
     assert before_ns <= event["monotonic_ns"] <= time.monotonic_ns()
+
+
+async def test_an_exit_reports_how_often_the_kernel_killed_for_want_of_memory_since_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [3, 5]
+    monkeypatch.setattr("harness.agent.server.oom_kills", lambda: counts.pop(0))
+    events: list[dict[str, Any]] = []
+    children = Children()
+    pid = ServerProcess(children, events.append).start(["sh", "-c", "kill -9 $$"], {}, str(tmp_path / "server.log"))
+    until(lambda: not is_alive(pid))
+    children.reap()
+    assert [(event["status"], event["oom_kills"]) for event in events] == [(-9, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kills"), [("oom_kill_disable 9\noom_kill 4\npgfault 7\n", 4), ("pgfault 7\n", 0), (None, 0)]
+)
+def test_kills_for_want_of_memory_are_read_from_the_kernels_counters(
+    tmp_path: Path, text: str | None, kills: int
+) -> None:
+    if text is not None:
+        (tmp_path / "vmstat").write_text(text)
+    assert oom_kills(tmp_path / "vmstat") == kills
 
 
 async def test_a_kill_we_ordered_is_expected_and_one_from_elsewhere_is_not(agent: LocalAgent) -> None:

@@ -1,0 +1,29 @@
+"""Which ends of servers the kernel's out-of-memory killer may have caused.
+
+It sends SIGKILL, which looks like a kill by anybody else.  So each end records how often the killer struck on the
+machine since the server started (`oom_kills` in outcome.json).  The count is of the whole machine: it does not prove
+that this server was struck, only that nobody knows.  Runs of older versions do not record it, and are judged without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkers.base.json_file import number
+
+_BY_SIGKILL = (-9, 128 + 9)
+"""The second is the exit status of a shell whose program was killed."""
+
+
+def may_be_out_of_memory(death: Mapping[str, Any]) -> bool:
+    """death: an entry of `deaths` in outcome.json that the harness did not order."""
+    return number(death.get("status"), 0) in _BY_SIGKILL and number(death.get("oom_kills"), 0) > 0
+
+
+def in_words(node: str) -> str:
+    """Why the end of this node's server says nothing about the system."""
+    return (
+        f"the kernel's out-of-memory killer ended the server of {node}, as far as is known: give the machine more "
+        "memory or the run fewer nodes"
+    )
