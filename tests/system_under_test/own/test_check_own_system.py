@@ -8,7 +8,6 @@ import pytest
 
 from harness.registry import load_subject, load_workload
 from harness.spec import Spec, WrongSpec
-from system_under_test.own.swallowed_exceptions import swallowed
 
 ROOT = Path(__file__).parents[3]
 TCP_REGISTER = ROOT / "examples" / "tcp_register.py"
@@ -96,39 +95,6 @@ def test_a_wrong_workload_is_refused(tmp_path: Path, text: str, words: str) -> N
     path.write_text(text)
     with pytest.raises(WrongSpec, match=words):
         load_workload(Spec(workload=str(path)))
-
-
-CLIENT = """
-class It(Client):
-    def read(self, key):
-        try:
-            return self.connection.get(key)
-        except {caught}:
-            {then}
-"""
-
-
-@pytest.mark.parametrize(
-    ("caught", "then", "warned"),
-    [
-        ("Exception", "return None", True),
-        ("(OSError, BaseException)", "pass", True),
-        ("Exception as problem", "raise Refused() from problem", False),
-        ("KeyError", "return None", False),
-    ],
-)
-def test_a_client_that_swallows_what_went_wrong_is_warned_of(caught: str, then: str, warned: bool) -> None:
-    found = list(swallowed({"mine.py": CLIENT.format(caught=caught, then=then)}, "It"))
-    words = "mine.py line 6: It.read catches every exception and raises none"
-    assert [each.partition(",")[0] for each in found] == [words] * warned
-    assert not list(swallowed({"mine.py": CLIENT.format(caught=caught, then=then)}, "Other"))
-
-
-def test_no_example_swallows_what_went_wrong() -> None:
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        files = {path.name: path.read_text()}
-        clients = [words.split("(")[0].split()[1] for words in files[path.name].splitlines() if "(Client)" in words]
-        assert not [words for client in clients for words in swallowed(files, client)]
 
 
 @pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py"])
