@@ -154,6 +154,7 @@ _VARIABLES = {
     "rate_hz": "RATE",
     "concurrency": "CONCURRENCY",
     "op_timeout_s": "OP_TIMEOUT",
+    "recovery_limit_s": "RECOVERY_LIMIT",
     "keys": "KEYS",
     "workload": "WORKLOAD",
     "subject": "SUBJECT",

@@ -100,6 +100,7 @@ def command_of(spec: Spec) -> list[str]:
         "rate": f"{spec.rate_hz:g}",
         "concurrency": spec.concurrency,
         "op-timeout": f"{spec.op_timeout_s:g}",
+        "recovery-limit": f"{spec.recovery_limit_s:g}",
         "keys": spec.keys,
         "seed": spec.seed,
     } | ({"bug": spec.bug} if spec.bug else {})

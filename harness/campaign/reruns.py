@@ -62,6 +62,7 @@ class Reruns:
             "rate": f"{spec.rate_hz:g}",
             "concurrency": spec.concurrency,
             "op-timeout": f"{spec.op_timeout_s:g}",
+            "recovery-limit": f"{spec.recovery_limit_s:g}",
             "keys": spec.keys,
             "seed": spec.seed + self.runs,
             "schedule": schedule,

@@ -59,6 +59,12 @@ PROGRESS_S = 10.0
     show_default=True,
     help="Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.",
 )
+@click.option(
+    "--recovery-limit",
+    default=_DEFAULT.recovery_limit_s,
+    show_default=True,
+    help="Seconds within which the system must recover once every fault is healed.",
+)
 @click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Registers to work on.")
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
 @click.option("--bug", type=Name(bugs), default=None, help="Run the subject with this planted bug; see `list`.")
@@ -77,6 +83,7 @@ def run(
     time_limit: float,
     rate: float,
     op_timeout: float,
+    recovery_limit: float,
     seed: int | None,
     results: Path,
     spark_master: str | None,
@@ -93,7 +100,8 @@ def run(
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
-    spec = Spec(time_limit_s=time_limit, rate_hz=rate, op_timeout_s=op_timeout, seed=seed, **options)
+    options |= {"time_limit_s": time_limit, "op_timeout_s": op_timeout, "recovery_limit_s": recovery_limit}
+    spec = Spec(rate_hz=rate, seed=seed, **options)
 
     check_names(spec)
     spec = _with_every_kind(spec)

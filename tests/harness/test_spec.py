@@ -1,6 +1,7 @@
 """The spec: what a run may demand, how threads are placed, and which command repeats a run."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,15 @@ def test_without_a_make_target_the_command_line_itself_is_printed_and_can_be_par
     assert words[:4] == ["python", "-m", "harness", "run"]
     known = {option for parameter in run.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_limit_of_recovery_can_be_set_and_is_part_of_the_rerun_command() -> None:
+    command = Spec(nemesis="none", recovery_limit_s=120.0).rerun()
+    assert shlex.split(command)[-2:] == ["--recovery-limit", "120"]
+    assert shlex.split(Spec(recovery_limit_s=120.0).rerun())[-1] == "RECOVERY_LIMIT=120"
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    assert "$(if $(RECOVERY_LIMIT),--recovery-limit $(RECOVERY_LIMIT))" in makefile
+    assert run.make_context("run", ["--recovery-limit", "120"]).params["recovery_limit"] == 120.0
 
 
 def test_whether_a_run_stops_on_a_violation_and_is_judged_online_is_part_of_the_rerun_command() -> None:

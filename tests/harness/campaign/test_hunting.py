@@ -114,6 +114,11 @@ def test_a_hunt_goes_on_where_it_stood(tmp_path: Path, runs: Callable[..., Any])
         begun(tmp_path, seed=2)
 
 
+def test_a_test_of_a_hunt_keeps_the_limit_of_recovery() -> None:
+    words = command_of(Spec(recovery_limit_s=120.0))
+    assert words[words.index("--recovery-limit") + 1] == "120"
+
+
 @pytest.mark.parametrize(
     ("verdicts", "code"),
     [(("valid", "unknown"), 0), (("unknown", "unknown"), 2), ((), HARNESS_FAILED)],
@@ -184,6 +189,7 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
         rate_hz=given["rate"],
         time_limit_s=given["time_limit"],
         op_timeout_s=given["op_timeout"],
+        recovery_limit_s=given["recovery_limit"],
         seed=given["seed"],
         bug=given["bug"],
         online=False,

@@ -111,10 +111,12 @@ def test_a_card_whose_model_is_left_out_stands_for_itself() -> None:
 
 
 def test_a_rerun_is_the_original_but_for_schedule_servers_and_seed(tmp_path: Path) -> None:
-    reruns = Reruns(Spec(bug="stale-read", seed=7, backend="namespaces", keys=4), frozenset(), tmp_path, runs=3)
+    spec = Spec(bug="stale-read", seed=7, backend="namespaces", keys=4, recovery_limit_s=120.0)
+    reruns = Reruns(spec, frozenset(), tmp_path, runs=3)
     words = reruns.words(original(), tmp_path / "s.json")
     assert words[0] == "run" and words[words.index("--bug") + 1] == "stale-read"
     assert words[words.index("--seed") + 1] == "10" and words[words.index("--keys") + 1] == "4"
+    assert words[words.index("--recovery-limit") + 1] == "120"
 
 
 def test_a_run_failed_as_the_original_only_by_the_same_checker_and_kind() -> None:
