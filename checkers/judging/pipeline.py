@@ -116,7 +116,7 @@ def _split(files: StoredRun, checker: Checker) -> _Split:
     began = time.perf_counter()
     try:
         return _Split(list(checker.split(files)), "", time.perf_counter() - began)
-    except Exception as problem:  # noqa: BLE001 - what a checker cannot even open is unknown, the others go on
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - what cannot even be opened is unknown, others go on
         return _Split((), in_words(problem), time.perf_counter() - began)
 
 
@@ -146,7 +146,7 @@ def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split
         return Verdict(Validity.UNKNOWN, reason=_words_of_failures(failures, len(judged)))
     try:
         verdict = sound(checker, checker.combine(files, [j.finding for j in judged if not j.failure]))
-    except Exception as problem:  # noqa: BLE001 - as above
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - as above
         return Verdict(Validity.UNKNOWN, reason=in_words(problem))
     if not failures:
         return verdict

@@ -53,7 +53,7 @@ def judge_task(task: Task) -> Judged:
     try:
         finding = within(task.budget.wall_s, lambda: task.judge(task.part, task.budget))
         return Judged(finding, "", time.perf_counter() - began)
-    except Exception as problem:  # noqa: BLE001 - a judge that breaks proves nothing about the run, and must not stop others
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a judge that breaks proves nothing, and stops no other
         return Judged(None, f"{named(task.part)}: {in_words(problem)}", time.perf_counter() - began)
 
 
@@ -62,7 +62,7 @@ def named(part: Part) -> str:
     return ", ".join(Path(path).name for path in part.paths) or "a part without files"
 
 
-def in_words(problem: Exception) -> str:
+def in_words(problem: BaseException) -> str:
     """The failure in one sentence, for people who did not write the checker."""
     match problem:
         case MemoryError():

@@ -98,6 +98,16 @@ def test_missing_input_is_unknown_wherever_it_is_missed() -> None:
         assert verdict.reason == "tables/copies.parquet is missing"
 
 
+def test_a_checker_that_ends_python_is_unknown_and_ends_nothing() -> None:
+    def ends(*_: object) -> Any:
+        raise SystemExit(0)
+
+    for toy in (checker(ends), checker(lambda p, b: True, split=ends), checker(lambda p, b: True, combine=ends)):
+        verdict = verdict_on(toy)
+        assert verdict.validity is Validity.UNKNOWN
+        assert verdict.reason.endswith("SystemExit: 0")
+
+
 def test_an_unsealed_run_is_unknown(tmp_path: Path) -> None:
     verdicts = judge_run(StoredRun(tmp_path), [LINEARIZABILITY, STATISTICS])
     assert {v.validity for v in verdicts.values()} == {Validity.UNKNOWN}
