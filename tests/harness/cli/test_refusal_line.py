@@ -65,7 +65,7 @@ REFUSALS = [
     (["run", "--bug", "double-vote"], "no run on nodes can show the planted bug double-vote"),
     (["run", "--no-online", "--stop-on-violation"], "--stop-on-violation needs online checks"),
     (["run", "--time-limit", "soon"], "'soon' is not a valid"),
-    (["run", "--tme-limit", "3"], "Did you mean '--time-limit'?"),
+    (["run", "--tme-limit", "3"], "Did you mean one of: '--recovery-limit', '--time-limit'?"),
     (["run", "--spark-master", "node:7077"], "'node:7077' is no address of a Spark master"),
     (["analyze", "."], "is not a run folder"),
     (["analyze", "/nowhere"], "does not exist"),
