@@ -1,7 +1,7 @@
 """Which kinds of fault a run was to inject and never had in force.
 
-Such a run may be valid, because one card that was skipped is bad luck.  But it shows nothing about that kind, and a
-reader who ordered the kind must be told.
+Such a run may be valid, because one card that was skipped is bad luck.  But it shows nothing about that kind, and the
+reader who ordered the kind must learn of it.
 """
 
 from __future__ import annotations

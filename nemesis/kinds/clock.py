@@ -5,8 +5,8 @@ clock is set.  A system may use the wall clock for display and never for what it
 
 The server must read its clock through the C library.  A fault of a server that does not, such as one in Go, is skipped.
 
-A reading may be wrong by a second or more.  So a wrong clock can be told from a right one only if its offset is larger,
-or if its rate takes it far enough away.  A card of a schedule file that has neither is refused.
+A reading may be wrong by a second or more.  So a wrong clock differs from a right one for sure only if its offset is
+larger, or if its rate takes it far enough away.  A card of a schedule file that has neither is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _refuse(settings: Mapping[str, Any]) -> None:
     offset_s, rate = float(settings["offset_s"]), float(settings["rate"])
     if abs(offset_s) < OFFSET_S_LEAST and abs(rate - 1.0) < DRIFT_LEAST:
         raise ValueError(
-            f"offset_s is {offset_s:g} and rate is {rate:g}, and such a clock cannot be told from a right one; "
+            f"offset_s is {offset_s:g} and rate is {rate:g}, and such a clock is too like a right one: "
             f"offset_s must be {OFFSET_S_LEAST:g} or more, or {-OFFSET_S_LEAST:g} or less, or rate must differ from 1 "
             f"by {DRIFT_LEAST:g} or more"
         )

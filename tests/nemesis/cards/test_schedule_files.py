@@ -69,7 +69,7 @@ CLOCK_ROW = ROW | {"kind": "clock", "name": "one"}
     [
         (
             {"offset_s": 1.0, "rate": 1.0},
-            "offset_s is 1 and rate is 1, and such a clock cannot be told from a right one",
+            "offset_s is 1 and rate is 1, and such a clock is too like a right one",
         ),
         (
             {"offset_s": -1.9, "rate": 1.2},
