@@ -184,7 +184,8 @@ FINDINGS: Mapping[str, Finding] = {
         "which were drained at the end: both sides of a partition confirmed messages, and autoheal restarted the "
         "smaller side and dropped what it had confirmed",
         published="Jepsen 2014: RabbitMQ; the documentation of RabbitMQ on partitions",
-        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 60.0, "keys": 2, "op_timeout_s": 20.0},
+        # Autoheal lets the side with more connections win, and each refused publish costs one: few publishes keep them.
+        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 20.0, "keys": 2, "op_timeout_s": 20.0},
         clean=Clean("quorum queues", file="rabbitmq.py:QuorumQueue"),
     ),
     "pysyncobj": Finding(
