@@ -153,7 +153,7 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Violation | None:
 def _after_deadline(
     operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
 ) -> Violation | None:
-    """The first token that nobody can have handed out in time.
+    """The first token that no acquire can have handed out in time.
 
     acquires, writes: those of `operations` that returned."""
     shown: dict[int, Operation] = {}
@@ -165,11 +165,11 @@ def _after_deadline(
             return _acquired_too_late(first, acquire)
     opened = [o for o in operations if o.f == ACQUIRE and not o.returned]
     answered = {token_of(acquire) for acquire in acquires}
-    nobodys = sorted(shown.keys() - answered, key=lambda token: (_answered(due[token]), token))
-    for count, token in enumerate(nobodys, 1):
+    unanswered = sorted(shown.keys() - answered, key=lambda token: (_answered(due[token]), token))
+    for count, token in enumerate(unanswered, 1):
         before = opened[: bisect_left(opened, _answered(due[token]), key=_invoked)]
         if count > len(before):
-            return _not_in_time(nobodys[:count], shown, due, before)
+            return _not_in_time(unanswered[:count], shown, due, before)
     return None
 
 
