@@ -84,8 +84,8 @@ def _look(run: StoredRun, rows: pa.Table, watch: _Watch) -> None:
     places = np.argsort(numbers(rows, "process"), kind="stable")
     rows = rows.take(pa.array(places))
     process, type_, time_ns = (numbers(rows, name) for name in ("process", "type", "time_ns"))
-    asked = pc.fill_null(pc.equal(pc.cast(rows["node"], pa.string()), watch.server), False)
-    wrong: Bools = np.asarray(asked.to_numpy(), np.bool_)[1:] & (process[1:] >= 0)
+    of_server = pc.fill_null(pc.equal(pc.cast(rows["node"], pa.string()), watch.server), False)
+    wrong: Bools = np.asarray(of_server.to_numpy(), np.bool_)[1:] & (process[1:] >= 0)
     wrong &= (process[1:] == process[:-1]) & (type_[:-1] == int(Type.INVOKE)) & (type_[1:] == int(Type.OK))
     if watch.client:  # threads are dealt over the client nodes in turn
         clients = run.demands.client_nodes

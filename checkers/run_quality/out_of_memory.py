@@ -1,8 +1,8 @@
 """Which ends of servers the kernel's out-of-memory killer may have caused.
 
 It sends SIGKILL, which looks like a kill by anybody else.  So each end records how often the killer struck on the
-machine since the server started (`oom_kills` in outcome.json).  The count is of the whole machine: it does not prove
-that this server was struck, only that nobody knows.  Runs of older versions do not record it, and are judged without.
+machine since the server started (`oom_kills` in outcome.json).  The count is that of the whole machine.  So it does not
+prove that this server was struck: the cause of its end is then not known.  Runs of older versions record no count.
 """
 
 from __future__ import annotations

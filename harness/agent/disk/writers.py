@@ -3,9 +3,9 @@
 A fault on a disk that the server does not use changes nothing: its data lies in another folder, or in memory alone.
 
 Two others write there, too: the agent itself, and the commands that the harness orders, which install programs and
-configurations.  Each command has `COMMAND_MARK` in its environment, and so has whatever it starts.  A server never has
-this mark.  Every other writer counts as the server, also one whose environment the kernel hides: to miss a write of a
-real server would spare it its faults.
+configurations.  Each command has `COMMAND_MARK` in its environment, and all processes that it starts inherit it.  A
+server never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a
+write of a real server were missed, that server would be spared its faults.
 """
 
 from __future__ import annotations
