@@ -32,11 +32,11 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality import copies_taken, dealt_operations, deaths_listed
-from checkers.run_quality.answers_while_held import answers_while_held
-from checkers.run_quality.fault_cards import not_as_dealt
-from checkers.run_quality.fault_rows import differences, orders_differ
-from checkers.run_quality.rows_while_held import rows_while_held
+from checkers.run_quality.cross_checks import copies_taken, dealt_operations, deaths_listed
+from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
+from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
+from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
+from checkers.run_quality.cross_checks.rows_while_held import rows_while_held
 from checkers.sealing.codes import dictionary_codes
 from checkers.sealing.history_rows import parts_of_history, read_rows
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, bound_files, broken_bonds

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base import ledger
-from checkers.run_quality.dealt_operations import VERSION_OF_GENERATORS
+from checkers.run_quality.cross_checks.dealt_operations import VERSION_OF_GENERATORS
 from harness.spec import Spec
 from workloads.generators import VERSION
 

@@ -19,15 +19,6 @@ def fault(healed_ns: int = HEALED_NS) -> Row:
     return {"card": {"number": 1}, "nodes": [], "injected_ns": 1, "healed_ns": healed_ns, "measured": []}
 
 
-def answer(evidence: Evidence, node: str, time_ns: int, type_: Type = Type.OK) -> None:
-    """One more read of a client, which this node answers."""
-    last = max(evidence.history, key=lambda row: row["index"])
-    read = last | {"f": "read", "value": None, "node": "", "type": int(Type.INVOKE), "process": 90}
-    for row in (read, read | {"node": node, "type": int(type_)}):
-        evidence.history.append(row | {"index": last["index"] + 1, "time_ns": time_ns})
-        last = evidence.history[-1]
-
-
 @pytest.fixture
 def unseen(evidence: Evidence) -> Evidence:
     """A run of which recovery saw only the process of n4."""
@@ -41,9 +32,9 @@ def unseen(evidence: Evidence) -> Evidence:
 
 
 def test_a_server_of_which_only_the_process_was_seen_makes_it_unknown(unseen: Evidence, tmp_path: Path) -> None:
-    answer(unseen, "n4", HEALED_NS - 1)
-    answer(unseen, "n1", HEALED_NS + 1)
-    answer(unseen, "n4", HEALED_NS + 2, Type.FAIL)
+    unseen.answer("n4", HEALED_NS - 1)
+    unseen.answer("n1", HEALED_NS + 1)
+    unseen.answer("n4", HEALED_NS + 2, Type.FAIL)
     verdict = recovery(unseen, tmp_path)
     assert verdict.validity is Validity.UNKNOWN
     assert "n4 came back" in verdict.reason and "`caught_up`" in verdict.reason
@@ -51,7 +42,7 @@ def test_a_server_of_which_only_the_process_was_seen_makes_it_unknown(unseen: Ev
 
 
 def test_an_answer_after_the_last_heal_is_evidence(unseen: Evidence, tmp_path: Path) -> None:
-    answer(unseen, "n4", HEALED_NS)
+    unseen.answer("n4", HEALED_NS)
     verdict = recovery(unseen, tmp_path)
     assert verdict.validity is Validity.VALID
     assert str(verdict.looked_at["evidence"]).endswith("a client's answer after the last heal: n4")
@@ -62,13 +53,13 @@ def test_a_fault_that_only_recovery_healed_is_healed_when_recovery_begins(
     unseen: Evidence, tmp_path: Path, time_ns: int, expected: Validity
 ) -> None:
     unseen.faults.append(fault(healed_ns=-1))
-    answer(unseen, "n4", HEALED_NS + time_ns)
+    unseen.answer("n4", HEALED_NS + time_ns)
     assert recovery(unseen, tmp_path).validity is expected
 
 
 def test_an_answer_before_the_server_s_own_last_death_is_no_evidence(unseen: Evidence, tmp_path: Path) -> None:
     unseen.outcome["deaths"] = [{"node": "n4", "time_ns": HEALED_NS + 5, "ordered": True}]
-    answer(unseen, "n4", HEALED_NS + 4)
+    unseen.answer("n4", HEALED_NS + 4)
     assert recovery(unseen, tmp_path / "before").validity is Validity.UNKNOWN
     unseen.outcome["deaths"][0]["time_ns"] = HEALED_NS + 21  # the harness stops it when all is over
     assert recovery(unseen, tmp_path / "at the end").validity is Validity.VALID

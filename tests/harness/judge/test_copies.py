@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, StoredRun
-from checkers.run_quality.copies_taken import differences
+from checkers.run_quality.cross_checks.copies_taken import differences
 from harness.judge.copies import tabulate
 from system_under_test.subject import Collected
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from checkers.run_quality.fault_cards import not_as_dealt
+from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
 from harness.judge.demands_of_run import demands_of
 from harness.run.cards_of_run import Dealing
 from harness.spec import Spec

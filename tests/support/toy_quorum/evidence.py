@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.demands import Demands
+from checkers.base.history import Type
 from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
@@ -50,6 +51,14 @@ class Evidence:
     outcome: Row
     test: Row
     demands: Demands = field(default_factory=Demands)
+
+    def answer(self, node: str, time_ns: int, type_: Type = Type.OK) -> None:
+        """Add one more read of a client, which this node answers."""
+        last = max(self.history, key=lambda row: row["index"])
+        read = last | {"f": "read", "value": None, "node": "", "type": int(Type.INVOKE), "process": 90}
+        for row in (read, read | {"node": node, "type": int(type_)}):
+            self.history.append(row | {"index": last["index"] + 1, "time_ns": time_ns})
+            last = self.history[-1]
 
     def write(self, folder: Path) -> StoredRun:
         """Write the evidence as a run folder.  Faults without measurements get those of a fault as ordered."""

@@ -25,7 +25,7 @@ from checkers.base.arrays import Bools
 from checkers.base.history import Type
 from checkers.base.run_evidence import numbers
 from checkers.base.stored_run import StoredRun
-from checkers.run_quality.held_windows import Held, Record, cut_links, silent_processes
+from checkers.run_quality.cross_checks.held_windows import Held, Record, cut_links, silent_processes
 
 _COLUMNS = ["time_ns", "process", "type", "node"]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_answers_after_heal import answer
 from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.history import Type
-from checkers.run_quality.answers_while_held import answers_while_held
+from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
 
 S = 1_000_000_000
 FIRST_S, LAST_S = 1_000, 1_010
@@ -71,7 +70,7 @@ def clauses(evidence: Evidence, folder: Path, fault: Row) -> list[str]:
 def test_a_server_that_cannot_answer_and_does_is_not_the_one_that_answered(
     evidence: Evidence, tmp_path: Path, fault: Row, words: str
 ) -> None:
-    answer(evidence, "n2", 1_002 * S)
+    evidence.answer("n2", 1_002 * S)
     [clause] = clauses(evidence, tmp_path, fault)
     assert words in clause
     assert "the first of process 90, invoked at 1002.000 s" in clause
@@ -95,11 +94,11 @@ def test_a_server_that_cannot_answer_and_does_is_not_the_one_that_answered(
 def test_what_a_server_can_have_answered_is_left_alone(
     evidence: Evidence, tmp_path: Path, node: str, time_s: int, type_: Type, fault: Row
 ) -> None:
-    answer(evidence, node, time_s * S, type_)
+    evidence.answer(node, time_s * S, type_)
     assert clauses(evidence, tmp_path, fault) == []
 
 
 def test_an_operation_that_was_invoked_before_the_stretch_is_left_alone(evidence: Evidence, tmp_path: Path) -> None:
-    answer(evidence, "n2", 1_002 * S)
+    evidence.answer("n2", 1_002 * S)
     evidence.history[-2]["time_ns"] = 999 * S
     assert clauses(evidence, tmp_path, dead()) == []
