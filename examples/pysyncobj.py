@@ -36,19 +36,19 @@ class Server(socketserver.ThreadingTCPServer):
 
 Server((me, 7000), Handler).serve_forever()
 """
+ENTRIES_UNTIL_COMPACTION = 100
 ASK_STATUS = """exec 3<>/dev/tcp/{}/7000; echo '["status", "", 0]' >&3; head -n 1 <&3"""
 
 
 class PySyncObj(System):
     port = 7000
     needs = Needs(wheels=("pysyncobj==0.3.17",))
-    entries_until_compaction = 100
 
     async def start(self, node, nodes):
         self.names = {f"{other.address}:7001": other.name for other in nodes}
         await node.write("server.py", SERVER)
         others = ",".join(other.address for other in nodes if other is not node)
-        return [*node.python, "server.py", node.address, others, str(self.entries_until_compaction)]
+        return [*node.python, "server.py", node.address, others, str(ENTRIES_UNTIL_COMPACTION)]
 
     async def status(self, node):
         answer = await node.output(ASK_STATUS.format(node.address))
@@ -61,12 +61,6 @@ class PySyncObj(System):
         committed = max(int(each.get("commit_idx", 0)) for each in known.values())
         behind = [name for name, each in known.items() if int(each.get("last_applied", 0)) < committed]
         return f"{', '.join(behind)} has not applied what is committed" if behind else None
-
-
-class NoCompaction(PySyncObj):
-    """PySyncObj whose log is not compacted while the run lasts."""
-
-    entries_until_compaction = 10_000_000
 
 
 class DictionaryClient(Client):

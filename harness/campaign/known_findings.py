@@ -210,11 +210,6 @@ FINDINGS: Mapping[str, Finding] = {
             "concurrency": 160,
             "op_timeout_s": 30.0,
         },
-        clean=Clean(
-            "a log that is not compacted while the run lasts",
-            file="pysyncobj.py:NoCompaction",
-            options={"rate_hz": 0.0, "recovery_limit_s": 120.0},  # the whole log is sent again, in small batches
-        ),
     ),
     "nats": Finding(
         system="NATS 2.14 JetStream",
