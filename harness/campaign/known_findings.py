@@ -268,7 +268,7 @@ FINDINGS: Mapping[str, Finding] = {
         "read: a cluster of one node answers before its log is fsynced, and lost its power in between",
         published="etcd issue 14370 (2022), mended in 3.4.21 and 3.5.5",
         options={"nodes": 1, "time_limit_s": 40.0, "rate_hz": 100.0, "keys": 1},
-        clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 60.0, "rate_hz": 0.0}),
+        clean=Clean("etcd 3.4.23", file="etcd_351.py:Etcd34", options={"time_limit_s": 50.0, "rate_hz": 0.0}),
     ),
 }
 
