@@ -1,0 +1,199 @@
+"""Did enough operations succeed, throughout the run, of every function and on every server?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_vacuity import figure, judged, run
+from toy_quorum import Evidence
+
+from checkers.base.history import Type
+from checkers.base.verdict import Validity
+from checkers.run_quality import minimums
+
+FINAL_NS = 10**12
+SECOND = 1_000_000_000
+
+
+def test_a_run_that_did_nearly_nothing_of_its_demands_is_unknown(tmp_path: Path) -> None:
+    """209 ok operations of 8,000 scheduled were once a green run."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    fault = evidence.faults[0]
+    main["end_ns"] = fault["healed_ns"] + 20_000_000_000
+    evidence.demands = replace(evidence.demands, keys=("k0", "k1"), rate_hz=200.0, time_limit_s=40.0)
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    short = {c["name"] for c in verdict.details["criteria"] if c["demanded"] and not c["met"]}
+    assert short >= {"ok operations", "keys with enough ok writes", "share of the scheduled rate"}
+    assert figure(verdict, "ok operations")["least"] == 800
+    assert all(name in verdict.reason for name in short)
+    assert "give a lower --rate" in verdict.reason
+
+
+def test_a_few_slow_seconds_between_dense_faults_do_not_say_that_the_rate_was_missed(tmp_path: Path) -> None:
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    main["end_ns"] = evidence.faults[0]["healed_ns"] + 7_000_000_000
+    invoked = sum(row["type"] == 0 and main["start_ns"] <= row["time_ns"] < main["end_ns"] for row in evidence.history)
+    rate_hz = invoked / (main["end_ns"] - main["start_ns"]) * 1e9
+    evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0)
+    share = figure(judged(evidence, tmp_path / "busy"), "share of the scheduled rate")
+    assert share["value"] == pytest.approx(1.0, abs=0.01) and share["met"]
+    calm_hz = float(share["words"].split()[0])
+    assert calm_hz < 0.8 * rate_hz
+    evidence.demands = replace(evidence.demands, rate_hz=2 * rate_hz)
+    assert not figure(judged(evidence, tmp_path / "slow"), "share of the scheduled rate")["met"]
+
+
+def hung(rate_hz: float, ok_at_s: tuple[float, ...] = ()) -> Evidence:
+    """After the fault the main phase lasts a minute more.  Clients invoke ten operations a second, and answers come at
+    some seconds of that minute only."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    fault = evidence.faults[0]
+    main["end_ns"] = fault["healed_ns"] + 60 * SECOND
+    like = next(row for row in evidence.history if (row["f"], row["type"]) == ("read", Type.OK))
+    for tenth in range(590):
+        at_ns = fault["healed_ns"] + SECOND + tenth * SECOND // 10
+        answer = Type.OK if tenth / 10 in ok_at_s else Type.INFO
+        for place, type_ in enumerate((Type.INVOKE, answer)):
+            evidence.history.append(like | {"type": type_, "process": 950 + tenth, "time_ns": at_ns + place})
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    evidence.demands = replace(evidence.demands, rate_hz=rate_hz, time_limit_s=1.0, op_timeout_s=2.0)
+    return evidence
+
+
+@pytest.mark.parametrize("rate_hz", [0.0, 10.0])
+def test_a_system_that_hangs_after_its_first_answers_was_not_tested(rate_hz: float, tmp_path: Path) -> None:
+    verdict = judged(hung(rate_hz, ok_at_s=(1.0, 2.0, 3.0)), tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    shown = figure(verdict, "stretches with an ok answer")
+    assert (shown["value"], shown["least"], shown["met"]) == (0, 10, False)
+    assert "the first without one began" in shown["words"] and "stretches with an ok answer: 0" in verdict.reason
+
+
+def test_answers_throughout_the_main_phase_are_a_test(tmp_path: Path) -> None:
+    answering = judged(hung(0.0, ok_at_s=tuple(float(second) for second in range(0, 60, 3))), tmp_path)
+    assert answering.validity is Validity.VALID, answering.reason
+    assert figure(answering, "stretches with an ok answer")["value"] == 10
+
+
+def test_a_lock_may_be_held_all_the_while(tmp_path: Path) -> None:
+    locked = hung(0.0, ok_at_s=(1.0,))
+    locked.demands = replace(locked.demands, ok_share=0.5)
+    shown = figure(judged(locked, tmp_path), "stretches with an ok answer")
+    assert (shown["met"], shown["demanded"]) == (False, False)
+
+
+def each_serves() -> Evidence:
+    """Every server answers a client of its own, and is read at the end."""
+    evidence = run()
+    evidence.demands = replace(evidence.demands, each_server_serves=True, each_server_read_at_end=True)
+    evidence.outcome["phases"].append({"name": "final reads", "start_ns": FINAL_NS, "end_ns": FINAL_NS + 9})
+    wanted = {key for _, key in evidence.demands.final_reads}
+    for key in sorted(wanted):
+        last = max(i for i, r in enumerate(evidence.history) if (r["f"], r["key"], r["type"]) == ("read", key, Type.OK))
+        for server in evidence.demands.servers:
+            process = 900 + int(server[1:])
+            for at_ns, row in enumerate(evidence.history[last - 1 : last + 1]):
+                node = server if row["type"] == Type.OK else ""
+                moved = {"process": process, "node": node, "time_ns": FINAL_NS + at_ns, "index": len(evidence.history)}
+                evidence.history.append(row | moved)
+    return evidence
+
+
+def test_every_server_that_has_clients_of_its_own_must_answer_them(tmp_path: Path) -> None:
+    sound = judged(each_serves(), tmp_path / "sound")
+    assert sound.validity is Validity.VALID, sound.reason
+    assert figure(sound, "servers that answered clients")["least"] == 5
+    refusing = each_serves()
+    for row in refusing.history:
+        if row["node"] == "n5" and row["type"] == Type.OK:
+            row["type"] = Type.FAIL
+    verdict = judged(refusing, tmp_path / "refusing")
+    assert verdict.validity is Validity.UNKNOWN
+    assert "not so: n5" in figure(verdict, "servers that answered clients")["words"]
+    assert not figure(verdict, "servers read at the end")["met"]
+
+
+def test_a_server_that_answers_before_recovery_alone_was_not_read_at_the_end(tmp_path: Path) -> None:
+    evidence = each_serves()
+    evidence.outcome["phases"][-1]["start_ns"] = FINAL_NS + 2
+    verdict = judged(evidence, tmp_path)
+    assert figure(verdict, "servers that answered clients")["met"]
+    assert "not so: n1, n2, n3, n4, n5" in figure(verdict, "servers read at the end")["words"]
+
+
+def test_a_server_of_which_one_key_was_not_read_at_the_end_may_have_lost_that_key(tmp_path: Path) -> None:
+    evidence = each_serves()
+    for row in evidence.history:
+        if (row["node"], row["key"], row["process"]) == ("n5", "k0", 905):
+            row["type"] = Type.INFO
+    read = figure(judged(evidence, tmp_path), "servers read at the end")
+    assert (read["value"], read["met"]) == (4, False)
+    assert "a read of each of 2 keys at the end" in read["words"]
+    assert "not so: n5" in read["words"]
+
+
+def with_many(evidence: Evidence, f: str, type_: Type, payload: str | None = None) -> Evidence:
+    """Add operations of one function, of which each ends in this way."""
+    like = next(row for row in evidence.history if row["type"] == Type.OK)
+    for _ in range(minimums.INVOKED_LEAST):
+        for each in (Type.INVOKE, type_):
+            more = {"f": f, "type": each, "payload": payload, "process": 950, "index": len(evidence.history)}
+            evidence.history.append(like | more)
+    return evidence
+
+
+@pytest.mark.parametrize(("type_", "met"), [(Type.OK, True), (Type.FAIL, False), (Type.INFO, False)])
+def test_a_function_of_which_no_operation_was_ever_ok_was_not_tested(tmp_path: Path, type_: Type, met: bool) -> None:
+    answered = figure(judged(with_many(run(), "cas", type_), tmp_path), "functions with an ok answer")
+    assert answered["met"] is met
+    assert ("cas never was" in answered["words"]) is not met
+
+
+def test_a_function_that_no_client_invoked_is_named_and_decides_nothing(tmp_path: Path) -> None:
+    evidence = run()
+    evidence.demands = replace(evidence.demands, functions=frozenset({"read", "write", "cas"}))
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict.reason
+    assert verdict.details["never_invoked"] == ["cas"]
+    assert figure(verdict, "functions with an ok answer")["words"].endswith("; cas was never invoked")
+
+
+@pytest.mark.parametrize(
+    ("steps", "writes"),
+    [
+        ('[["r", "x", null]]', 0),
+        ('[["r", "r", [1, 2]], ["r", "append", 3]]', 0),
+        ("[]", 0),
+        ('[["r", "x", null], ["append", "x", 1]]', minimums.INVOKED_LEAST),
+        ('[["w","x",1]]', minimums.INVOKED_LEAST),
+        ('[["read-modify", "x", 1]]', minimums.INVOKED_LEAST),
+        (None, minimums.INVOKED_LEAST),
+    ],
+)
+def test_a_transaction_counts_as_a_write_if_a_step_of_it_writes(tmp_path: Path, steps: str | None, writes: int) -> None:
+    both = frozenset({"txn"})
+    evidence = run()
+    evidence.demands = replace(evidence.demands, reads=both, writes=both, nemesis="partition")
+    fault = evidence.faults[0]
+    begin = len(evidence.history)
+    with_many(evidence, "txn", Type.OK, steps)
+    for row in evidence.history[begin:]:
+        row["time_ns"] = fault["injected_ns"] + 1
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    assert figure(judged(evidence, tmp_path), "ok writes in faults")["value"] == writes
+
+
+def test_nothing_is_demanded_of_a_server_whose_disk_a_fault_damaged(tmp_path: Path) -> None:
+    evidence = each_serves()
+    evidence.history = [row for row in evidence.history if row["process"] != 905]
+    damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
+    evidence.faults.append(evidence.faults[0] | damage | {"card": {"number": 7, "kind": "damage"}})
+    assert figure(judged(evidence, tmp_path), "servers read at the end")["met"]
