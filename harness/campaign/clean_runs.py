@@ -55,7 +55,7 @@ _ZOOKEEPER = CleanRun(
     file="zookeeper.py",
     workload="register",
     nemesis="partition,pause,kill",
-    options={"nodes": 3, "time_limit_s": 45.0, "rate_hz": 4.0, "keys": 4, "concurrency": 12},
+    options={"nodes": 3, "time_limit_s": 60.0, "rate_hz": 4.0, "keys": 4, "concurrency": 12},
 )
 
 CLEAN_RUNS: Mapping[str, CleanRun] = {
