@@ -11,6 +11,8 @@ from workloads.workload import Request
 
 class QueueDrainedAtEnd(Queue):
     name = "queue-drained-at-end"
+    functions = {"enqueue": "enqueue", "drain": "drain"}
+    reads = frozenset({"drain"})
     final_needs_recovery = True
     summary = "values are enqueued, and each queue is drained once, after recovery"
 
