@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.run_quality.stretches import INVOKED_LEAST, Stretch, silent, stretches
+from checkers.run_quality.criteria.stretches import INVOKED_LEAST, Stretch, silent, stretches
 
 SECOND = 1_000_000_000
 MAIN = (0, 60 * SECOND)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from checkers.run_quality import minimums
+from checkers.run_quality.criteria import minimums
 
 GRACE_NS = 10_000_000_000
 """After a heal: time for stalled connections, an election, and a server that catches up."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.base.demands import Demands
-from checkers.run_quality import minimums
+from checkers.run_quality.criteria import minimums
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 CLIENTS = ("c1", "c2")

@@ -1,0 +1,151 @@
+"""Were the faults in force, did each kind reach the system, and did the system work under them?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from checkers.base.demands import Demands
+from checkers.base.json_file import mapping
+from checkers.base.stored_run import StoredRun
+from checkers.run_quality import leaders_over_time
+from checkers.run_quality.criteria import minimums
+from checkers.run_quality.criteria.criterion import Criterion
+from checkers.run_quality.criteria.history_figures import HistoryFigures
+from checkers.run_quality.criteria.spans import END_OF_TIME, windows
+from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
+
+NO_NEMESIS = "none"
+"""The nemesis of a run that breaks nothing: no fault is demanded of it."""
+OF_A_SCHEDULE = "schedule"
+"""The nemesis of a run that plays a file."""
+SHARE_IN_FAULTS = 0.10
+DEALT_OFTEN = 2
+"""From this number of faults of one kind on, at least one of them must have been in force."""
+
+
+def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """The criteria of a run that was to inject faults."""
+    faults = run.faults
+    became = [achieved(f, demanded=run.demands.ledger) for f in faults]
+    installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
+    excused = [f for f, what in zip(faults, became, strict=True) if what.word == SKIPPED and f["reason"]]
+    wrong = [
+        f"{f['words'] or f['card']['name']}: {what.word}, {what.reason or 'for no stated reason'}"
+        for f, what in zip(faults, became, strict=True)
+        if f not in installed and f not in excused
+    ]
+    criteria = [
+        Criterion("faults installed", len(installed), 1, "faults that probes proved to be in force"),
+        Criterion(
+            "faults installed or rightly skipped",
+            len(installed) + len(excused),
+            len(faults),
+            "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
+        ),
+        _kinds_installed(run.demands, faults, installed),
+    ]
+    if run.demands.elections:
+        calling, won = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
+        criteria.append(
+            Criterion(
+                "elections won under a fault",
+                won,
+                min(1, calling),
+                f"of {calling} faults that took the leader from its majority and left a majority to others",
+            )
+        )
+    if beyond := sum(bool(f.get("over_budget")) for f in faults):
+        words = f"{beyond} faults made a majority lose what it had fsynced, so the system is excused for that loss"
+        criteria.append(Criterion("data budget kept", 0, 1, words, False))
+    if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
+        return criteria  # no operation can be ok meanwhile
+    share = figures.ok_in_faults / figures.ok if figures.ok else 0.0
+    return [
+        *criteria,
+        Criterion(
+            "share of ok operations in faults", round(share, 3), SHARE_IN_FAULTS, "answered while a fault lasted"
+        ),
+        *_about_writes_in_faults(run, installed, figures),
+    ]
+
+
+def _kinds_installed(
+    demands: Demands, faults: Sequence[Mapping[str, Any]], installed: Sequence[Mapping[str, Any]]
+) -> Criterion:
+    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck, but
+    not where the record says that no fault of the kind can reach the system."""
+    dealt = Counter(_kind(fault) for fault in faults)
+    tested = {_kind(fault) for fault in installed}
+    impossible = {_kind(fault) for fault in faults if fault.get("impossible") is True} - tested
+    missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
+    not_dealt = _kinds_to_deal(demands) - dealt.keys()
+    words = f"of {len(dealt)} kinds that were dealt"
+    words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
+    if often := sorted(missing - impossible):
+        words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
+    words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
+    return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
+
+
+def never_in_force(demands: Demands, faults: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The kinds of fault of which none was in force.
+
+    dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
+    """
+    became = [(_kind(fault), achieved(fault, demanded=demands.ledger)) for fault in faults]
+    in_force = {kind for kind, what in became if what.word == INSTALLED}
+    missing = {*(kind for kind, _ in became), *_kinds_to_deal(demands)} - in_force
+    reasons = {name: [what.reason for kind, what in became if kind == name] for name in sorted(missing)}
+    return [
+        {"kind": kind, "dealt": len(each), "reasons": list(dict.fromkeys(filter(None, each)))}
+        for kind, each in reasons.items()
+    ]
+
+
+def _kinds_to_deal(demands: Demands) -> set[str]:
+    if not demands.faults or demands.nemesis in (NO_NEMESIS, OF_A_SCHEDULE):
+        return set()
+    return {kind.strip() for kind in demands.nemesis.split(",")} - {""}
+
+
+def _kind(fault: Mapping[str, Any]) -> str:
+    return str(mapping(fault.get("card")).get("kind"))
+
+
+def _about_writes_in_faults(
+    run: StoredRun, installed: Sequence[Mapping[str, Any]], figures: HistoryFigures
+) -> list[Criterion]:
+    """Criteria about writes under faults that let the system work for long enough.
+
+    If no fault does, one acknowledged write under any fault is enough.
+    """
+    spans = windows(installed)
+    ends = [min(end, _main_end(run)) for _, end in spans]
+    struck_until = [END_OF_TIME if minimums.may_stay_down(f) else e for f, e in zip(installed, ends, strict=True)]
+    at_once = [
+        [
+            fault
+            for fault, (begin, _), end in zip(installed, spans, struck_until, strict=True)
+            if begin < ends[i] and spans[i][0] < end
+        ]
+        for i in range(len(spans))
+    ]
+    works = [i for i, (begin, _) in enumerate(spans) if minimums.lets_write(at_once[i], run.demands, ends[i] - begin)]
+    seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
+    written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
+    least = minimums.fault_writes_least(run.demands, seconds, len(works))
+    words = f"acknowledged under a fault; {len(works)} faults let a majority work, for {seconds:.0f} s in all"
+    criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
+    if run.demands.elections:
+        share = ceil(minimums.SHARE_OF_FAULTS * len(works))
+        words = f"of {len(works)} faults that let a majority work for {minimums.LONG_NS / 1e9:g} s or longer"
+        criteria.append(Criterion("faults with an ok write", written, share, words))
+    return criteria
+
+
+def _main_end(run: StoredRun) -> int:
+    ends = [p["end_ns"] for p in run.outcome.get("phases") or () if p["name"] == "main" and p["end_ns"] >= 0]
+    return int(ends[0]) if ends else END_OF_TIME

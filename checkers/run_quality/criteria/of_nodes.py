@@ -1,0 +1,58 @@
+"""Did every node hand over its log and its trace, and did the harness and the nodes get their processor time?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from checkers.base.demands import Demands
+from checkers.base.stored_run import FINAL_COPY, StoredRun, node_files
+from checkers.run_quality.criteria.criterion import Criterion
+from checkers.run_quality.criteria.history_figures import HistoryFigures
+
+STEAL_LIMIT_S = 0.5
+
+
+def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
+    """What the nodes of a system with logs and traces must have handed over."""
+    everyone = run.servers
+    criteria = []
+    if run.demands.logs:
+        readable = {c["node"] for c in run.copies if c["when"] == FINAL_COPY and not c["error"]}
+        damaged = set(run.damaged_from) & set(everyone)
+        words = f"; faults damaged the disk of {', '.join(sorted(damaged))}" if damaged else ""
+        criteria.append(
+            Criterion(
+                "nodes with a final log",
+                len(readable & set(node_files(run.log)) & set(everyone)),
+                max(1, len(everyone) - len(damaged)),
+                f"whose data directory was copied at the end and could be read{words}",
+            )
+        )
+    if run.demands.traces:
+        spoke = {node for node, file in node_files(run.trace).items() if pq.read_metadata(file).num_rows}
+        delivered = len(spoke & set(everyone))
+        criteria.append(Criterion("nodes with a trace", delivered, max(1, len(everyone)), "which recorded their steps"))
+        if figures.deposed >= 0:
+            words = f"of them {figures.deposed_reads} reads; counted by the clocks of one machine, for display only"
+            criteria.append(Criterion("operations answered by a deposed leader", figures.deposed, 0, words, False))
+    return criteria
+
+
+def about_the_harness(facts: Mapping[str, Any], demands: Demands) -> list[Criterion]:
+    """Whether the harness itself kept up.  These figures are shown next to the verdict and not demanded."""
+    criteria = []
+    stalls = facts.get("loop_stalls") or []
+    longest = max((s["stall_ms"] for s in stalls), default=0)
+    words = f"{len(stalls)} stalls of the harness' own loop over 500 ms, the longest {longest:g} ms"
+    criteria.append(Criterion("harness kept up", int(not stalls), 1, words, False))
+    if demands.nodes:
+        steal: Mapping[str, float] = facts.get("steal_s") or {}
+        robbed = [f"{node} lost {s:g} s" for node, s in sorted(steal.items()) if s > STEAL_LIMIT_S]
+        words = f"no node lost more than {STEAL_LIMIT_S:g} s of CPU to its host" + (
+            f"; not so: {', '.join(robbed)}" if robbed else ""
+        )
+        criteria.append(Criterion("nodes had their CPU", int(not robbed), 1, words, False))
+    return criteria

@@ -1,0 +1,40 @@
+"""Spans of time of a run: the main phase, the faults in force, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from checkers.base.stored_run import StoredRun
+from checkers.run_quality.criteria import minimums, stretches
+from checkers.run_quality.faults_installed import INSTALLED, achieved
+
+END_OF_TIME = np.iinfo(np.int64).max
+
+
+def main_phase(run: StoredRun) -> list[tuple[int, int]]:
+    """[from, to) of the main phase in ns since the test began; empty if it did not end."""
+    phases = [p for p in run.outcome.get("phases") or () if p["name"] == "main" and p["end_ns"] >= 0]
+    return [(p["start_ns"], p["end_ns"]) for p in phases[:1]]
+
+
+def calm_spans(run: StoredRun) -> list[tuple[int, int]]:
+    """[from, to) of what of the main phase lies outside faults and their aftermath."""
+    return [span for main in main_phase(run) for span in minimums.calm(main, run.faults)]
+
+
+def stretches_of(run: StoredRun) -> list[stretches.Stretch]:
+    """The stretches of the main phase in which the system must answer something."""
+    of_phases = (stretches.stretches(main, run.faults, run.demands.op_timeout_s) for main in main_phase(run))
+    return [stretch for of_phase in of_phases for stretch in of_phase]
+
+
+def windows(faults: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """[from, to) in ns since the test began, of every fault that was installed; an unhealed one lasts to the end."""
+    return [
+        (f["injected_ns"], f["heal_ordered_ns"] if f["heal_ordered_ns"] >= 0 else END_OF_TIME)
+        for f in faults
+        if achieved(f).word == INSTALLED
+    ]
