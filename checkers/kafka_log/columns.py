@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.base.arrays import Int32, Int64
+from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.kafka_log.read import ASSIGNMENTS, TRANSACTIONS, KafkaOperation, read_operation
 from checkers.kernels.kafka_log import payloads as kafka_payloads
-from checkers.kernels.kafka_log.log_anomalies import UNKNOWN_OFFSET, KafkaColumns
+from checkers.kernels.kafka_log.log_anomalies import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.kafka_log.payloads import ASSIGNED, POLLED, REBALANCED, SENT, Rows
 from checkers.kernels.transactions.payloads import Pairs, Texts, new_texts, pair
 from checkers.sealing.codes import dense_processes, dictionary_codes
@@ -101,39 +101,60 @@ def _history(
 ) -> KafkaHistory:
     """size_bytes_max: for a reading of rows one by one; None where the events are in memory anyway."""
     count = len(payloads)
-    shown = _shown_by(pairs, np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False)))
-    owner = np.full(count, -1, np.int32)
-    owner[shown] = np.arange(len(shown), dtype=np.int32)
+    has_payload = np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False))
+    answered = (pairs.ended >= 0) & has_payload[pairs.ended]
+    texts = (new_texts(), new_texts())
+    shown = _read(pairs, f, payloads, np.where(answered, pairs.ended, pairs.invoked), answered, texts)
+    if shown is not None:
+        rows, (keys, messages) = shown
+        names = [text.decode() for text in _texts(keys)]
+        values = _texts(messages)
+        key_of = messages.within[: len(values)].copy()
+        asked = np.where(answered & has_payload[pairs.invoked], pairs.invoked, -1)
+        invokes = _read(pairs, f, payloads, asked, np.zeros(len(answered), np.bool_), (keys, messages))
+        compared = (asked >= 0) & (pairs.status == Type.OK) & (f < ASSIGN)
+        if invokes is not None and kafka_payloads.first_difference(invokes[0], rows, compared) < 0:
+            columns = _columns(pairs, f, rows, key_of)
+            return KafkaHistory(columns, pairs, names, lambda m: json.loads(values[m]), events, count)
+    if size_bytes_max is not None:
+        demand_room_for_events(count, size_bytes_max)
+    return _slowly(pairs, f, events, count)
+
+
+def _read(
+    pairs: Pairs,
+    f: npt.NDArray[np.int8],
+    payloads: pa.ChunkedArray,
+    row_of: Int64,
+    answered: Bools,
+    texts: tuple[Texts, Texts],
+) -> tuple[Rows, tuple[Texts, Texts]] | None:
+    """Read one payload of each operation; None if one of them is strange.
+
+    row_of: per operation, the row of the payload, or -1 to leave it out.  answered: whether it is that of a completion.
+    texts: keys and messages that are known; those that were read are added to them.
+    """
+    owner = np.full(len(payloads), -1, np.int32)
+    operations = np.flatnonzero(row_of >= 0)
+    owner[row_of[operations]] = operations
     room = sum(chunk.nbytes for chunk in payloads.chunks) // 4 + 16
     rows = Rows(
         np.empty(room, np.int32), np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int64), _zero()
     )
-    keys, messages, first_row = new_texts(), new_texts(), 0
+    (keys, messages), first_row = texts, 0
     for chunk in payloads.chunks:
         data, bounds = stretch(chunk)
         keys, messages, strange = kafka_payloads.read(
-            data, bounds, first_row, owner, f, pairs.status, keys, messages, rows
+            data, bounds, first_row, owner, f, pairs.status, answered, keys, messages, rows
         )
         if strange:
-            if size_bytes_max is not None:
-                demand_room_for_events(count, size_bytes_max)
-            return _slowly(pairs, f, events, count)
+            return None
         first_row += len(bounds) - 1
-    names = [text.decode() for text in _texts(keys)]
-    values = _texts(messages)
-    key_of = messages.within[: len(values)].copy()
-    columns = _columns(pairs, f, rows, key_of)
-    return KafkaHistory(columns, pairs, names, lambda m: json.loads(values[m]), events, count)
+    return rows, (keys, messages)
 
 
 def _zero() -> Int64:
     return np.zeros(1, np.int64)
-
-
-def _shown_by(pairs: Pairs, has_payload: npt.NDArray[np.bool_]) -> Int64:
-    """Return the row whose payload shows what an operation did."""
-    shown: Int64 = np.where((pairs.ended >= 0) & has_payload[pairs.ended], pairs.ended, pairs.invoked)
-    return shown
 
 
 class _TextsByNumber(Sequence[bytes]):

@@ -16,6 +16,7 @@ Allowed anomalies are reported and not counted:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,8 @@ from checkers.transactions.cycles import CycleSearch
 
 __all__ = ["ANOMALIES", "allowed_anomalies", "judge_history", "judge_kafka_log"]
 
-ALWAYS_ALLOWED = frozenset({"int-send-skip", *("G0" + v for v in VARIANTS)})
+CYCLES_OF_WRITES = frozenset("G0" + v for v in VARIANTS)
+ALWAYS_ALLOWED = CYCLES_OF_WRITES | {"int-send-skip"}
 ALLOWED_WITH_SUBSCRIBE = frozenset({"poll-skip", "nonmonotonic-poll"})
 ALLOWED_WITH_WW = frozenset("G1c" + v for v in VARIANTS)
 
@@ -82,7 +84,8 @@ def judge_kafka_log(
     """Judge a history of sends, polls and transactions of both.
 
     subscribed: whether consumers shared partitions by subscription; None: the history decides.
-    ww_dependencies: let the order of messages order their senders.  This shows G0, but then a G1c proves nothing.
+    ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.
+    Cycles of writes alone (G0) are searched if they count.
     allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
     Raises MalformedHistory if a payload has not the form that `read.py` describes.
@@ -107,8 +110,8 @@ def judge_history(
         "sends": len(columns.sent),
         "polled messages": len(columns.polled),
     }
-    if not ((columns.f < kinds.ASSIGN) & (columns.status == kinds.OK)).any():
-        reason = "no send, poll or transaction succeeded, so there was nothing to judge"
+    if not len(columns.polled) and not (np.diff(columns.send_first)[columns.status == kinds.OK]).any():
+        reason = "no message was acknowledged and none was polled, so there was nothing to judge"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     needed_steps = _STEPS_PER_ROW * sum(looked_at.values())
     if needed_steps > budget.steps:
@@ -126,6 +129,8 @@ def judge_history(
     allowed = allowed if allow is None else frozenset(allow)
     seen, found = _look(history)
     cycles = search(seen, ww_dependencies, budget.steps - needed_steps)
+    if not ww_dependencies and not allowed >= CYCLES_OF_WRITES:
+        cycles = _with_cycles_of_writes(cycles, search(seen, True, budget.steps - needed_steps))
     counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
     names = sorted(counts, key=ANOMALIES.index)
@@ -143,6 +148,13 @@ def judge_history(
         looked_at["violations"] = sum(counts[name] for name in counted)
         return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses), details)
     return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
+
+
+def _with_cycles_of_writes(cycles: CycleSearch, with_ww: CycleSearch) -> CycleSearch:
+    """Add the cycles of writes alone, which only the order of messages shows."""
+    more = tuple(cycle for cycle in with_ww.cycles if cycle.name in CYCLES_OF_WRITES)
+    unfinished = (*cycles.unfinished, *(name for name in with_ww.unfinished if name in CYCLES_OF_WRITES))
+    return replace(cycles, cycles=(*cycles.cycles, *more), unfinished=unfinished)
 
 
 def _look(history: KafkaHistory) -> tuple[Seen, Found]:

@@ -1,7 +1,8 @@
 """Reads sends, polls and assignments of Kafka from the bytes of JSON payloads (`kafka_log/read.py` has their form).
 
 Payloads are read as in `kernels/transactions/payloads.py`.  These are *strange* and are left to the slower reader:
-values that are neither integers nor plain text, keys with escapes, and offsets from 2^31 on.
+values that are neither integers nor plain text, keys with escapes, offsets below 0 or from 2^31 on, and in an invoke a
+list as the value of a send.
 Keys are compared without their quotes, values with them.
 """
 
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.kafka_log.log_anomalies import ASSIGN, UNKNOWN_OFFSET
@@ -19,7 +20,7 @@ from checkers.kernels.transactions.payloads import Bytes, Texts, add, after, fin
 
 OK = int(Type.OK)
 
-SENT, POLLED, ASSIGNED, REBALANCED = 0, 1, 2, 3
+SENT, POLLED, ASSIGNED, REBALANCED, POLL = 0, 1, 2, 3, 4
 
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_MAP, _CLOSE_MAP, _N = 34, 44, 58, 91, 93, 123, 125, 110
 _BACKSLASH = 92
@@ -27,6 +28,8 @@ _BACKSLASH = 92
 
 class Rows(NamedTuple):
     """What was read, in the order of reading: the operation, the kind (SENT, ...), a message or key, an offset.
+
+    A row of the kind POLL stands before the messages of a poll; its thing is -1.
 
     counts: int64[1], the number of rows.
     """
@@ -46,6 +49,7 @@ def read(
     owner: Int32,
     f: Int8,
     status: Int8,
+    answered: Bools,
     keys: Texts,
     messages: Texts,
     rows: Rows,
@@ -53,7 +57,8 @@ def read(
     """Read consecutive payloads; `rows` must have room for one row per four bytes.
 
     data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation that its payload
-    describes, or -1.  f, status: per operation.
+    describes, or -1.  f, status: per operation.  answered: per operation, whether the payload is that of a completion,
+    which alone has offsets.
     Returns (keys, messages, 0 or -2 - the first strange row).
     """
     for i in range(offsets.shape[0] - 1):
@@ -67,7 +72,7 @@ def read(
         else:
             while 0 <= at < end and data[at] != _CLOSE:
                 keys, messages, at = _part(
-                    data, after(data, at, end, _OPEN), end, o, status[o] == OK, keys, messages, rows
+                    data, after(data, at, end, _OPEN), end, o, status[o] == OK, answered[o], keys, messages, rows
                 )
                 at = after(data, at, end, _CLOSE)
                 if 0 <= at < end and data[at] == _COMMA:
@@ -81,7 +86,7 @@ def read(
 
 @kernel
 def _part(
-    data: Bytes, at: int, end: int, o: int, committed: bool, keys: Texts, messages: Texts, rows: Rows
+    data: Bytes, at: int, end: int, o: int, committed: bool, answered: bool, keys: Texts, messages: Texts, rows: Rows
 ) -> tuple[Texts, Texts, int]:
     """Read one micro-operation from behind its opening bracket; returns where it ends, or -1 if it is strange."""
     if at < 0 or at + 6 > end or data[at] != _QUOTE:
@@ -90,11 +95,13 @@ def _part(
         keys, key, at = _key(data, after(data, at + 6, end, _COMMA), end, keys)
         at = after(data, at, end, _COMMA)
         if 0 <= at < end and data[at] == _OPEN:
+            at = at if answered else -1
             messages, at = _message(data, at, end, o, key, SENT, messages, rows, True)
         else:
             messages, at = _value(data, at, end, o, key, SENT, UNKNOWN_OFFSET, messages, rows, True)
         return keys, messages, at
     if _is(data, at, end, (112, 111, 108, 108, _QUOTE, _QUOTE, _QUOTE, _QUOTE, _QUOTE), 5):
+        _row(rows, o, POLL, -1, UNKNOWN_OFFSET)
         at = spaces(data, at + 6, end)
         if 0 <= at < end and data[at] == _CLOSE:
             return keys, messages, at
@@ -232,3 +239,43 @@ def in_order(rows: Rows, kind: int, operations: int) -> tuple[Int64, Int32, Int6
             cursor[rows.operation[n]] = at + 1
             things[at], offsets[at] = rows.thing[n], rows.offset[n]
     return first, things, offsets
+
+
+@kernel
+def first_difference(invoked: Rows, answered: Rows, compared: Bools) -> int:
+    """The first of the compared operations whose answer has other sends or polls than its invoke, or -1.
+
+    Sends are equal if key and value are.  Of polls only their places among the sends count.
+    """
+    operations = compared.shape[0]
+    first, asked = _steps(invoked, operations)
+    first_answered, done = _steps(answered, operations)
+    for o in range(operations):
+        if not compared[o]:
+            continue
+        size = first[o + 1] - first[o]
+        if first_answered[o + 1] - first_answered[o] != size:
+            return o
+        for n in range(size):
+            if asked[first[o] + n] != done[first_answered[o] + n]:
+                return o
+    return -1
+
+
+@kernel
+def _steps(rows: Rows, operations: int) -> tuple[Int64, Int32]:
+    """Return (first, steps): each step of an operation is the message of a send, or -1 for a poll."""
+    first = np.zeros(operations + 1, np.int64)
+    for n in range(rows.counts[0]):
+        if rows.kind[n] == SENT or rows.kind[n] == POLL:
+            first[rows.operation[n] + 1] += 1
+    for o in range(operations):
+        first[o + 1] += first[o]
+    cursor = first[:operations].copy()
+    steps = np.empty(first[operations], np.int32)
+    for n in range(rows.counts[0]):
+        if rows.kind[n] == SENT or rows.kind[n] == POLL:
+            o = rows.operation[n]
+            steps[cursor[o]] = rows.thing[n]
+            cursor[o] += 1
+    return first, steps

@@ -155,7 +155,7 @@ def test_a_value_sent_twice_and_a_budget_too_small_are_unknown() -> None:
 @pytest.mark.parametrize("payload", ["[", '{"a": 1}', '[["send"]]', '[["poll", {"k": [1]}]]', '[["poll", 3]]', None])
 def test_a_payload_that_is_no_operation_is_refused_with_its_event(payload: str | None) -> None:
     events = [replace(e, payload=payload) for e in Tape().script("0 poll").events]
-    with pytest.raises(MalformedHistory, match=r"event [01]"):
+    with pytest.raises(MalformedHistory, match=r"index [01]"):
         judge_kafka_log(events)
 
 
