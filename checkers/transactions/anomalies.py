@@ -13,6 +13,9 @@ Incompatible lists rule out read-committed and nothing weaker: one of the lists 
 reads show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, also the second read of a key in one
 transaction.
 
+A transaction that reads a key twice and sees another version the second time (internal) read one of them before and one
+after another transaction: a cycle with one rw, so repeatable-read rules it out.
+
 Each model has two stronger variants.  `strong-session-...` counts the order in which one process ran its transactions
 as a dependency.  `strong-...` also counts real time; strong-serializable is written strict-serializable.  A cycle that
 needs such an edge has `-process` or `-realtime` after its name, and rules out only the variants that count it.
@@ -67,7 +70,7 @@ _RULES_OUT: Mapping[str, tuple[str, ...]] = {
     "G1b": ("read-committed",),
     "future-read": ("read-committed",),
     "G1c": ("read-committed",),
-    "internal": ("snapshot-isolation",),
+    "internal": ("repeatable-read", "snapshot-isolation"),
     "lost-update": ("repeatable-read", "snapshot-isolation"),
     "G-single": ("repeatable-read", "snapshot-isolation"),
     "G-nonadjacent": ("repeatable-read", "snapshot-isolation"),

@@ -77,6 +77,16 @@ def test_the_order_of_one_process_counts_as_process(model: Model) -> None:
     assert "process 7 ran" in verdict.witnesses[0].summary
 
 
+@pytest.mark.parametrize(("model", "texts"), [("list-append", ("rx rx1", "ax1")), ("rw-register", ("=x =x1", "wx1"))])
+def test_another_version_in_the_second_read_of_a_key_is_no_repeatable_read(
+    model: Model, texts: tuple[str, ...]
+) -> None:
+    events = at_once(*texts)
+    assert judge(events, model, consistency="read-committed").validity is Validity.VALID
+    verdict = judge(events, model, consistency="repeatable-read")
+    assert [w.kind for w in verdict.witnesses] == ["internal"]
+
+
 PROCESSES: dict[str, tuple[str, ...]] = {
     "G0-process": ("+0ax1", "-0", "+0ax2", "-0", "+1rx21", "-1"),
     "G1c-process": ("+0rx1", "-0", "+0ax1", "-0"),

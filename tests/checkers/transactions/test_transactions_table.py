@@ -220,14 +220,14 @@ def test_verdict_and_witness_are_the_same_on_spark(tmp_path: Path, model: Model,
 @pytest.mark.spark
 def test_kafka_is_judged_the_same_on_spark(tmp_path: Path, spark: SparkJudge) -> None:
     lines = [
-        ("send", [["send", "k", [5, 1]]]),
-        ("send", [["send", "k", [3, 2]]]),
-        ("poll", [["poll", {"k": [[5, 1]]}]]),
+        ("send", [["send", "k", 1]], [["send", "k", [5, 1]]]),
+        ("send", [["send", "k", 2]], [["send", "k", [3, 2]]]),
+        ("poll", [["poll"]], [["poll", {"k": [[5, 1]]}]]),
     ]
     events = []
-    for process, (f, done) in enumerate(lines):
-        for type_ in (Type.INVOKE, Type.OK):
-            events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(done)))
+    for process, (f, *payloads) in enumerate(lines):
+        for type_, payload in zip((Type.INVOKE, Type.OK), payloads, strict=True):
+            events.append(Event(len(events), 0, process, type_, f, payload=json.dumps(payload)))
     run = a_run(tmp_path / "run", events)
     here, there = judge_run(run, [BY_MODEL["kafka"]]), judge_run(run, [BY_MODEL["kafka"]], spark)
     assert list(here["kafka"].details["anomalies"]) == ["lost-write"]
