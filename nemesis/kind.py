@@ -96,10 +96,12 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Deck:
     """opening: dealt first, in this order, with how long each holds in seconds (a figure has times of its own).
-    rest: shuffled after that.  Names are targets or figures."""
+    opening_without_leaders: takes its place where the system does not report who leads; None: what of the opening needs
+    no leader.  rest: shuffled after that.  Names are targets or figures."""
 
     opening: tuple[tuple[str, float], ...]
     rest: tuple[str, ...]
+    opening_without_leaders: tuple[tuple[str, float], ...] | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 

@@ -80,6 +80,12 @@ class _Table:
         least = max(figure.servers_min if figure else 1, *(target.servers_min for target in targets))
         return least <= self.servers and (self.leaders or not any(target.against_leader for target in targets))
 
+    def opening(self, kind: Kind) -> list[tuple[str, float]]:
+        """The first targets or figures of a kind that mean something here, with how long each holds in seconds."""
+        blind = None if self.leaders else kind.deck.opening_without_leaders
+        opening = kind.deck.opening if blind is None else blind
+        return [(name, hold_s) for name, hold_s in opening if self.fits(kind, name)]
+
 
 def deal(nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random, *, leaders: bool = True) -> list[Card]:
     """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
@@ -205,10 +211,7 @@ def _plays(
     kinds: Sequence[Kind], table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]
 ) -> Iterator[_Play]:
     """The endless deal; what means nothing on this table is taken out first."""
-    openings = [
-        [_opening(kind, name, hold_s, table, rng) for name, hold_s in kind.deck.opening if table.fits(kind, name)]
-        for kind in kinds
-    ]
+    openings = [[_opening(kind, name, hold_s, table, rng) for name, hold_s in table.opening(kind)] for kind in kinds]
     for turn in range(max((len(opening) for opening in openings), default=0)):
         yield from (opening[turn] for opening in openings if turn < len(opening))
     hands: list[Iterator[_Play]] = [_endless(kind, table, rng, choose) for kind in kinds]
@@ -225,7 +228,7 @@ def _plays(
 
 def _endless(kind: Kind, table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]) -> Iterator[_Play]:
     names = [name for name in kind.deck.rest if table.fits(kind, name)]
-    opened = {name for name, _ in kind.deck.opening if table.fits(kind, name)}
+    opened = {name for name, _ in table.opening(kind)}
     names = names or sorted(opened)
     storm = True
     while names:

@@ -45,6 +45,8 @@ _KEPT: Mapping[str, str] = {
     "leader-at-fsync-torn": TEAR,
     "leader-at-fsync-reordered": REORDER,
     "one-at-fsync": LOSE,
+    "one-at-fsync-torn": TEAR,
+    "one-at-fsync-reordered": REORDER,
     "leader-torn": TEAR,
     "all-torn": TEAR,
     "all-reordered": REORDER,
@@ -62,6 +64,10 @@ TARGETS: Mapping[str, Target] = {
         SERVER_TARGETS["leader"], summary="the leader, while it fsyncs; its disk kept some writes and not others"
     ),
     "one-at-fsync": replace(SERVER_TARGETS["one"], summary="one server, while it fsyncs"),
+    "one-at-fsync-torn": replace(SERVER_TARGETS["one"], summary="one server, while it fsyncs; its last write is torn"),
+    "one-at-fsync-reordered": replace(
+        SERVER_TARGETS["one"], summary="one server, while it fsyncs; its disk kept some writes and not others"
+    ),
     "leader-torn": replace(SERVER_TARGETS["leader"], summary="the leader; its last write is torn"),
     "all-torn": Target("every server at once; the last writes are torn"),
     "all-reordered": Target("every server at once; the disks kept some writes and not others"),
@@ -127,9 +133,8 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 def _orders(fault: Fault) -> Ordered:
-    kept_limits = (0.0, 0.0) if fault.settings["kept"] in (LOSE, RECENT) else (0.0, 1.0)
     values = {f"{node}: fsynced bytes kept": (1.0, 1.0) for node in fault.nodes}
-    values |= {f"{node}: other bytes kept": kept_limits for node in fault.nodes}
+    values |= {f"{node}: other bytes kept": (0.0, 0.0) for node in fault.nodes}
     values |= {f"{node}: {USES_DISK}": (1.0, 1.0) for node in fault.nodes}
     held = Condition(states=dict.fromkeys(fault.nodes, "dead"), values=values)
     return Ordered(held, Condition(states=dict.fromkeys(fault.nodes, "running")))
@@ -163,6 +168,7 @@ KIND = Kind(
             ("voter-at-fsync", 8.0),
             ("leader-at-fsync-reordered", LEADER_HOLD_S[0]),
         ),
+        opening_without_leaders=(("one-at-fsync-torn", 3.0), ("one-at-fsync-reordered", 3.0), ("all", 3.0)),
         rest=tuple(TARGETS),
         figures={
             "voter-at-fsync": Figure(

@@ -18,6 +18,9 @@ probability one half (`reorder`).  The mode `recent` takes back only the changes
 old changes back by itself, names after 5 s (ext4's `commit`) and data after 30 s.  A server that never fsyncs then
 loses its last answers and not its whole disk.  A real disk may keep any of these, so a correct program survives them.
 
+Data of the agent's probes is always taken back, and counts for nothing else: it is neither the last write that is torn
+nor one of the changes of the program.
+
 Memory: pre-image and image of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
 """
 
@@ -44,7 +47,8 @@ Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class Data:
-    """One pending write or truncation of an inode.  image: None for a truncation.  at_s: of the journal's clock."""
+    """One pending write or truncation of an inode.  image: None for a truncation.  at_s: of the journal's clock.
+    probe: whether the agent did it, and not the program."""
 
     at_s: float
     offset: int
@@ -52,6 +56,7 @@ class Data:
     before: bytes
     size_before: int
     size_after: int
+    probe: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +70,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a power loss did.  undone: changes taken back; redone: writes that the disk kept after all."""
+    """What a power loss did to the changes of the program.
+
+    undone: how many were taken back.  redone: how many writes the disk kept after all.
+    """
 
     undone: int
     redone: int
@@ -90,21 +98,22 @@ class Changes:
 
     # ---- data --------------------------------------------------------------------------------------------------
 
-    def write(self, descriptor: int, offset: int, image: bytes) -> None:
+    def write(self, descriptor: int, offset: int, image: bytes, *, probe: bool = False) -> None:
         """Write all of `image`.  Raises OSError; then nothing is journaled beyond what was written."""
         size = os.fstat(descriptor).st_size
         before = os.pread(descriptor, len(image), offset)
         done = 0
         while done < len(image):
             done += os.pwrite(descriptor, image[done:], offset + done)
-        self._note(descriptor, Data(self._clock_s(), offset, image, before, size, max(size, offset + len(image))))
+        size_after = max(size, offset + len(image))
+        self._note(descriptor, Data(self._clock_s(), offset, image, before, size, size_after, probe))
 
-    def truncate(self, descriptor: int, size: int) -> None:
+    def truncate(self, descriptor: int, size: int, *, probe: bool = False) -> None:
         """Cut or extend.  Raises OSError."""
         size_before = os.fstat(descriptor).st_size
         before = os.pread(descriptor, size_before - size, size) if size < size_before else b""
         os.ftruncate(descriptor, size)
-        self._note(descriptor, Data(self._clock_s(), size, None, before, size_before, size))
+        self._note(descriptor, Data(self._clock_s(), size, None, before, size_before, size, probe))
 
     def sync(self, descriptor: int, data_only: bool = False) -> None:
         """Make the data of one inode and every earlier change of names durable.  Raises OSError; nothing is forgotten
@@ -187,7 +196,7 @@ class Changes:
         names = [undo for at_s, undo in self._names if at_s >= since_s]
         for _, file, data in reversed(journal):
             _take_back(file.descriptor, data)
-        writes = [(file, data) for _, file, data in journal]
+        writes = [(file, data) for _, file, data in journal if not data.probe]
         torn_bytes = -1
         redone = 0
         if kept == "tear" and writes:

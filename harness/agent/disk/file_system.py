@@ -9,7 +9,7 @@ late: the program may already have gone on.  So `readdir` leaves these names out
 folder finds it empty, and may remove it.
 
 The agent's probes lie in a folder of their own, PROBE.  Their names are not journaled, and their fsync makes no other
-name durable: a probe must not save what the server has not fsynced.
+name durable: a probe must not save what the server has not fsynced.  Their data is journaled apart from the server's.
 
 `arm` holds the n-th of the next operations of a sort, and reports it: the power is about to be lost exactly there.  The
 agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms the disk.
@@ -188,7 +188,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         self._meet("write", path, takes_space=offset + len(data) > os.fstat(fh).st_size)
         with self._lock:
-            self._changes.write(fh, offset, data)
+            self._changes.write(fh, offset, data, probe=_is_probe(path))
         return len(data)
 
     def truncate(self, path: str, length: int, fh: int | None = None) -> int:
@@ -197,7 +197,7 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         descriptor = os.open(self._real(path), os.O_RDWR) if fh is None else fh
         try:
             with self._lock:
-                self._changes.truncate(descriptor, length)
+                self._changes.truncate(descriptor, length, probe=_is_probe(path))
         finally:
             if fh is None:
                 os.close(descriptor)

@@ -1,7 +1,8 @@
 """What the agent does with the disk of its node: the verbs behind the faults, and the probes that prove them.
 
 Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
-fsync.  After it, the first must be there.  The second must be gone, unless the disk was ordered to keep some writes.
+fsync.  After it, the first must be there, and the second must be gone, also where the disk keeps some writes of the
+server.
 
 A disk that is armed holds an operation of the server, and then every later one of that sort.  So its probes are
 written when it is armed.  A process inside such an operation cannot end before the disk lets go.  So it is killed

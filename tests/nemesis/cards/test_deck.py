@@ -143,3 +143,11 @@ def test_a_system_that_reports_no_leader_gets_no_card_that_names_one(nemesis):
     cards = deal(nemesis, SERVERS, 300.0, Random(2), leaders=False)
     assert len(cards) > 20
     assert not any(KINDS[c.kind].targets[c.name].against_leader for c in cards)
+
+
+def test_without_leaders_the_power_is_lost_at_fsyncs_first_and_writes_are_torn_and_reordered():
+    """A single server that answers after each fsync has nothing pending at any other moment."""
+    names = [card.name for card in deal("power", SERVERS[:1], 60.0, Random(4), leaders=False)]
+    assert names[:3] == ["one-at-fsync-torn", "one-at-fsync-reordered", "all"]
+    led = [card.name for card in deal("power", SERVERS, 60.0, Random(4))]
+    assert led[0] == "leader"

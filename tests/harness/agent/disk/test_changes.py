@@ -153,6 +153,19 @@ def test_a_torn_write_keeps_a_prefix_and_all_before_it(folder: Folder, seed: int
     assert folder.read("log") == b"A" * 10 + b"B" * loss.torn_bytes
 
 
+@pytest.mark.parametrize("kept", ["lose", "tear", "reorder", "recent"])
+def test_a_probe_is_always_taken_back_and_counts_for_nothing(folder: Folder, kept: str) -> None:
+    folder.append("log", b"A" * 10)
+    folder.append("log", b"B" * 10)
+    folder.changes.write(folder.open("probe"), 0, b"p" * 64, probe=True)
+    folder.changes.sync_names()
+    loss = folder.changes.lose(kept, Random(3))  # type: ignore[arg-type]
+    assert folder.read("probe") == b""
+    assert loss.undone + loss.redone == 2
+    if kept == "tear":
+        assert folder.read("log") == b"A" * 10 + b"B" * loss.torn_bytes
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(
