@@ -5,11 +5,11 @@ The file is run: it is code, not data.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
 from system_under_test.functions import FUNCTIONS
+from system_under_test.own import source_only
 from workloads.workload import Workload
 
 _STATED = ("name", "summary", "checkers", "functions", "reads", "writes", "real_test")
@@ -24,11 +24,9 @@ def read_workload(path: Path) -> type[Workload]:
     """The one workload that a file defines.  Raises NoWorkload."""
     if not path.is_file():
         raise NoWorkload(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location("krucible_own_workload", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = source_only.module_of("krucible_own_workload", path)
     try:
-        spec.loader.exec_module(module)
+        source_only.run(module)
     except SyntaxError as problem:
         raise NoWorkload(f"{path} line {problem.lineno}: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code

@@ -24,6 +24,7 @@ from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
+from checkers.sealing.manifest import broken_files
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
@@ -31,8 +32,11 @@ from harness.judge.demands_of_run import demands_of
 from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
 from harness.registry import SUBJECTS, load_subject, load_workload
-from harness.spec import Spec, WrongSpec
+from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept
+
+_CLOCK_NS_MAX = 1 << 62
+"""No monotonic clock shows this: it is more than a century.  Differences of such times still fit into 64 bits."""
 
 
 def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
@@ -65,7 +69,8 @@ def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
 def spec_of(root: Path) -> Spec:
     """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
 
-    Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.
+    Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So
+    is one whose copy differs from the manifest: what it runs could hide what was changed.
     """
     stored = read_object(root / "test.json").get("spec")
     if not isinstance(stored, dict):
@@ -83,6 +88,7 @@ def _kept_subject(root: Path, name: str) -> str:
         raise BrokenFile(str(problem)) from problem
     if own is None:
         raise BrokenFile(f"the run holds no copy of its system {name} (subject/main.json), so it cannot be judged")
+    _demand_unchanged(root, "subject")
     return own
 
 
@@ -90,7 +96,13 @@ def _kept_workload(root: Path, name: str) -> str:
     path = root / "workload" / Path(name).name
     if not path.is_file():
         raise BrokenFile(f"the run holds no copy of its workload {name} (workload/{path.name}), so it cannot be judged")
+    _demand_unchanged(root, "workload")
     return str(path)
+
+
+def _demand_unchanged(root: Path, folder: str) -> None:
+    for name, what in broken_files(root, f"{folder}/").items():
+        raise BrokenFile(f"{name} {what}, so it is not executed, and the run cannot be judged")
 
 
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
@@ -135,9 +147,12 @@ def judge(
     """
     test = read_object(root / "test.json")
     spec = spec_of(root)
-    if not isinstance(test.get("started_monotonic_ns", 0), int):
+    started_ns = test.get("started_monotonic_ns", 0)
+    if not isinstance(started_ns, int) or not 0 <= started_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
     subject, demands = load_subject(spec.subject), demands_on(spec, test, trust_old_format)
+    if spec.bug is not None and spec.bug not in subject.bugs:
+        raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
     began = time.monotonic()
     progress("sealing the history")
     seal(root)

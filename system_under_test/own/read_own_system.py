@@ -7,7 +7,6 @@ The files are run: they are code, not data.  Needs only the standard library, be
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
 import traceback
@@ -17,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from system_under_test.own import source_only
 from system_under_test.own.client import Client
 from system_under_test.own.libraries import imported, is_installed, stand_ins
 from system_under_test.own.system import System
@@ -94,19 +94,18 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
 
     on_client: every library must be there.  Elsewhere stand-ins take the place of those that are missing.
     """
-    spec = importlib.util.spec_from_file_location(MODULE, main)
-    if spec is None or spec.loader is None:
-        raise NoSystem(f"{main} is no Python file")
-    module = importlib.util.module_from_spec(spec)
+    module = source_only.module_of(MODULE, main)
     sys.modules[MODULE] = module  # dataclasses look their module up
     if main.name != MAIN and (sibling := _imported_sibling(main)):
         where = f"{main.name} imports {sibling}, which stands beside it: of a single file nothing else is taken along"
         raise NoSystem(f"{where}.  Rename {main.name} to {MAIN}, and name its folder")
     beside = [str(main.parent)] if main.name == MAIN else []
+    for folder in beside:
+        source_only.import_from_source(Path(folder))
     sys.path[:0] = beside
     try:
         with nullcontext() if on_client else stand_ins(files_of(main).values(), main):
-            spec.loader.exec_module(module)
+            source_only.run(module)
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import py_compile
 import re
 from pathlib import Path
 
@@ -91,14 +93,27 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     assert again["verdict"] == "valid", "what Python compiled of the kept file is no change of the run"
 
     kept = root / "workload" / outside.name
-    kept.write_text(kept.read_text() + "# a change\n")
-    changed = judge(root, None, lambda _: None, report=False)["checkers"]["evidence"]
-    assert changed["verdict"] == "unknown" and "workload/hot_register.py was changed" in changed["reason"]
+    kept.write_text(kept.read_text() + "raise SystemExit\n")
+    with pytest.raises(BrokenFile, match=r"workload/hot_register.py was changed after the run .*so it is not executed"):
+        judge(root, None, lambda _: None, report=False)
 
     kept.unlink()
     outside.write_text(EXAMPLE.read_text())
     with pytest.raises(BrokenFile, match=r"no copy of its workload .*hot_register.py"):
         judge(root, None, lambda _: None, report=False)
+
+
+def test_a_workload_is_run_from_its_source_and_not_from_what_python_compiled_of_another(tmp_path: Path) -> None:
+    """Python itself runs compiled code if it carries the time and the size of the source."""
+    path = tmp_path / "mine.py"
+    text = EXAMPLE.read_text()
+    path.write_text(text.replace("hot-register", "bad-register"))
+    compiled = Path(py_compile.compile(str(path), doraise=True) or "")
+    kept = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert path.stat().st_size == kept.st_size and compiled.is_file()
+    assert load_workload(Spec(workload=str(path))).name == "hot-register"
 
 
 def test_a_checker_that_the_workload_names_and_that_lacks_its_input_stands_in_the_results(tmp_path: Path) -> None:
