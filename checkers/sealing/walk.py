@@ -174,7 +174,7 @@ def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(history) as file:
             for group in range(file.num_row_groups):
                 yield from file.read_row_group(group, HISTORY.names).cast(_WITH_NULLS).to_batches()
-    except (pa.ArrowInvalid, OSError, KeyError) as problem:
+    except (ValueError, OSError, KeyError) as problem:  # of Arrow's own errors, the ones here are ValueErrors
         raise MalformedHistory(f"{history}: not a Parquet history ({problem})") from problem
 
 

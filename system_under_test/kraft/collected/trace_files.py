@@ -168,9 +168,12 @@ def _line_by_line(name: str, block: bytes, first_line: int, last_seq: int | None
         last_seq = needed["seq"]
         for column in _LINE.names:
             rows[column].append(row.get(column))
+    for field in _LINE:  # Arrow would cut a fraction off
+        if pa.types.is_integer(field.type) and (cut := [v for v in rows[field.name] if isinstance(v, float)]):
+            raise UnreadableFile(f"{name}: a value of the wrong type ({field.name} {cut[0]!r} is no integer)")
     try:
         table = pa.table([pa.array(rows[f.name], f.type) for f in _LINE], schema=_LINE)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
         raise UnreadableFile(f"{name}: a value of the wrong type ({problem})") from problem
     if any(table[column].null_count for column in _NEEDED):
         raise UnreadableFile(f"{name}: a value of the wrong type (null)")

@@ -7,12 +7,16 @@ not judged and may be gone, and a trace or log that was cut between two rows end
 from __future__ import annotations
 
 import io
+import json
 import lzma
 import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -65,6 +69,42 @@ def ended(command: str, *arguments: object) -> tuple[int, str]:
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     assert "Traceback" not in result.output
     return result.exit_code, result.output
+
+
+def other_columns(run: Path) -> None:
+    pq.write_table(pa.table({"surprise": [1, 2]}), run / "history.parquet")
+
+
+def with_test(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    test = json.loads((run / "test.json").read_bytes())
+    change(test)
+    (run / "test.json").write_text(json.dumps(test))
+
+
+STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a history of other columns": (other_columns, "not a Parquet history"),
+    "a start that no clock shows": (
+        lambda run: with_test(run, lambda test: test.update(started_monotonic_ns=10**40)),
+        "does not say when the test began",
+    ),
+    "a start before the clock": (
+        lambda run: with_test(run, lambda test: test.update(started_monotonic_ns=-1)),
+        "does not say when the test began",
+    ),
+    "a planted bug that the system has not": (
+        lambda run: with_test(run, lambda test: test["spec"].update(bug="lies")),
+        "bug of kraft",
+    ),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_what_no_run_can_hold_is_refused_in_one_sentence(whole: Path, tmp_path: Path, strange: str) -> None:
+    change, words = STRANGE[strange]
+    run = shutil.copytree(whole, tmp_path / "run")
+    change(run)
+    code, shown = ended("analyze", "--in-process", "--trust-old-format", run)
+    assert code == REFUSED and words in shown
 
 
 @pytest.mark.parametrize(

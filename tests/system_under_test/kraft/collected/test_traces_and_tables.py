@@ -39,6 +39,8 @@ def test_a_trace_and_its_torn_last_line(tmp_path: Path) -> None:
         (trace_line(2), "line 2: seq 2 after 0"),
         (trace_line(1, offset="three"), "a value of the wrong type"),
         (trace_line(1, epoch=None), "a value of the wrong type"),
+        (trace_line(1, epoch=2**63), "a value of the wrong type"),
+        (trace_line(1, epoch=5.5), r"a value of the wrong type \(epoch 5.5 is no integer\)"),
         (b"\n", "line 2: not JSON"),
     ],
 )
