@@ -9,8 +9,9 @@ a server for want of memory (`out_of_memory.py`), the verdict is unknown.
 Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
 configuration is wrong.  Then the verdict is unknown.
 
-Recovery is a promise about time.  So it is judged only if measurements *proved* that every fault was healed.  A system
-that has not caught up within the limit after that violates it, unless its nodes hardly got any processor time.
+Recovery is a promise about time.  The spec sets that time, and not outcome.json (`stated_recovery.py`).  It is judged
+only if measurements *proved* that every fault was healed.  A system that has not caught up within the limit after that
+violates it, unless its nodes hardly got any processor time.
 
 A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
 each server after the last heal is evidence too.  Without any, the verdict is unknown.
@@ -32,6 +33,7 @@ from checkers.run_quality import out_of_memory
 from checkers.run_quality.answers_after_heal import answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
 from checkers.run_quality.out_of_memory import may_be_out_of_memory
+from checkers.run_quality.stated_recovery import limit_s, misstated, needed
 from checkers.run_quality.unreadable import PROVEN, unreadable
 
 _REASONS_MAX = 3
@@ -176,9 +178,11 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
     facts = run.outcome
     if not run.demands.nodes:
         return Verdict(Validity.NOT_APPLICABLE, reason="the system under test has no nodes that could recover")
-    recovery = facts.get("recovery") or {}
-    if recovery.get("needed") is False:
+    recovery = mapping(facts.get("recovery"))
+    if not needed(run):
         return Verdict(Validity.NOT_APPLICABLE, reason="there was nothing to recover from")
+    if clauses := misstated(run):
+        return Verdict(Validity.UNKNOWN, reason="; ".join(clauses))
     if "recovered" not in recovery:
         why = facts.get("set_up_failure") or "the run ended before recovery was over"
         return Verdict(Validity.UNKNOWN, reason=f"recovery was not watched: {why}")
@@ -186,15 +190,17 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
     looked_at = {
         "nodes": len(run.servers),
         "seconds": recovery.get("seconds", -1),
-        "limit in seconds": recovery.get("limit_s", -1),
+        "limit in seconds": recovery.get("limit_s", limit_s(run)),
         **_evidence(run, answering),
     }
     if recovery["recovered"]:
-        if real(recovery.get("seconds"), 0.0) > real(recovery.get("limit_s"), 0.0) + LATE_S:
-            reason = f"recovered after {recovery.get('seconds')} s, and the limit is {recovery.get('limit_s')} s"
+        if (seconds := recovery.get("seconds")) is None:
+            return Verdict(Validity.UNKNOWN, looked_at, "recovered, and it is not known after how many seconds")
+        if seconds > limit_s(run) + LATE_S:
+            reason = f"recovered after {seconds} s, and the limit is {limit_s(run):g} s"
             return Verdict(Validity.UNKNOWN, looked_at, reason)
         lacking = [node for node in _without_evidence(run) if node not in answering]
-        gone = unreadable(run, real(recovery.get("limit_s"), 0.0))
+        gone = unreadable(run, limit_s(run))
         return conclude((gone,) if gone else (), looked_at, [_nothing_shows(lacking)] if lacking else [])
     if recovery.get("not_known"):
         reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"

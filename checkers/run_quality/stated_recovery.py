@@ -1,0 +1,63 @@
+"""Does what outcome.json states of recovery agree with what else is known of the run?
+
+outcome.json is evidence, and it cannot set its own measure.  The limit is that of the spec.  A system with nodes always
+has to recover once a fault was injected.  The wait for it lies within the phase of recovery, and the history shows how
+long that phase took.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from checkers.base.json_file import mapping, number, real, sequence
+from checkers.base.stored_run import StoredRun
+
+ROUNDED_S = 1.0
+"""By so much the stated seconds may exceed the phase: both are noted with a small delay."""
+
+
+def limit_s(run: StoredRun) -> float:
+    """The system must recover within this time; without a demand, that of the file."""
+    return run.demands.recovery_limit_s or real(_stated(run).get("limit_s"), 0.0)
+
+
+def needed(run: StoredRun) -> bool:
+    """Whether there is something to recover from.  An injected fault always demands it."""
+    return _stated(run).get("needed") is not False or any(number(f.get("injected_ns"), -1) >= 0 for f in run.faults)
+
+
+def misstated(run: StoredRun) -> list[str]:
+    """One sentence for each statement on recovery that cannot be right.  Of what is not stated nothing is claimed."""
+    stated = _stated(run)
+    clauses = []
+    if "needed" in stated and not isinstance(stated["needed"], bool):
+        clauses.append(f"outcome.json states {stated['needed']!r}, and not whether recovery was needed")
+    elif stated.get("needed") is False and needed(run):
+        clauses.append("outcome.json states that nothing had to recover, and faults were injected")
+    if "recovered" in stated and not isinstance(stated["recovered"], bool):
+        clauses.append(f"outcome.json states {stated['recovered']!r}, and not whether the system recovered")
+    for name in ("seconds", "limit_s"):
+        if name in stated and not (0 <= real(stated[name], math.nan) < math.inf):
+            clauses.append(f"outcome.json states {stated[name]!r} as {name} of recovery, which is no time")
+    known = run.demands.recovery_limit_s
+    if known and real(stated.get("limit_s"), known) != known:
+        clauses.append(f"outcome.json states a limit of {stated['limit_s']} s for recovery, and the spec {known:g} s")
+    phase_s = _phase_s(run)
+    if phase_s is not None and real(stated.get("seconds"), 0.0) > phase_s + ROUNDED_S:
+        clauses.append(f"recovery took {stated['seconds']} s, and the phase of recovery only {phase_s:.1f} s")
+    return clauses
+
+
+def _stated(run: StoredRun) -> Mapping[str, Any]:
+    return mapping(run.outcome.get("recovery"))
+
+
+def _phase_s(run: StoredRun) -> float | None:
+    """How long the phase of recovery took; None if it is not known to have ended."""
+    for phase in map(mapping, sequence(run.outcome.get("phases"))):
+        begin_ns, end_ns = number(phase.get("start_ns"), -1), number(phase.get("end_ns"), -1)
+        if phase.get("name") == "recovery" and 0 <= begin_ns <= end_ns:
+            return (end_ns - begin_ns) / 1e9
+    return None

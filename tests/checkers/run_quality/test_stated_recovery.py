@@ -1,0 +1,74 @@
+"""outcome.json cannot set the measure of recovery: a statement that cannot be right makes the verdict unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_quorum import Evidence, Quorum
+
+from checkers.base.verdict import Validity, Verdict
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    """A run with a partition, a limit of 60 s in its spec, and a phase of recovery that took 70 s."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    quorum.cut({"n5"})
+    quorum.write()
+    quorum.heal()
+    found = quorum.evidence()
+    found.demands = replace(found.demands, recovery_limit_s=60.0)
+    found.outcome["phases"].append({"name": "recovery", "start_ns": SECOND, "end_ns": 71 * SECOND})
+    return found
+
+
+def recovery(evidence: Evidence, folder: Path, **stated: Any) -> Verdict:
+    evidence.outcome["recovery"] |= stated
+    return evidence.judge(folder, "recovery")["recovery"]
+
+
+@pytest.mark.parametrize("stated", [{}, {"seconds": 64.0}, {"seconds": 3}])
+def test_what_agrees_is_believed(evidence: Evidence, tmp_path: Path, stated: dict[str, Any]) -> None:
+    assert recovery(evidence, tmp_path, **stated).validity is Validity.VALID
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({"limit_s": 1000.0}, "the spec 60 s"),
+        ({"seconds": 66.0, "limit_s": 60.0}, "the limit is 60 s"),
+        ({"seconds": 90.0}, "the phase of recovery only 70.0 s"),
+        ({"recovered": False, "needed": False}, "faults were injected"),
+        ({"recovered": "no"}, "not whether the system recovered"),
+        ({"recovered": 1}, "not whether the system recovered"),
+        ({"needed": "no"}, "not whether recovery was needed"),
+        ({"seconds": "x"}, "no time"),
+        ({"seconds": None}, "no time"),
+        ({"seconds": float("nan")}, "no time"),
+        ({"seconds": -1.0}, "no time"),
+        ({"seconds": True}, "no time"),
+        ({"limit_s": "x"}, "no time"),
+    ],
+)
+def test_what_cannot_be_right_is_unknown(
+    evidence: Evidence, tmp_path: Path, stated: dict[str, Any], words: str
+) -> None:
+    verdict = recovery(evidence, tmp_path, **stated)
+    assert verdict.validity is Validity.UNKNOWN and words in verdict.reason
+
+
+def test_seconds_that_are_left_out_are_not_in_time(evidence: Evidence, tmp_path: Path) -> None:
+    del evidence.outcome["recovery"]["seconds"]
+    verdict = recovery(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "not known after how many seconds" in verdict.reason
+
+
+def test_without_faults_an_older_file_may_state_that_nothing_had_to_recover(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.faults.clear()
+    assert recovery(evidence, tmp_path, needed=False).validity is Validity.NOT_APPLICABLE
