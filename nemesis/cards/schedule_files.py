@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
+from checkers.run_quality.announcements import foreign
 from nemesis.cards.moments import MOMENTS
 from nemesis.catalog import kind_named
 from nemesis.faults import Card, Fault, FaultRecord
@@ -158,6 +159,8 @@ def _fault(place: int, kind: str, row: object) -> Fault:
     settings = row.get("settings", {})
     if not isinstance(settings, dict):
         raise BadSchedule(f"card {place}: its field 'fault.settings' must be an object, not {settings!r:.40}")
+    if announced := foreign(kind, settings):
+        raise BadSchedule(f"card {place}: its field 'fault.settings': no {kind} fault has {announced[0]!r}")
     if not cut and not nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
     try:

@@ -1,8 +1,8 @@
 """Checks that each fault of faults.json was dealt: it must agree with test.json, the spec's nemesis and the nodes.
 
 The harness writes each card to test.json before it plays the card.  So each fault must be one of these cards.  Its kind
-must be one that the spec's nemesis names, and it may concern only nodes of the run.  A card that was never played
-leaves no fault.
+must be one that the spec's nemesis names, and it may concern only nodes of the run.  It may excuse only what its kind
+excuses (`announcements.py`).  A card that was never played leaves no fault.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from checkers.base.demands import Demands
 from checkers.base.json_file import mapping, sequence
+from checkers.run_quality.announcements import foreign
 
 BY_FILE = "schedule"
 """`Demands.nemesis` of a run whose schedule came from a file: its cards may be of any kind."""
@@ -43,6 +44,8 @@ def not_as_dealt(records: Sequence[Record], test: Mapping[str, Any], demands: De
             clauses.append(f"{named} is of kind {card['kind']}, and the nemesis was {demands.nemesis}")
         if strange := sorted(set(_nodes_of(record)) - known):
             clauses.append(f"{named} concerns {', '.join(strange)}, and the run has no such node")
+        if announced := foreign(str(card["kind"]), mapping(record.get("settings"))):
+            clauses.append(f"{named} announces {', '.join(announced)}, and no fault of kind {card['kind']} does that")
     return clauses
 
 

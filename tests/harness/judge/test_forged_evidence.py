@@ -183,6 +183,11 @@ def attack_on_spec(**changes: Any) -> Attack:
     return lambda run: rewrite(run, "test.json", lambda test: test["spec"].update(changes))
 
 
+def a_partition_announces(**announced: object) -> Attack:
+    """The first partition excuses what happened to n1."""
+    return of_file("faults.json", lambda records: records[0].update(nodes=["n1"], settings=announced))
+
+
 PARTITION, KILL, ETCD = "kraft-partition", "kraft-kill", "etcd-partition"
 ATTACKS: list[tuple[str, str, Attack]] = [
     (PARTITION, "a final read twice", of_rows(one_key_read_twice_and_another_never)),
@@ -209,6 +214,8 @@ ATTACKS: list[tuple[str, str, Attack]] = [
     (KILL, "a copy left out", a_copy_left_out),
     (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),
     (PARTITION, "state of a node", of_file("copies.json", lambda rows: rows[0].update(state="paused"))),
+    (PARTITION, "a partition that damages a disk", a_partition_announces(damages_data=True)),
+    (PARTITION, "a partition that may end a server", a_partition_announces(may_die=True)),
     (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
     (PARTITION, "moment of a copy", of_file("copies.json", lambda rows: rows[0].update(when="final"))),
     (PARTITION, "time of a copy", of_file("copies.json", lambda rows: rows[0].update(taken_ns=1))),
