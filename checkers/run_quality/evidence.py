@@ -270,8 +270,8 @@ def _answers(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _deaths(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether outcome.json lists every death that faults and traces show."""
-    return deaths_listed.not_listed(run) if run.demands.nodes else []
+    """Whether outcome.json lists every death that faults and traces show, and each ordered one was ordered."""
+    return deaths_listed.not_listed(run) + deaths_listed.without_order(run) if run.demands.nodes else []
 
 
 def _copies(run: StoredRun, kept: Ledger) -> list[str]:

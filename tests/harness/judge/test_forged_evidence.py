@@ -183,6 +183,13 @@ def attack_on_spec(**changes: Any) -> Attack:
     return lambda run: rewrite(run, "test.json", lambda test: test["spec"].update(changes))
 
 
+def an_ordered_death(outcome: Any) -> None:
+    """Halfway through the main phase, where no fault ended the server."""
+    main = next(phase for phase in outcome["phases"] if phase["name"] == "main")
+    last = next(death for death in outcome["deaths"] if death["node"] == "n1")
+    outcome["deaths"].append({**last, "time_ns": (main["start_ns"] + main["end_ns"]) // 2})
+
+
 def a_partition_announces(**announced: object) -> Attack:
     """The first partition excuses what happened to n1."""
     return of_file("faults.json", lambda records: records[0].update(nodes=["n1"], settings=announced))
@@ -216,6 +223,7 @@ ATTACKS: list[tuple[str, str, Attack]] = [
     (PARTITION, "state of a node", of_file("copies.json", lambda rows: rows[0].update(state="paused"))),
     (PARTITION, "a partition that damages a disk", a_partition_announces(damages_data=True)),
     (PARTITION, "a partition that may end a server", a_partition_announces(may_die=True)),
+    (PARTITION, "an ordered death that no fault ordered", of_file("outcome.json", an_ordered_death)),
     (KILL, "deaths removed", of_file("outcome.json", lambda outcome: outcome.update(deaths=[]))),
     (PARTITION, "moment of a copy", of_file("copies.json", lambda rows: rows[0].update(when="final"))),
     (PARTITION, "time of a copy", of_file("copies.json", lambda rows: rows[0].update(taken_ns=1))),
