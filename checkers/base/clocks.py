@@ -14,6 +14,8 @@ from typing import Any
 from checkers.base.json_file import mapping, number
 
 BACKENDS_OF_ONE_MACHINE = frozenset({"docker", "namespaces", "in-process"})
+BACKENDS_OF_ONE_KERNEL = frozenset({"namespaces", "in-process"})
+"""Of those, the ones whose nodes run on the harness' kernel.  A Docker engine may run in a virtual machine."""
 UNBOUNDED_NS = 2**62
 """The error of a clock that the harness did not measure: it is longer than any run."""
 
@@ -21,6 +23,11 @@ UNBOUNDED_NS = 2**62
 def one_clock(test: Mapping[str, Any]) -> bool:
     """Whether all nodes share the harness' clock.  test: the content of test.json."""
     return mapping(test.get("spec")).get("backend") in BACKENDS_OF_ONE_MACHINE
+
+
+def one_kernel(test: Mapping[str, Any]) -> bool:
+    """Whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
+    return mapping(test.get("spec")).get("backend") in BACKENDS_OF_ONE_KERNEL
 
 
 def started_on(test: Mapping[str, Any]) -> Callable[[str], int]:

@@ -6,9 +6,11 @@ is sound only on one monotonic clock.  There, the row of a mark is stamped befor
 afterwards, and the harness stamps the answer after it has arrived.  So a mark that covers the entry has a time at or
 before the completion's.
 
-Not applicable where the servers do not share the harness' clock: another backend than those of one machine, or traces
-with times outside of the test; nor where clients write a value twice, because then no value names its entry.  A value
-that stands at several offsets, or at none in the answering node's final log, is left to other checkers.
+Not applicable where the servers do not share the harness' clock: another backend than those of one machine, or a Docker
+engine in a virtual machine, whose traces have times outside of the test.  On the harness' own kernel such times cannot
+be right, so the verdict is unknown.  Nor is it applicable where clients write a value twice, because then no value
+names its entry.  A value that stands at several offsets, or at none in the answering node's final log, is left to
+other checkers.
 
 A part is one node and some of the keys: one reading of the node's final log and of the history, a chunk at a time.
 Memory: 100 bytes for each entry of those keys, and 20 bytes for each mark of the node.  The history's length does not
@@ -29,7 +31,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.clocks import one_clock
+from checkers.base.clocks import one_clock, one_kernel
 from checkers.base.history import NEMESIS, Type
 from checkers.base.run_evidence import (
     conclude,
@@ -41,7 +43,7 @@ from checkers.base.run_evidence import (
     read_entries,
     read_trace,
 )
-from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.client_writes import (
     SIZE_BYTES_PER_NAME,
@@ -184,7 +186,11 @@ def _witness(node: str, answer: dict[str, Any]) -> Witness:
 def _combine(run: StoredRun, findings: Sequence[AnswersFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
-    if not one_clock(run.test) or any(f.foreign_clock for f in findings):
+    strangers = sorted({f.node for f in findings if f.foreign_clock}, key=by_number)
+    if strangers and one_kernel(run.test):
+        reason = f"times in the trace of {', '.join(strangers)} lie outside of the test, and there is only one clock"
+        return Verdict(Validity.UNKNOWN, reason=reason)
+    if strangers or not one_clock(run.test):
         return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
     looked_at = {"nodes": len({f.node for f in findings}), "answers": sum(f.answers for f in findings)}
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")

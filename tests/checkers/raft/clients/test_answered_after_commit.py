@@ -56,6 +56,7 @@ def test_a_read_of_what_its_node_does_not_know_to_be_committed(evidence: Evidenc
 def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
     remote, foreign = deepcopy(evidence), deepcopy(evidence)
     remote.test["spec"]["backend"] = "ssh"
+    foreign.test["spec"]["backend"] = "docker"  # its engine may run in a virtual machine
     for rows in foreign.traces.values():
         for row in rows:
             row["time_ns"] += 10**15
@@ -63,3 +64,16 @@ def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_pat
         verdict = judged(some, tmp_path / name)
         assert verdict.validity is Validity.NOT_APPLICABLE
         assert "monotonic clock" in verdict.reason
+
+
+@pytest.mark.parametrize("shift_ns", [10**15, -(10**15)])
+@pytest.mark.parametrize("backend", ["namespaces", "in-process"])
+def test_times_outside_of_the_test_are_unknown_where_there_is_only_one_clock(
+    evidence: Evidence, tmp_path: Path, backend: str, shift_ns: int
+) -> None:
+    evidence.test["spec"]["backend"] = backend
+    for row in evidence.traces["n1"]:
+        row["time_ns"] += shift_ns
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN
+    assert "the trace of n1 lie outside of the test" in verdict.reason
