@@ -13,6 +13,7 @@ from typing import Any
 
 from checkers.base.json_file import mapping, number, real, sequence
 from checkers.base.stored_run import StoredRun
+from checkers.run_quality.unreadable import PROVEN
 
 ROUNDED_S = 1.0
 """By so much the stated seconds may exceed the phase: both are noted with a small delay."""
@@ -47,6 +48,20 @@ def misstated(run: StoredRun) -> list[str]:
     phase_s = _phase_s(run)
     if phase_s is not None and real(stated.get("seconds"), 0.0) > phase_s + ROUNDED_S:
         clauses.append(f"recovery took {stated['seconds']} s, and the phase of recovery only {phase_s:.1f} s")
+    return clauses + _overlooked(run, stated)
+
+
+def _overlooked(run: StoredRun, stated: Mapping[str, Any]) -> list[str]:
+    """Recovery looks at every server.  A server of the spec that it did not look at never existed.
+
+    Older runs do not record what was looked at.  The proof may lack a dead server, whose state it need not show."""
+    looked_at, proof = mapping(stated.get("looked_at")), mapping(stated.get("proof"))
+    missing = [node for node in run.demands.servers if looked_at and node not in looked_at]
+    clauses = [f"recovery did not look at {', '.join(missing)}"] if missing else []
+    states = mapping(proof.get("states"))
+    alive = [node for node, words in looked_at.items() if "process dead" not in sequence(words)]
+    if states and proof.get("verdict") == PROVEN and (lacking := [node for node in alive if node not in states]):
+        clauses.append(f"the proof of the heal does not show the state of {', '.join(lacking)}")
     return clauses
 
 

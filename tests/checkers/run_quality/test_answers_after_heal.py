@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def fault(healed_ns: int = HEALED_NS) -> Row:
 
 @pytest.fixture
 def unseen(evidence: Evidence) -> Evidence:
-    """A run of which recovery saw only the process of n4."""
+    """A run of two servers, of which recovery saw only the process of n4."""
+    evidence.demands = replace(evidence.demands, servers=("n1", "n4"))
     evidence.faults[:] = [fault()]
     evidence.outcome["phases"].append({"name": "recovery", "start_ns": HEALED_NS + 10, "end_ns": HEALED_NS + 20})
     evidence.outcome["recovery"] |= {

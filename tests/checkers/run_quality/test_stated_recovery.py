@@ -72,3 +72,30 @@ def test_seconds_that_are_left_out_are_not_in_time(evidence: Evidence, tmp_path:
 def test_without_faults_an_older_file_may_state_that_nothing_had_to_recover(evidence: Evidence, tmp_path: Path) -> None:
     evidence.faults.clear()
     assert recovery(evidence, tmp_path, needed=False).validity is Validity.NOT_APPLICABLE
+
+
+SERVERS = ("n1", "n2", "n3", "n4", "n5")
+
+
+def looked_at(*nodes: str, dead: str = "") -> dict[str, list[str]]:
+    return {node: ["process dead" if node == dead else "process running", "caught_up()"] for node in nodes}
+
+
+@pytest.mark.parametrize(
+    ("seen", "proven", "words"),
+    [
+        (looked_at(*SERVERS), SERVERS, ""),
+        (looked_at(*SERVERS, dead="n5"), SERVERS[:4], ""),
+        (looked_at(*SERVERS), (), ""),
+        ({}, SERVERS, ""),
+        (looked_at(*SERVERS[:3]), SERVERS[:3], "did not look at n4, n5"),
+        (looked_at(*SERVERS), SERVERS[:4], "does not show the state of n5"),
+    ],
+)
+def test_recovery_looks_at_every_server_of_the_spec(
+    evidence: Evidence, tmp_path: Path, seen: dict[str, list[str]], proven: tuple[str, ...], words: str
+) -> None:
+    proof = {"verdict": "as ordered", "links": {}, "states": dict.fromkeys(proven, "running"), "wrong": []}
+    verdict = recovery(evidence, tmp_path, looked_at=seen, proof=proof)
+    assert verdict.validity is (Validity.UNKNOWN if words else Validity.VALID)
+    assert words in (verdict.reason or "")
