@@ -18,7 +18,7 @@ from checkers.base import clocks
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
-from checkers.base.stored_run import StoredRun
+from checkers.base.stored_run import TEST, StoredRun
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
@@ -101,8 +101,11 @@ def _kept_workload(root: Path, name: str) -> str:
 
 
 def _demand_unchanged(root: Path, folder: str) -> None:
-    for name, what in broken_files(root, f"{folder}/").items():
-        raise BrokenFile(f"{name} {what}, so it is not executed, and the run cannot be judged")
+    """Raise BrokenFile if what is about to be executed, or what names it, is not what the manifest binds."""
+    links = [path for path in (root / folder, *(root / folder).rglob("*")) if path.is_symlink()]
+    broken = {str(path.relative_to(root)): "is a symbolic link, and a run holds none" for path in links}
+    for name, what in (broken | broken_files(root, TEST) | broken_files(root, f"{folder}/")).items():
+        raise BrokenFile(f"{name} {what}, so nothing in {folder}/ is executed, and the run cannot be judged")
 
 
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
@@ -148,7 +151,7 @@ def judge(
     test = read_object(root / "test.json")
     spec = spec_of(root)
     started_ns = test.get("started_monotonic_ns", 0)
-    if not isinstance(started_ns, int) or not 0 <= started_ns < _CLOCK_NS_MAX:
+    if type(started_ns) is not int or not 0 <= started_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
     subject, demands = load_subject(spec.subject), demands_on(spec, test, trust_old_format)
     if spec.bug is not None and spec.bug not in subject.bugs:

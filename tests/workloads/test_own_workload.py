@@ -93,9 +93,27 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     assert again["verdict"] == "valid", "what Python compiled of the kept file is no change of the run"
 
     kept = root / "workload" / outside.name
-    kept.write_text(kept.read_text() + "raise SystemExit\n")
-    with pytest.raises(BrokenFile, match=r"workload/hot_register.py was changed after the run .*so it is not executed"):
+    unchanged = kept.read_text()
+    kept.write_text(unchanged + "raise SystemExit\n")
+    with pytest.raises(
+        BrokenFile, match=r"workload/hot_register.py was changed after the run .*so nothing in workload/"
+    ):
         judge(root, None, lambda _: None, report=False)
+    kept.write_text(unchanged)
+
+    (root / "workload" / "numpy").symlink_to(tmp_path)
+    with pytest.raises(BrokenFile, match=r"workload/numpy is a symbolic link"):
+        judge(root, None, lambda _: None, report=False)
+    (root / "workload" / "numpy").unlink()
+
+    test = (root / "test.json").read_text()
+    (root / "workload" / "other.py").write_text("raise SystemExit\n")
+    (root / "test.json").write_text(test.replace("hot_register.py", "other.py"))
+    with pytest.raises(BrokenFile, match=r"test.json was changed after the run"):
+        judge(root, None, lambda _: None, report=False)
+    (root / "test.json").write_text(test)
+    (root / "workload" / "other.py").unlink()
+    assert judge(root, None, lambda _: None, report=False)["verdict"] == "valid"
 
     kept.unlink()
     outside.write_text(EXAMPLE.read_text())

@@ -279,3 +279,10 @@ def test_results_of_an_earlier_judging_are_not_believed(runs: dict[str, Path], t
     shutil.copytree(runs[ETCD] / "buckets", run / "buckets")
     assert verdict_of(run) == "invalid"
     assert json.loads((run / "results.json").read_text())["verdict"] == "invalid"
+
+
+@pytest.mark.parametrize("began", [10**40, 2**63, 1.5, True])
+def test_a_start_that_no_clock_can_show_is_refused(runs: dict[str, Path], tmp_path: Path, began: object) -> None:
+    run = shutil.copytree(runs["kraft-partition"], tmp_path / "run")
+    edit(run, "test.json", lambda test: test.update(started_monotonic_ns=began))
+    assert verdict_of(run) == "refused: test.json does not say when the test began (started_monotonic_ns)"
