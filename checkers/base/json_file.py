@@ -64,10 +64,15 @@ def sequence(value: Any) -> list[Any]:
 
 
 def number(value: Any, default: int) -> int:
-    """The value as an int if it is a number, else the default."""
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    """The value as an int if it is a number that fits into 64 bits, else the default."""
+    return int(value) if _is_number(value) else default
 
 
 def real(value: Any, default: float) -> float:
-    """The value as a float if it is a number, else the default."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    """The value as a float if it is a number that fits into 64 bits, else the default."""
+    return float(value) if _is_number(value) else default
+
+
+def _is_number(value: Any) -> bool:
+    """JSON allows integers of any length, and Python's reader infinity and NaN as well."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -(2**63) <= value < 2**63
