@@ -75,7 +75,7 @@ CLEAN_RUNS: Mapping[str, CleanRun] = {
         workload="bank",
         nemesis="partition,power",
         schedule="schedules/power_loss_at_fsync.json",
-        options={"nodes": 1, "time_limit_s": 50.0, "rate_hz": 100.0, "keys": 5},
+        options={"nodes": 1, "time_limit_s": 50.0, "rate_hz": 50.0, "keys": 5},
     ),
 }
 

@@ -63,4 +63,6 @@ def judge_nonsense(model: str, rng: Random, cases: int) -> None:
         seen[verdict.validity] = seen.get(verdict.validity, 0) + 1
         if model == "cas-register" and verdict.validity in (Validity.VALID, Validity.INVALID):
             assert linearizable(operations_of(events)) == (verdict.validity is Validity.VALID), events
-    assert seen[Validity.VALID] and seen[Validity.INVALID], seen
+    # By chance alone, no broker shows each message that it acknowledged.
+    usual = Validity.UNKNOWN if model == "kafka" else Validity.VALID
+    assert seen[usual] and seen[Validity.INVALID], seen
