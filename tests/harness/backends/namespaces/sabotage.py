@@ -90,9 +90,11 @@ class Sabotaged:
         )
 
     async def arm_disk(self, server: str, operation: str, nth: int) -> None:
-        """An armed disk holds an operation until the power loss, which a sabotage may drop."""
+        """An armed disk holds an operation until the power loss.  A sabotage may drop both: the fault is skipped."""
         if self.how in ("", TAKEN_BACK):
             await self._cluster.arm_disk(server, operation, nth)
+        else:
+            self.done = True
 
     async def damage_disk(self, server: str, how: str, seed: int) -> None:
         await self._node(
