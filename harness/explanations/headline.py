@@ -1,6 +1,7 @@
 """The verdict of a run in one or two sentences, for the terminal, results.json and the head of the page.
 
 The sentence of an invalid run is the summary of its first violation in the order of causes (`violations_by_cause.py`).
+If that is a violation of a set that lost elements, the sentence says how many.
 A planted bug that was not found makes the first sentence of the run, because then the run has not shown what it was
 made for.  A valid run in which a kind of fault was never in force says so, too.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkers.base.json_file import mapping
+from checkers.base.json_file import mapping, number
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of, violation_count, violations_by_cause
@@ -53,11 +54,22 @@ def _invalid(results: Mapping[str, Any]) -> str:
     found = violations_by_cause(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
-    first = sentence(found[0].summary)
+    first = _lost(_checkers(results)[found[0].checker]) or sentence(found[0].summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
     words = f"Invalid: {first} {in_all(results)}".strip()
     doubts = results.get("doubts") or ()
     return f"{words} The client may be wrong instead: {sentence(str(doubts[0]))}" if doubts else words
+
+
+def _lost(checker: Mapping[str, Any]) -> str:
+    """How many elements a set lost, which tells more than its first witness; "" if it lost none."""
+    looked_at = mapping(checker.get("looked_at"))
+    if (missing := number(looked_at.get("missing_from_last_read"), 0)) <= 0:
+        return ""
+    count = number(looked_at.get("acknowledged"), missing)
+    return (
+        f"of {count:,} acknowledged elements, {missing:,} {'is' if missing == 1 else 'are'} missing from the last read."
+    )
 
 
 def _valid(results: Mapping[str, Any]) -> str:

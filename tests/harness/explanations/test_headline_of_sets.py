@@ -1,0 +1,37 @@
+"""The headline of a set says how much was lost, and else what the first witness shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.explanations.headline import headline
+
+SUMMARY = "one read saw 1 without 2, another 2 without 1"
+
+
+def results(**looked_at: Any) -> dict[str, Any]:
+    witness = {"kind": "order cycle", "summary": SUMMARY, "events": []}
+    checker = {"verdict": "invalid", "looked_at": looked_at, "witness": [witness], "title": "Set"}
+    return {"verdict": "invalid", "exit_code": 1, "checkers": {"set": checker}}
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "head"),
+    [
+        (
+            {"acknowledged": 1876, "missing_from_last_read": 119},
+            "Invalid: of 1,876 acknowledged elements, 119 are missing from the last read.",
+        ),
+        (
+            {"acknowledged": 3, "missing_from_last_read": 1},
+            "Invalid: of 3 acknowledged elements, 1 is missing from the last read.",
+        ),
+        ({"acknowledged": 3, "missing_from_last_read": 0}, f"Invalid: {SUMMARY}."),
+        ({"acknowledged": 3}, f"Invalid: {SUMMARY}."),
+        ({"missing_from_last_read": "many"}, f"Invalid: {SUMMARY}."),
+    ],
+)
+def test_the_headline_of_a_set(looked_at: dict[str, Any], head: str) -> None:
+    assert headline(results(**looked_at), {}) == head
