@@ -130,7 +130,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
 
     A pair in an invoke is a value.  In an answer it is [offset, value], unless it is the very value of the invoke."""
     match part:
-        case ["send", key, [offset, value]] if answered and part != in_invoke:
+        case ["send", key, [offset, value]] if answered and part[2:] != (in_invoke or [])[2:]:
             operation.sends.append((str(key), _message([offset, value])))
         case ["send", key, value]:
             operation.sends.append((str(key), (None, _hashable(value))))

@@ -99,7 +99,7 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
     if main.name != MAIN and (sibling := _imported_sibling(main)):
         where = f"{main.name} imports {sibling}, which stands beside it: of a single file nothing else is taken along"
         raise NoSystem(f"{where}.  Rename {main.name} to {MAIN}, and name its folder")
-    beside = [str(main.parent)] if main.name == MAIN else []
+    beside = [str(main.parent.absolute())] if main.name == MAIN else []  # as Python names the packages below it
     for folder in beside:
         source_only.import_from_source(Path(folder))
     sys.path[:0] = beside

@@ -42,7 +42,9 @@ def run(module: ModuleType) -> None:
 
 
 def import_from_source(folder: Path) -> None:
-    """From now on, compile what is imported from this folder or one below it from its source."""
+    """From now on, compile what is imported from this folder or one below it from its source.
+
+    folder: an absolute path, as it stands in `sys.path`."""
     root = str(folder)
     if root in _folders:
         return

@@ -66,6 +66,7 @@ def test_an_answer_may_add_offsets_and_rebalances(answer: Steps) -> None:
     [
         (Type.INFO, [["send", 0, [3, 7]]]),
         (Type.OK, [["send", 0, [3, 7]]]),
+        (Type.OK, [["send", "0", [3, 7]]]),
         (Type.OK, [["send", 0, [0, [3, 7]]]]),
         (Type.OK, [["send", 0, [None, [3, 7]]]]),
     ],

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 SYSTEM = """
 from beside import WORD
@@ -28,16 +30,20 @@ def compiled_of_another(path: Path, text: str, other: str) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_compiled_code_beside_the_files_of_a_system_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_compiled_code_beside_the_files_of_a_system_is_not_run(relative: bool, tmp_path: Path) -> None:
     main = tmp_path / "system.py"
     main.write_text(SYSTEM)
     compiled_of_another(tmp_path / "beside.py", "WORD = 'true'\n", "WORD = 'lies'\n")
     compiled_of_another(tmp_path / "inner" / "deep.py", "DEPTH = 1\n", "DEPTH = 2\n")
     before = sorted(tmp_path.rglob("*"))
-    usual = [sys.executable, str(main)]
-    read = [sys.executable, "-c", READ, str(main)]
-    found = [
-        subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout for argv in (read, usual)
-    ]
+    folder, name = (tmp_path.parent, f"{tmp_path.name}/system.py") if relative else (ROOT, str(main))
+    found = []
+    for argv in (["-c", READ, name], [name]):
+        usual = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, *argv], cwd=folder, env=usual, capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout)
     assert found == ["true 1\n", "lies 2\n"], "Python itself runs the compiled code"
     assert sorted(tmp_path.rglob("*")) == before
