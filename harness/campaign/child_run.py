@@ -1,5 +1,7 @@
 """Runs one test as a process of its own, as a user would, and finds the folder that it left.
 
+The child writes the path of its folder into a file of the campaign.  `results/latest` may be of another campaign.
+
 The child leads a session of its own.  Ctrl-C in a terminal therefore reaches only the campaign, which passes it on
 once and waits: the child removes its nodes, keeps what was recorded, and ends.  SIGTERM (a cancelled CI job) does the
 same as Ctrl-C.
@@ -7,6 +9,7 @@ same as Ctrl-C.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -37,22 +40,21 @@ def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
 
     Raises KeyboardInterrupt after the child has cleaned up.
     """
-    before, began_s = newest(results), time.monotonic()
-    with output.open("ab") as log:
-        code = _run([sys.executable, "-m", "harness", *words, "--results", str(results)], log)
-    folder = newest(results)
-    return ChildRun(code, None if folder == before else folder, time.monotonic() - began_s)
+    began_s, note = time.monotonic(), output.with_name(f".folder-for-{os.getpid()}")
+    note.unlink(missing_ok=True)
+    try:
+        with output.open("ab") as log:
+            options = ["--results", str(results), "--note-folder", str(note)]
+            code = _run([sys.executable, "-m", "harness", *words, *options], log)
+        folder = Path(note.read_text()) if note.exists() else None
+    finally:
+        note.unlink(missing_ok=True)
+    return ChildRun(code, folder, time.monotonic() - began_s)
 
 
 def run_in_terminal(words: Sequence[str]) -> int:
     """Run `python -m harness WORDS` with this process' own streams, and return its exit code.  Raises as run_child."""
     return _run([sys.executable, "-m", "harness", *words], None)
-
-
-def newest(results: Path) -> Path | None:
-    """The run that was made last in a results folder, None if there is none."""
-    link = results / "latest"
-    return link.resolve() if link.exists() else None
 
 
 def _run(command: Sequence[str], log: IO[bytes] | None) -> int:

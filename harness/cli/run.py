@@ -72,6 +72,7 @@ PROGRESS_S = 10.0
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
 @click.option(
     "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
 )
@@ -86,6 +87,7 @@ def run(
     recovery_limit: float,
     seed: int | None,
     results: Path,
+    note_folder: Path | None,
     spark_master: str | None,
     as_json: bool,
     **options: Any,
@@ -116,7 +118,7 @@ def run(
     from harness.run.session import run_and_judge
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, run_and_judge(spec, results, spark_master, console), as_json)
+    end(console, run_and_judge(spec, results, spark_master, console, note_folder), as_json)
 
 
 def _with_every_kind(spec: Spec) -> Spec:

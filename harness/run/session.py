@@ -68,9 +68,12 @@ def lacking(spec: Spec, backend: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
 
 
-def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: Console) -> dict[str, Any]:
+def run_and_judge(
+    spec: Spec, results: Path, spark_master: str | None, console: Console, note_folder: Path | None = None
+) -> dict[str, Any]:
     """Run one test and judge it; the content of results.json, which is there however the run ends.
 
+    note_folder: a file that gets the path of the run's folder as soon as the folder exists.
     Raises BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
     """
     progress = Progress(console)
@@ -81,6 +84,8 @@ def run_and_judge(spec: Spec, results: Path, spark_master: str | None, console: 
         spark.start_in_background()
         threading.Thread(target=_prewarm_report, name="report", daemon=True).start()
         run = RunFolder.create(results.resolve(), spec)
+        if note_folder is not None:
+            note_folder.write_text(str(run.root))
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         try:

@@ -25,8 +25,7 @@ def begin(name, *files):
     run.mkdir()
     for file in files:
         (run / file).write_text("{}")
-    (results / "latest").unlink(missing_ok=True)
-    (results / "latest").symlink_to(name)
+    Path(sys.argv[sys.argv.index("--note-folder") + 1]).write_text(str(run))
 """
 
 
@@ -53,6 +52,23 @@ def test_the_folder_of_a_run_is_the_one_that_it_made(tmp_path: Path, program: Ca
     assert (second.folder, second.judged) == (tmp_path / "second", None)
     program("raise SystemExit(3)")
     assert run_child(["run"], tmp_path, tmp_path / "log").folder is None
+
+
+def test_a_run_of_another_campaign_in_the_same_results_is_not_taken_for_its_own(
+    tmp_path: Path, program: Callable[[str], None]
+) -> None:
+    program('begin("own", "results.json"); (results / "other").mkdir(); (results / "latest").symlink_to("other")')
+    assert run_child(["run"], tmp_path, tmp_path / "log").judged == tmp_path / "own"
+    program('(results / "another").mkdir(); (results / "latest").unlink(); (results / "latest").symlink_to("another")')
+    assert run_child(["run"], tmp_path, tmp_path / "log").folder is None
+
+
+@pytest.mark.spark
+def test_a_real_run_writes_down_its_folder(tmp_path: Path) -> None:
+    words = ["run", "--subject", "canary", "--nemesis", "none", "--time-limit", "1", "--rate", "100"]
+    run = run_child(words, tmp_path / "results", tmp_path / "log")
+    assert run.judged == (tmp_path / "results" / "latest").resolve(), (tmp_path / "log").read_text()
+    assert not list(tmp_path.glob(".folder*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
