@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import os
 import py_compile
 import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from canary_run import canary_run
 
 from checkers.base.json_file import BrokenFile
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for, judge, spec_of
 from harness.registry import load_workload
-from harness.run.conductor import Conductor
 from harness.run.refused_before_start import check_spec
-from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
-from harness.terminal.progress import Progress
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workloads" / "hot_register.py"
 NO_WRITE = "must name at least one of its functions in writes, .* its functions: read, write"
@@ -73,12 +68,7 @@ def test_a_workload_that_no_checker_would_judge_is_refused_before_the_run_and_at
 def run_of(outside: Path, folder: Path, text: str = EXAMPLE.read_text()) -> Path:
     """A short run of the canary with this text, by default the example, as the user's workload; the run's folder."""
     outside.write_text(text)
-    spec = Spec(
-        subject="canary", workload=str(outside), nemesis="none", seed=5, time_limit_s=4, rate_hz=200, online=False
-    )
-    stored = RunFolder.create(folder, spec)
-    asyncio.run(Conductor(spec, "in-process", stored, Progress(Console(file=io.StringIO()))).run())
-    return stored.root
+    return canary_run(folder, seconds=4.0, seed=5, keys=10, workload=str(outside), rate_hz=200.0)
 
 
 def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_path: Path) -> None:

@@ -17,14 +17,21 @@ ATTEMPTS = 10
 """A machine that stands still for most of a second lets a run do too little to be a real test."""
 
 
-def canary_run(results: Path, seconds: float = 1.0, seed: int = 1, keys: int = 3, workload: str = "register") -> Path:
+def canary_run(
+    results: Path,
+    seconds: float = 1.0,
+    seed: int = 1,
+    keys: int = 3,
+    workload: str = "register",
+    rate_hz: float = 150.0,
+) -> Path:
     """The folder of a clean run that was a real test; `results` is created."""
     spec = Spec(
         subject="canary",
         nemesis="none",
         backend="in-process",
         time_limit_s=seconds,
-        rate_hz=150,
+        rate_hz=rate_hz,
         keys=keys,
         seed=seed,
         workload=workload,
