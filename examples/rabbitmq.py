@@ -9,12 +9,12 @@ from krucible import Client, Needs, System
 BIN = "/usr/lib/rabbitmq/bin"
 NO_BUSY_WAIT = "+sbwt none +sbwtdcpu none +sbwtdio none"
 EPMD = "until epmd -names > /dev/null; do sleep 0.1; done"
+FIRST = "until (: < /dev/tcp/{}/5672) 2> /dev/null; do sleep 0.3; done"
 CONFIGURATION = """
 listeners.tcp.1 = {node.address}:5672
-load_definitions = {node.data_dir}/definitions.json
 cluster_partition_handling = autoheal
 cluster_formation.peer_discovery_backend = classic_config
-{peers}"""
+{lines}"""
 MIRRORED = {"ha-mode": "all", "ha-sync-mode": "automatic"}
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 DEFINITIONS = {
@@ -73,9 +73,16 @@ class RabbitMQ(System):
     needs = Needs(debian=("rabbitmq-server",), wheels=("pika>=1.3",), user="rabbitmq")
 
     async def start(self, node, nodes):
-        peers = [f"cluster_formation.classic_config.nodes.{n.index + 1} = rabbit@{n.address}\n" for n in nodes]
-        await node.write("rabbitmq.conf", CONFIGURATION, peers="".join(peers))
-        await node.write("definitions.json", json.dumps(DEFINITIONS))
+        lines = [f"cluster_formation.classic_config.nodes.{n.index + 1} = rabbit@{n.address}\n" for n in nodes]
+        wait = EPMD
+        if (
+            node.index == 0
+        ):  # the others join once it has imported these: imports at once leave a node without its vhost
+            await node.write("definitions.json", json.dumps(DEFINITIONS))
+            lines.append(f"load_definitions = {node.data_dir}/definitions.json\n")
+        elif node.starts == 0:
+            wait += f"; {FIRST.format(nodes[0].address)}"
+        await node.write("rabbitmq.conf", CONFIGURATION, lines="".join(lines))
         settings = {
             "HOME": node.data_dir,
             "RABBITMQ_NODENAME": f"rabbit@{node.address}",
@@ -88,7 +95,7 @@ class RabbitMQ(System):
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-setcookie krucible -kernel net_ticktime 5 {NO_BUSY_WAIT}",
         }
         environment = " ".join(f"{name}='{value}'" for name, value in settings.items())
-        return {"epmd": "exec epmd", "rabbitmq": f"{EPMD}; exec env {environment} {BIN}/rabbitmq-server"}
+        return {"epmd": "exec epmd", "rabbitmq": f"{wait}; exec env {environment} {BIN}/rabbitmq-server"}
 
     async def ready(self, nodes):
         return await super().ready(nodes) or await self.caught_up(nodes)
