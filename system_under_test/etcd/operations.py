@@ -3,7 +3,10 @@
     read, write, cas          one key that holds a number: a linearizable range, a put, a transaction that compares
     add, members              one key per element under the set's name: a put, and a range over all of them
     increment, total          one key that holds the sum
-    append, entries           one key that holds the whole list as JSON
+    append, entries,          one key that holds the whole list as JSON
+    enqueue, dequeue, drain
+    put, append_text, get     one key that holds the string as JSON
+    generate                  the revision at which one key was put: etcd gives each to one request
     transact_lists,           one key per list or register; all of them under one prefix
     transact_registers
     transfer, balances        one key per account
@@ -111,6 +114,43 @@ async def append(talk: Conversation, key: str, value: int) -> int:
 
 async def entries(talk: Conversation, key: str) -> list[int]:
     return (await _held(talk, [key]))[0][key] or []
+
+
+# ---- queues, strings, ids -----------------------------------------------------------------------------------------
+
+
+async def enqueue(talk: Conversation, key: str, value: int) -> None:
+    await append(talk, key, value)
+
+
+async def dequeue(talk: Conversation, key: str) -> int | None:
+    held = await _guarded(talk, [key], lambda held: {key: held[key][1:]} if held[key] else {})
+    return held[key][0] if held[key] else None
+
+
+async def drain(talk: Conversation, key: str) -> list[int]:
+    held = await _guarded(talk, [key], lambda held: {key: []} if held[key] else {})
+    return held[key] or []
+
+
+async def put(talk: Conversation, key: str, text: str) -> None:
+    await talk.ask(PUT, _put(key, json.dumps(text)), changes=True)
+
+
+async def append_text(talk: Conversation, key: str, text: str) -> None:
+    await _guarded(talk, [key], lambda held: {key: (held[key] or "") + text})
+
+
+async def get(talk: Conversation, key: str) -> str:
+    return (await _held(talk, [key]))[0][key] or ""
+
+
+async def generate(talk: Conversation, key: str) -> int:
+    answer = await talk.ask(PUT, _put(key, ""), changes=True)
+    try:
+        return int(answer["header"]["revision"])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise BadAnswer("an answer without a revision") from problem
 
 
 # ---- transactions ------------------------------------------------------------------------------------------------
@@ -232,6 +272,7 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.__name__: operation
     for operation in (
         *(create, read, write, cas, add, members, increment, total, append, entries),
+        *(enqueue, dequeue, drain, put, append_text, get, generate),
         *(transact_lists, transact_registers, open_account, transfer, balances),
     )
 }

@@ -30,7 +30,7 @@ class MemoryEtcd:
             return {"header": {}, **self._range(body)}
         if path.endswith("/put"):
             self.put(body["key"], body["value"])
-            return {"header": {}}
+            return {"header": {"revision": str(self.revision)}}
         if body.get("compare"):
             self.race()
         if not all(self._holds(c) for c in body.get("compare", [])):
@@ -86,6 +86,33 @@ async def test_sets_counters_and_logs(etcd: MemoryEtcd) -> None:
     assert await ask(etcd, "entries", "l") == []
     assert [await ask(etcd, "append", "l", v) for v in (7, 8)] == [0, 1]
     assert await ask(etcd, "entries", "l") == [7, 8]
+
+
+async def test_queues_strings_and_ids(etcd: MemoryEtcd) -> None:
+    assert await ask(etcd, "dequeue", "q") is None and await ask(etcd, "drain", "q") == []
+    for value in (7, 0, 8):
+        await ask(etcd, "enqueue", "q", value)
+    assert [await ask(etcd, "dequeue", "q") for _ in range(2)] == [7, 0]
+    await ask(etcd, "enqueue", "q", 9)
+    assert await ask(etcd, "drain", "q") == [8, 9]
+    assert await ask(etcd, "dequeue", "q") is None
+    assert await ask(etcd, "get", "t") == ""
+    await ask(etcd, "append_text", "t", "é ")
+    await ask(etcd, "append_text", "t", "b")
+    assert await ask(etcd, "get", "t") == "é b"
+    await ask(etcd, "put", "t", "c")
+    assert await ask(etcd, "get", "t") == "c"
+    first, second = [await ask(etcd, "generate", "i") for _ in range(2)]
+    assert first < second
+
+
+async def test_a_dequeue_that_another_was_faster_than_takes_the_next(etcd: MemoryEtcd) -> None:
+    for value in (1, 2):
+        await ask(etcd, "enqueue", "q", value)
+    faster = [lambda: etcd.put(*_list("q", [2]))]
+    etcd.race = lambda: faster.pop()() if faster else None
+    assert await ask(etcd, "dequeue", "q") == 2
+    assert await ask(etcd, "drain", "q") == []
 
 
 async def test_transactions_read_what_they_wrote_and_all_keys_at_one_moment(etcd: MemoryEtcd) -> None:
