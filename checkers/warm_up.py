@@ -112,7 +112,9 @@ def load_reading_kernels() -> None:
     nothing = np.empty(0, np.uint8)
     batches = scan(nothing, 0, 0)[0]
     chain(0, batches.base, batches.epoch, batches.crc)
-    configs, _ = find_configs(nothing, batches, 0, np.frombuffer(b"config", np.uint8))
+    configs, _ = find_configs(
+        nothing, batches, 0, np.frombuffer(b"number", np.uint8), np.frombuffer(b"pairs", np.uint8)
+    )
     gather(nothing, configs.name_at, configs.name_size)
 
 

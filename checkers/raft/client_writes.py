@@ -32,6 +32,9 @@ OFFSETS_PER_RANGE = 1 << 22
 
 SIZE_BYTES_PER_NAME = 60
 
+WRITES = ("write", "add", "append")
+"""The functions that put one value into a log: into a register, a set or a log of a client."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -107,7 +110,7 @@ class WritesInHistory:
 
 
 def read_writes(history: str, names: Names) -> WritesInHistory:
-    """Look for the writes (f = "write") of some names in a sealed history.  Linear in its rows."""
+    """Look for the writes (f of WRITES) of some names in a sealed history.  Linear in its rows."""
     total = pq.read_metadata(history).num_rows
     count, bits = len(names), -(-total // 8)
     fates = Fates(
@@ -127,7 +130,7 @@ def read_writes(history: str, names: Names) -> WritesInHistory:
         if processes.count > len(under.row):
             under = _idle(max(processes.count, 2 * len(under.row)), under)
         type_ = np.asarray(rows["type"].combine_chunks())
-        is_write = function_is(rows, "write") & present(rows, "key") & present(rows, "value")
+        is_write = function_is(rows, *WRITES) & present(rows, "key") & present(rows, "value")
         name = names.number(rows, is_write)
         acknowledged += follow(first_row, dense, type_, is_write, name, process != NEMESIS, under, fates)
         gapless &= np.array_equal(numbers(rows, "index"), np.arange(first_row, first_row + len(rows)))
@@ -173,7 +176,7 @@ def invoke_of(history: str, key: str, value: int) -> int | None:
     for rows in chunks_of_groups(history, ("type", "f", "key", "value")):
         wanted = pc.and_(pc.equal(pc.cast(rows["key"], pa.string()), key), pc.equal(rows["value"], value))
         wanted = pc.and_(pc.fill_null(wanted, False), pc.equal(rows["type"], int(Type.INVOKE)))
-        found = np.flatnonzero(np.asarray(wanted.to_numpy(), np.bool_) & function_is(rows, "write"))
+        found = np.flatnonzero(np.asarray(wanted.to_numpy(), np.bool_) & function_is(rows, *WRITES))
         if len(found):
             return first_row + int(found[0])
         first_row += len(rows)

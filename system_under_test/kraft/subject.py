@@ -114,7 +114,7 @@ class Kraft:
     port = PORT
     declares = Declares(nodes=True, logs=True, traces=True, elections=True, faults=True, kraft_steps=True)
     bugs: Mapping[str, Bug] = {bug.name: bug for bug in _BUGS}
-    functions = frozenset({"create", "read", "write"})
+    functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
     needs = Needs()
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
     unreachable_by: Mapping[str, str] = {}

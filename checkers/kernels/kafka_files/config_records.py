@@ -17,8 +17,8 @@ from checkers.kernels.kafka_files.record_batch import CONTROL, HEADER_SIZE_BYTES
 class Configs(NamedTuple):
     """One entry per record.
 
-    name_at, name_size: where the name of its resource stands; size -1 if the record does not concern the wanted config.
-    value: the value it sets.  known: False if the record removes the config."""
+    name_at, name_size: where the name of its resource stands; size -1 if the record concerns no wanted config.
+    value: the number it sets, or appends to a list.  known: False if the record removes the config."""
 
     name_at: Int64
     name_size: Int32
@@ -26,8 +26,11 @@ class Configs(NamedTuple):
     known: Bools
 
 
-def find_configs(data: UInt8, batches: Batches, kind: int, config: UInt8) -> tuple[Configs, int]:
-    """Find the records of the metadata log that set `config` of a resource of this kind to an integer, or remove it.
+def find_configs(data: UInt8, batches: Batches, kind: int, number: UInt8, pairs: UInt8) -> tuple[Configs, int]:
+    """Find the records of the metadata log that change one of two configs of a resource of this kind, or remove it.
+
+    number: the name of a config that holds an integer.  pairs: of one that holds a list such as "7:0,3:0".  Such a list
+    only grows, so its record appends the first number of its last pair.
 
     A ConfigRecord (type 4 of Kafka's metadata records, framed as frame version, type and version; KIP-482's compact
     strings): int8 kind, name, config, value or null.  Control batches contain none.
@@ -38,13 +41,14 @@ def find_configs(data: UInt8, batches: Batches, kind: int, config: UInt8) -> tup
         np.zeros(size, np.int64), np.full(size, -1, np.int32), np.zeros(size, np.int64), np.zeros(size, np.bool_)
     )
     broken = _find_configs(
-        data, batches.records, batches.attributes, batches.start, batches.stop, kind, config, *configs
+        data, batches.records, batches.attributes, batches.start, batches.stop, kind, number, pairs, *configs
     )
     return configs, broken
 
 
 _BROKEN = -1
 _CONFIG_RECORD = 4
+_COMMA, _COLON, _MINUS = 44, 58, 45
 _DIGITS_MAX = 19
 """The number of digits of the largest int64."""
 
@@ -57,7 +61,8 @@ def _find_configs(
     start: Int64,
     stop: Int64,
     kind: int,
-    config: UInt8,
+    number: UInt8,
+    pairs: UInt8,
     name_at: Int64,
     name_size: Int32,
     value: Int64,
@@ -83,7 +88,9 @@ def _find_configs(
             size, at = _zigzag(data, at + max(size, 0), after)
             if at < 0 or size > after - at:
                 return batch
-            if size > 0 and not _read_config(data, at, at + size, kind, config, row, name_at, name_size, value, known):
+            if size > 0 and not _read_config(
+                data, at, at + size, kind, number, pairs, row, name_at, name_size, value, known
+            ):
                 return batch
             at = after
             row += 1
@@ -98,7 +105,8 @@ def _read_config(
     at: int,
     end: int,
     kind: int,
-    config: UInt8,
+    number: UInt8,
+    pairs: UInt8,
     row: int,
     name_at: Int64,
     name_size: Int32,
@@ -123,29 +131,60 @@ def _read_config(
     what, what_length, at = _compact(data, at, end)
     if at < 0:
         return False
-    if name_length < 0 or what_length != config.shape[0]:
+    appends = _is(data, what, what_length, pairs)
+    if name_length < 0 or not (appends or _is(data, what, what_length, number)):
         return True
-    for i in range(what_length):
-        if data[what + i] != config[i]:
-            return True
     text, text_length, at = _compact(data, at, end)
     if at < 0:
         return False
-    if text_length >= 0:
-        negative = text_length > 0 and data[text] == 45
-        digits = text_length - negative
-        if digits < 1 or digits > _DIGITS_MAX:
+    if text_length > 0 or (text_length == 0 and not appends):
+        if appends:
+            text, text_length = _first_of_last_pair(data, text, text_length)
+        right, value[row] = _whole_number(data, text, text_length)
+        if not right:
             return False
-        number = np.int64(0)
-        for i in range(text + negative, text + text_length):
-            digit = np.int64(data[i]) - 48
-            if digit < 0 or digit > 9 or number > (np.int64(0x7FFFFFFFFFFFFFFF) - digit) // 10:
-                return False
-            number = 10 * number + digit
-        value[row] = -number if negative else number
         known[row] = True
     name_at[row], name_size[row] = name, name_length
     return True
+
+
+@inner_kernel
+def _is(data: UInt8, at: int, length: int, word: UInt8) -> bool:
+    if length != word.shape[0]:
+        return False
+    for i in range(length):
+        if data[at + i] != word[i]:
+            return False
+    return True
+
+
+@inner_kernel
+def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
+    """Return (where the first number of the last pair begins, its length); length 0 of what is no pair."""
+    end = at + length
+    begin = end
+    while begin > at and data[begin - 1] != _COMMA:
+        begin -= 1
+    for i in range(begin, end):
+        if data[i] == _COLON:
+            return begin, i - begin
+    return at, 0
+
+
+@inner_kernel
+def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
+    """Return (whether the text is a whole number of 64 bits, the number)."""
+    negative = length > 0 and data[at] == _MINUS
+    digits = length - negative
+    if digits < 1 or digits > _DIGITS_MAX:
+        return False, 0
+    number = np.int64(0)
+    for i in range(at + negative, at + length):
+        digit = np.int64(data[i]) - 48
+        if digit < 0 or digit > 9 or number > (np.int64(0x7FFFFFFFFFFFFFFF) - digit) // 10:
+            return False, 0
+        number = 10 * number + digit
+    return True, int(-number if negative else number)
 
 
 @inner_kernel

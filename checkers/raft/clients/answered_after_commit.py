@@ -47,6 +47,7 @@ from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.client_writes import (
     SIZE_BYTES_PER_NAME,
+    WRITES,
     Entries,
     Names,
     function_is,
@@ -133,7 +134,7 @@ def _is_answer(rows: pa.Table, node: str) -> Bools:
     nodes, words = dictionary_codes(rows["node"])
     mine = (nodes == words.index(node)) if node in words else np.zeros(len(rows), np.bool_)
     mine &= (numbers(rows, "type") == Type.OK) & (numbers(rows, "process") != NEMESIS)
-    return np.asarray(mine & present(rows, "key") & present(rows, "value") & function_is(rows, "read", "write"))
+    return np.asarray(mine & present(rows, "key") & present(rows, "value") & function_is(rows, "read", *WRITES))
 
 
 def _once(log: str, part: Part) -> tuple[Names, Int64]:
@@ -162,13 +163,13 @@ def _covered_at(marks: Int64, times: Int64, offsets: Int64) -> Int64:
 
 
 def _witness(node: str, answer: dict[str, Any]) -> Witness:
-    what = "acknowledged a write of" if answer["f"] == "write" else "answered a read with"
+    what = "acknowledged a write of" if answer["f"] in WRITES else "answered a read with"
     why = (
         f"{node} {what} {answer['value']} to {answer['key']} before it reported that offset {answer['offset']}, "
         "where that value stands, is committed."
     )
     return Witness(
-        kind="acknowledged before it was committed" if answer["f"] == "write" else "read of an uncommitted value",
+        kind="acknowledged before it was committed" if answer["f"] in WRITES else "read of an uncommitted value",
         summary=why,
         events=(answer,),
         facts={

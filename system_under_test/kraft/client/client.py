@@ -1,10 +1,7 @@
-"""The client of the bundled KRaft: a key is a topic, and the register is its `retention.ms`.
+"""The client of the bundled KRaft.
 
-    create  CreateTopics, one partition; a topic that is already there counts as ok
-    write   IncrementalAlterConfigs SET retention.ms = value
-    read    DescribeConfigs; no override (source DEFAULT) reads as nil
-
-One attempt per request, over one connection per process.  `outcomes.py` says what an answer proves.
+One attempt per request, over one connection per process.  `questions.py` says what is sent for a function, and
+`outcomes.py` what an answer proves.
 
 The target.  A process that follows goes to the controller of the highest epoch its client node has seen.  If a later
 one turns up while the process still waits for a former one, it gives that request up (no answer: INFO, reads FAIL) and
@@ -19,27 +16,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kio.schema.create_topics.v7 import request as create_topics
-from kio.schema.describe_configs.v4 import request as describe_configs
 from kio.schema.errors import ErrorCode
-from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client import outcomes
 from system_under_test.kraft.client.decisions import may_resend
 from system_under_test.kraft.client.finder import Controller, Finder
-from system_under_test.kraft.controller.configs import ConfigOperation
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE
+from system_under_test.kraft.client.questions import question
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
-
-REPLICATION_FACTOR = 3
 
 FIRST_SHARE = 0.4
 """Of an operation's time, where a planted bug needs time for a second attempt."""
@@ -57,15 +48,24 @@ def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str,
     if finder is None:
         finder = _finders[key] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
     bug = config.get("bug")
-    return KraftClient(placement, peers, finder, frozenset() if bug is None else frozenset({bug}))
+    return KraftClient(
+        placement, peers, finder, config.get("functions") or {}, frozenset() if bug is None else frozenset({bug})
+    )
 
 
 class KraftClient:
-    """One process.  finder: shared with the other processes of its client node."""
+    """One process.  finder: shared with the other processes of its client node.
+    functions: f of a request -> the function that serves it; an f that is missing names its function itself."""
 
     def __init__(
-        self, placement: Placement, peers: Mapping[str, str], finder: Finder, bugs: frozenset[str] = frozenset()
+        self,
+        placement: Placement,
+        peers: Mapping[str, str],
+        finder: Finder,
+        functions: Mapping[str, str] | None = None,
+        bugs: frozenset[str] = frozenset(),
     ) -> None:
+        self._functions = functions or {}
         self._bugs = bugs
         self._follows = placement.follows
         self._client_id = f"{OUR_PREFIX}{placement.client_node}-{placement.thread}"
@@ -79,32 +79,33 @@ class KraftClient:
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
         """See `system_under_test.client.ProcessClient.invoke`."""
+        call = replace(request, f=self._functions.get(request.f, request.f))
         try:
-            question = _question(request, len(self._peers))
+            body = question(call, len(self._peers))
         except ValueError as problem:
             return Outcome(Type.FAIL, request.value, error=str(problem))
         if not may_resend(self._bugs):
-            return await self._attempt(request, question, timeout_s)
-        outcome = await self._attempt(request, question, timeout_s * FIRST_SHARE)
+            return await self._attempt(call, body, timeout_s)
+        outcome = await self._attempt(call, body, timeout_s * FIRST_SHARE)
         if outcome.type is Type.INFO:
-            outcome = await self._attempt(request, question, timeout_s * (1 - FIRST_SHARE))
+            outcome = await self._attempt(call, body, timeout_s * (1 - FIRST_SHARE))
         return outcome
 
-    async def _attempt(self, request: Request, question: Entity, timeout_s: float) -> Outcome:
+    async def _attempt(self, call: Request, body: Entity, timeout_s: float) -> Outcome:
         connection: Connection | None = None
         self._superseded = False
         try:
             async with asyncio.timeout(timeout_s) as self._limit:
                 connection = await self._go()
-                answer = await connection.ask(question)
+                answer = await connection.ask(body)
         except (OSError, MalformedFrame) as problem:
-            return self._unanswered(request, connection, problem)
+            return self._unanswered(call, connection, problem)
         finally:
             self._limit = None
         node = self._node
         if outcomes.error_of(answer) == ErrorCode.not_controller:
             self._refused()
-        return outcomes.of_answer(request, answer, node)
+        return outcomes.of_answer(call, answer, node)
 
     async def close(self) -> None:
         self._leave()
@@ -128,7 +129,7 @@ class KraftClient:
             self._connection = Connection(host, int(port), self._client_id)
         return self._connection
 
-    def _unanswered(self, request: Request, connection: Connection | None, problem: Exception) -> Outcome:
+    def _unanswered(self, call: Request, connection: Connection | None, problem: Exception) -> Outcome:
         """The outcome of a request that got no answer; `Connection.ask` has closed the connection."""
         node = self._node if connection is not None else ""
         if connection is None or not connection.sent:
@@ -139,12 +140,12 @@ class KraftClient:
                 error = "no controller known" if connection is None else self._why_late("connect timed out")
             else:
                 error = "cannot connect"
-            return Outcome(Type.FAIL, request.value, error=error, node=node)
+            return Outcome(Type.FAIL, call.value, error=error, node=node)
         if isinstance(problem, TimeoutError):
             error = self._why_late("timed out")
         else:
             error = "malformed answer" if isinstance(problem, MalformedFrame) else "connection reset"
-        return Outcome(outcomes.unknown(request), request.value, error=error, node=node)
+        return Outcome(outcomes.unknown(call), call.value, error=error, node=node)
 
     def _why_late(self, otherwise: str) -> str:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise
@@ -160,32 +161,3 @@ class KraftClient:
             self._connection.close()
         self._connection = None
         self._node = ""
-
-
-def _question(request: Request, node_count: int) -> Entity:
-    """Raises ValueError for a request this client does not know, in words."""
-    if request.key is None:
-        raise ValueError(f"{request.f} needs a key")
-    if request.f == "read":
-        resource = describe_configs.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=request.key, configuration_keys=(outcomes.CONFIG,)
-        )
-        return describe_configs.DescribeConfigsRequest(resources=(resource,))
-    if request.f == "write" and request.value is not None:
-        config = alter_configs.AlterableConfig(
-            name=outcomes.CONFIG, config_operation=ConfigOperation.SET, value=str(request.value)
-        )
-        altered = alter_configs.AlterConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=request.key, configs=(config,)
-        )
-        return alter_configs.IncrementalAlterConfigsRequest(resources=(altered,), validate_only=False)
-    if request.f == "create":
-        topic = create_topics.CreatableTopic(
-            name=request.key,
-            num_partitions=1,
-            replication_factor=min(REPLICATION_FACTOR, node_count),
-            assignments=(),
-            configs=(),
-        )
-        return create_topics.CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=30))
-    raise ValueError(f"the KRaft client cannot {request.f} {request.value}")

@@ -7,7 +7,8 @@
     41 without the mark, 7, any other error                   INFO, reads FAIL
     no answer: timed out, reset, closed, malformed            INFO, reads FAIL; the connection is closed
 
-A read has no effect, so its outcome is never unknown.
+"Reads" are all functions that observe.  They have no effect, so their outcome is never unknown.  The f of a request is
+the name of its function here (`questions.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Request
+from system_under_test.functions import FUNCTIONS, outcome
+from system_under_test.kraft.client.questions import OBSERVED, value_of
 from system_under_test.kraft.controller.configs import ConfigSource
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.frames import Entity
-
-CONFIG = "retention.ms"
-"""The configuration of a topic whose value is the register."""
 
 PROVE_NO_RECORD = frozenset(
     {
@@ -78,19 +78,19 @@ def of_error(request: Request, answer: Entity, error: int, message: str, node: s
 
 
 def _answered(request: Request, answer: Entity, node: str) -> Outcome:
-    if request.f != "read":
-        return Outcome(Type.OK, request.value, node=node)
-    config = next((c for c in _only_result(answer).configs if c.name == CONFIG), None)
+    if request.f not in OBSERVED:
+        return outcome(request.f, request, None, node)
+    wanted = OBSERVED[request.f]
+    config = next((c for c in _only_result(answer).configs if c.name == wanted), None)
     if config is None:
-        return Outcome(Type.FAIL, error=f"no {CONFIG} in the answer", node=node)
-    if config.config_source != ConfigSource.TOPIC:
-        return Outcome(Type.OK, None, node=node)
+        return Outcome(Type.FAIL, error=f"no {wanted} in the answer", node=node)
     try:
-        return Outcome(Type.OK, int(config.value), node=node)
+        value = value_of(wanted, config.value if config.config_source == ConfigSource.TOPIC else None)
+        return outcome(request.f, request, value, node)
     except (TypeError, ValueError):
-        return Outcome(Type.FAIL, error=f"{CONFIG} is no whole number", node=node)
+        return Outcome(Type.FAIL, error=f"{wanted} holds what no client writes", node=node)
 
 
 def unknown(request: Request) -> Type:
-    """The type of an operation whose effect is unknown: a read has no effect."""
-    return Type.FAIL if request.f == "read" else Type.INFO
+    """The type of an operation whose effect is unknown: one that only observes has no effect."""
+    return Type.FAIL if FUNCTIONS[request.f].observes else Type.INFO

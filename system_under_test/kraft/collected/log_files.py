@@ -56,8 +56,11 @@ from checkers.kernels.kafka_files.record_batch import (
     scan,
 )
 
-CONFIG_NAME = b"retention.ms"
-"""The topic's config that is the register of the workload."""
+REGISTER = b"retention.ms"
+"""The config of a topic that is the register of a workload."""
+
+LIST = b"follower.replication.throttled.replicas"
+"""The config of a topic that is the set, or the log, of a workload."""
 
 _TOPIC_RESOURCE = 2
 
@@ -224,7 +227,8 @@ def _begins_append(tail: UInt8, log_end: int) -> bool:
 def _records(segment: _Segment, hashes: Int64) -> LogFile:
     """One segment's records; `error` if one cannot be decoded, and then only the batches before it."""
     batches = segment.batches
-    configs, broken = find_configs(segment.data, batches, _TOPIC_RESOURCE, np.frombuffer(CONFIG_NAME, np.uint8))
+    names = np.frombuffer(REGISTER, np.uint8), np.frombuffer(LIST, np.uint8)
+    configs, broken = find_configs(segment.data, batches, _TOPIC_RESOURCE, *names)
     rows_to = np.cumsum(batches.records, dtype=np.int64)
     why = "its lengths or numbers make no sense"
     keys = _keys(segment.data, configs)

@@ -2,13 +2,14 @@
 
     alter_configs(image, wanted, ...) -> (records, one result per resource)
 
-SET and DELETE only; APPEND and SUBTRACT, which make sense for lists alone, are refused.  As in Kafka, a SET to the
-value that is already there, and a DELETE of what is not, succeed without a record; a resource with one bad alteration
+APPEND and SUBTRACT change lists only.  An APPEND puts those members behind the list that it does not hold yet.  As in
+Kafka, an alteration after which the value is what it was succeeds without a record; a resource with one bad alteration
 gets none of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,13 +50,15 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """default: as text.  lowest, highest: of numbers.  choices: of strings, and of each member of a list."""
+    """default: as text.  lowest, highest: of numbers.  choices: of strings, and of each member of a list.
+    form: the regular expression of a whole list, where its members are no choices."""
 
     type: ConfigType
     default: str
     lowest: float = float("-inf")
     highest: float = float("inf")
     choices: tuple[str, ...] = ()
+    form: str = ""
 
 
 VALUE_MAX_BYTES = 2**15 - 1
@@ -63,6 +66,7 @@ VALUE_MAX_BYTES = 2**15 - 1
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
+_REPLICAS = r"\*|([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?"
 
 DEFINITIONS: Mapping[str, Definition] = {
     "cleanup.policy": Definition(ConfigType.LIST, "delete", choices=("delete", "compact")),
@@ -73,7 +77,9 @@ DEFINITIONS: Mapping[str, Definition] = {
     "file.delete.delay.ms": Definition(ConfigType.LONG, "60000", 0, _LONG_MAX),
     "flush.messages": Definition(ConfigType.LONG, str(_LONG_MAX), 1, _LONG_MAX),
     "flush.ms": Definition(ConfigType.LONG, str(_LONG_MAX), 0, _LONG_MAX),
+    "follower.replication.throttled.replicas": Definition(ConfigType.LIST, "", form=_REPLICAS),
     "index.interval.bytes": Definition(ConfigType.INT, "4096", 0, _INT_MAX),
+    "leader.replication.throttled.replicas": Definition(ConfigType.LIST, "", form=_REPLICAS),
     "max.compaction.lag.ms": Definition(ConfigType.LONG, str(_LONG_MAX), 1, _LONG_MAX),
     "max.message.bytes": Definition(ConfigType.INT, "1048588", 0, _INT_MAX),
     "message.timestamp.type": Definition(ConfigType.STRING, "CreateTime", choices=("CreateTime", "LogAppendTime")),
@@ -136,7 +142,7 @@ def alter_configs(
         if times_wanted[(resource.type, resource.name)] > 1:
             problem = (ErrorCode.invalid_request, "The resource is named more than once in the request.")
         else:
-            problem = why_unknown(image, resource.type, resource.name) or _why_refused(resource)
+            problem = why_unknown(image, resource.type, resource.name) or _why_refused(image, resource)
         if problem:
             results.append(ResourceResult(resource.type, resource.name, *problem))
             continue
@@ -183,37 +189,61 @@ def why_invalid(name: str, value: str | None) -> str | None:
     return f"Invalid value {value} for configuration {name}: it must be {expected}" if expected else None
 
 
-def _why_refused(resource: Resource) -> tuple[ErrorCode, str] | None:
+def _why_refused(image: Image, resource: Resource) -> tuple[ErrorCode, str] | None:
+    overrides = image.configs(resource.name, resource.type)
     names = Counter(alteration.name for alteration in resource.alterations)
     for alteration in resource.alterations:
-        if names[alteration.name] > 1:
-            return ErrorCode.invalid_request, f"The config {alteration.name} is named more than once."
+        name = alteration.name
+        if names[name] > 1:
+            return ErrorCode.invalid_request, f"The config {name} is named more than once."
         match alteration.operation:
-            case ConfigOperation.SET:
-                problem = why_invalid(alteration.name, alteration.value)
             case ConfigOperation.DELETE:
-                problem = None if alteration.name in DEFINITIONS else f"Unknown topic config name: {alteration.name}"
+                problem = None if name in DEFINITIONS else f"Unknown topic config name: {name}"
+            case ConfigOperation.SET:
+                problem = why_invalid(name, alteration.value)
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-                what = ConfigOperation(alteration.operation).name
-                problem = f"{what} is not supported for {alteration.name}: use SET with the whole value"
+                problem = _why_no_list(alteration) or why_invalid(name, _after(alteration, overrides))
             case unknown:
-                return ErrorCode.invalid_request, f"Unknown operation {unknown} for {alteration.name}."
+                return ErrorCode.invalid_request, f"Unknown operation {unknown} for {name}."
         if problem:
             return ErrorCode.invalid_config, problem
     return None
 
 
+def _why_no_list(alteration: Alteration) -> str | None:
+    """Why nothing can be appended to this config or subtracted from it; None if it can."""
+    definition = DEFINITIONS.get(alteration.name)
+    if definition is None:
+        return f"Unknown topic config name: {alteration.name}"
+    if definition.type is not ConfigType.LIST:
+        what = ConfigOperation(alteration.operation).name
+        return f"Can't {what} to key {alteration.name} because its type is not LIST."
+    return why_invalid(alteration.name, alteration.value)
+
+
 def _changes(image: Image, resource: Resource) -> list[ConfigRecord]:
     overrides = image.configs(resource.name, resource.type)
-    wanted = (
-        (alteration.name, alteration.value if alteration.operation == ConfigOperation.SET else None)
-        for alteration in resource.alterations
-    )
+    wanted = ((alteration.name, _after(alteration, overrides)) for alteration in resource.alterations)
     return [
         ConfigRecord(resource.type, resource.name, name, value)
         for name, value in wanted
         if overrides.get(name) != value
     ]
+
+
+def _after(alteration: Alteration, overrides: Mapping[str, str]) -> str | None:
+    """The value of the config after an alteration; None if it has no override then."""
+    name, value = alteration.name, alteration.value
+    if alteration.operation in (ConfigOperation.SET, ConfigOperation.DELETE):
+        return value if alteration.operation == ConfigOperation.SET else None
+    held, given = _members(overrides.get(name, DEFINITIONS[name].default)), _members(value or "")
+    if alteration.operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*held, *given]))
+    return ",".join(member for member in held if member not in given)
+
+
+def _members(value: str) -> list[str]:
+    return [stripped for member in value.split(",") if (stripped := member.strip())]
 
 
 def _expected(definition: Definition, value: str) -> str | None:
@@ -223,6 +253,8 @@ def _expected(definition: Definition, value: str) -> str | None:
             return None if value.strip().lower() in ("true", "false") else "true or false"
         case ConfigType.STRING:
             return None if value in definition.choices else f"one of {', '.join(definition.choices)}"
+        case ConfigType.LIST if definition.form:
+            return None if re.fullmatch(definition.form, value) else "a list of partition:broker, or *"
         case ConfigType.LIST:
             members = [member.strip() for member in value.split(",")]
             allowed = all(member in definition.choices for member in members)

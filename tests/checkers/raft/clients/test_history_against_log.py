@@ -71,6 +71,17 @@ def test_an_acknowledged_write_that_is_overwritten_later_is_still_missed(quorum:
     assert [(e["type"], e["value"]) for e in witness.events] == [(0, 1), (1, 1)]
 
 
+@pytest.mark.parametrize("f", ["add", "append"])
+def test_what_is_put_into_sets_and_logs_is_a_write_too(quorum: Quorum, f: str, tmp_path: Path) -> None:
+    evidence = quorum.evidence()
+    for event in evidence.history:
+        event["f"] = f if event["f"] == "write" else event["f"]
+    verdict = judged(evidence, tmp_path / "whole")
+    assert verdict.validity is Validity.VALID and verdict.looked_at["acknowledged writes"] == 4
+    entry(evidence, "n3", 1)["key"] = None
+    assert [w.kind for w in judged(evidence, tmp_path / "lost").witnesses] == ["acknowledged write missing from a log"]
+
+
 def test_a_failed_write_in_a_log(quorum: Quorum, tmp_path: Path) -> None:
     """An ok write flipped to fail: it certainly did not happen, yet every log has it."""
     evidence = quorum.evidence()

@@ -16,8 +16,10 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, Request
-from system_under_test.kraft.client.client import KraftClient, _question, connect
-from system_under_test.kraft.client.outcomes import CONFIG, PROVE_NO_RECORD, of_error
+from system_under_test.kraft.client.client import KraftClient, connect
+from system_under_test.kraft.client.outcomes import PROVE_NO_RECORD, of_error
+from system_under_test.kraft.client.questions import FUNCTIONS, LIST, REGISTER, question, value_of
+from system_under_test.kraft.subject import Kraft
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.frames import codec, encode_response, read_frame
 
@@ -59,8 +61,9 @@ Connect = Callable[..., KraftClient]
 async def client_of(nodes: dict[int, FakeNode]) -> AsyncIterator[Connect]:
     opened: list[KraftClient] = []
 
-    def make(*, follows: bool = True, thread: int = 0) -> KraftClient:
-        client = connect(Placement(thread, "c1", follows, reads_only=False), peers_of(nodes), {})
+    def make(*, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> KraftClient:
+        config = {"functions": functions or {}}
+        client = connect(Placement(thread, "c1", follows, reads_only=False), peers_of(nodes), config)
         assert isinstance(client, KraftClient)
         opened.append(client)
         return client
@@ -77,6 +80,38 @@ async def test_a_register_is_created_read_as_nil_written_and_read(client_of: Con
     assert await client.invoke(write(7), 2) == Outcome(Type.OK, 7, node="n1")
     assert await client.invoke(READ, 2) == Outcome(Type.OK, 7, node="n1")
     assert (await client.invoke(CREATE, 2)).type is Type.OK, "a topic that is there already counts as created"
+
+
+@pytest.mark.parametrize("functions", [{"add": "add", "read": "members"}, {"add": "append", "read": "entries"}])
+async def test_a_set_and_a_log_keep_what_is_appended(client_of: Connect, functions: dict[str, str]) -> None:
+    client = client_of(functions=functions)
+    await client.invoke(CREATE, 2)
+    assert await client.invoke(READ, 2) == Outcome(Type.OK, payload="[]", node="n1")
+    for element in (7, 3):
+        assert await client.invoke(Request("add", "k1", element), 2) == Outcome(Type.OK, element, node="n1")
+    assert await client.invoke(READ, 2) == Outcome(Type.OK, payload="[7, 3]", node="n1")
+    negative = await client.invoke(Request("add", "k1", -1), 2)
+    assert (negative.type, negative.error) == (Type.FAIL, "invalid config")
+
+
+async def test_an_append_without_an_answer_is_unknown_and_a_look_at_a_set_is_not(
+    nodes: dict[int, FakeNode], client_of: Connect
+) -> None:
+    client = client_of(functions={"read": "members"})
+    await client.invoke(CREATE, 2)
+    nodes[1].quorum.lose = True
+    assert (await client.invoke(Request("add", "k1", 1), 2)).type is Type.INFO
+    assert (await client.invoke(READ, 2)).type is Type.FAIL
+
+
+def test_the_subject_has_the_functions_of_its_client() -> None:
+    assert Kraft.functions == FUNCTIONS
+
+
+@pytest.mark.parametrize("text", ["7:1", "7", "x:0", "7:0,,8:0"])
+def test_a_list_that_no_client_writes_is_no_answer(text: str) -> None:
+    with pytest.raises(ValueError):
+        value_of(LIST, text)
 
 
 async def test_a_refusal_that_was_never_queued_fails(nodes: dict[int, FakeNode], client_of: Connect) -> None:
@@ -318,8 +353,8 @@ async def test_requests_it_does_not_know_are_refused_before_sending(
 
 
 def test_replicas_are_three_or_as_many_as_there_are_nodes() -> None:
-    assert [_question(CREATE, n).topics[0].replication_factor for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
-    assert _question(write(5), 3).resources[0].configs[0].name == CONFIG
+    assert [question(CREATE, n).topics[0].replication_factor for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
+    assert question(write(5), 3).resources[0].configs[0].name == REGISTER
 
 
 # A planted bug

@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers.kernels.kafka_files import config_records, prefix_hash, record_batch
+from system_under_test.kraft.client import questions
+from system_under_test.kraft.client.questions import LIST
 from system_under_test.kraft.collected import files, log_files, trace_files
 from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.kraft.log import batch as codec
@@ -281,6 +283,27 @@ def test_numbers_that_are_read_and_those_that_are_not(tmp_path: Path, text: str,
     log = files.read_log(written(tmp_path, codec.encode_values(0, 1, [record], 1)))
     assert log.value.to_pylist() == ([] if value is None else [value])
     assert (log.error is None) == (value is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7:0", 7), ("7:0,30:0", 30), ("1:0,2:0,0:0", 0), ("", None), (None, None)],
+)
+def test_a_list_appends_the_first_number_of_its_last_pair(tmp_path: Path, text: str | None, value: int | None) -> None:
+    record = encode(ConfigRecord(TOPIC_RESOURCE, "k", LIST, text))
+    log = files.read_log(written(tmp_path, codec.encode_values(0, 1, [record], 1)))
+    assert (log.key.to_pylist(), log.value.to_pylist(), log.error) == (["k"], [value], None)
+
+
+@pytest.mark.parametrize("text", ["*", "7", "7:0,", ",7", "x:0", ":0", "7:0,-:0", f"{2**63}:0"])
+def test_a_list_that_no_client_writes_cannot_be_decoded(tmp_path: Path, text: str) -> None:
+    record = encode(ConfigRecord(TOPIC_RESOURCE, "k", LIST, text))
+    log = files.read_log(written(tmp_path, codec.encode_values(0, 1, [record], 1)))
+    assert log.value.to_pylist() == [] and "cannot be decoded" in str(log.error)
+
+
+def test_the_client_and_the_reader_mean_the_same_configs() -> None:
+    assert (log_files.REGISTER.decode(), log_files.LIST.decode()) == (questions.REGISTER, questions.LIST)
 
 
 def test_a_name_that_is_no_text_is_an_error_and_what_stands_before_it_is_reported(tmp_path: Path) -> None:

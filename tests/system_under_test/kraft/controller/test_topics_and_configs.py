@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import (
     DEFINITIONS,
+    VALUE_MAX_BYTES,
     Alteration,
     ConfigOperation,
     ConfigSource,
@@ -25,6 +26,7 @@ from system_under_test.kraft.controller.records import TOPIC_RESOURCE
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, TopicResult, create_topics
 
 BROKERS = (1, 2, 3, 4, 5)
+THROTTLED = "follower.replication.throttled.replicas"
 
 
 def create(image: Image, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
@@ -155,8 +157,13 @@ def test_set_delete_and_what_changes_nothing(image: Image) -> None:
         ((set_to(str(2**63)),), ErrorCode.invalid_config),
         ((set_to(None),), ErrorCode.invalid_config),
         ((set_to("1", "no.such.config"),), ErrorCode.invalid_config),
-        ((Alteration("cleanup.policy", ConfigOperation.APPEND, "compact"),), ErrorCode.invalid_config),
-        ((Alteration("cleanup.policy", ConfigOperation.SUBTRACT, "compact"),), ErrorCode.invalid_config),
+        ((Alteration("retention.ms", ConfigOperation.APPEND, "1"),), ErrorCode.invalid_config),
+        ((Alteration("no.such.config", ConfigOperation.SUBTRACT, "1"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", ConfigOperation.APPEND, "shred"),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", ConfigOperation.APPEND, None),), ErrorCode.invalid_config),
+        ((Alteration("cleanup.policy", ConfigOperation.SUBTRACT, "delete"),), ErrorCode.invalid_config),
+        ((Alteration(THROTTLED, ConfigOperation.APPEND, "1"),), ErrorCode.invalid_config),
+        ((Alteration(THROTTLED, ConfigOperation.APPEND, "1:1," * 9_000 + "1:1"),), ErrorCode.invalid_config),
         ((Alteration("retention.ms", 9, "1"),), ErrorCode.invalid_request),
         ((set_to("1"), set_to("2")), ErrorCode.invalid_request),
         ((set_to("1", "segment.ms"), set_to("soon")), ErrorCode.invalid_config),
@@ -167,6 +174,29 @@ def test_a_bad_alteration_spoils_all_of_its_resource(
 ) -> None:
     assert alter(image, *alterations) == (0, error)
     assert image.configs("orders") == {}
+
+
+def test_members_are_appended_to_lists_once_and_in_order_and_taken_away(image: Image) -> None:
+    def change(operation: ConfigOperation, value: str, name: str = THROTTLED) -> tuple[int, str | None]:
+        records, error = alter(image, Alteration(name, operation, value))
+        assert error == ErrorCode.none
+        return records, image.configs("orders").get(name)
+
+    assert change(ConfigOperation.APPEND, "7:0") == (1, "7:0")
+    assert change(ConfigOperation.APPEND, "3:0,7:0") == (1, "7:0,3:0")
+    assert change(ConfigOperation.APPEND, "3:0") == (0, "7:0,3:0"), "a member that is there makes no record"
+    assert change(ConfigOperation.SUBTRACT, "7:0,9:0") == (1, "3:0")
+    assert change(ConfigOperation.SUBTRACT, "3:0") == (1, "")
+    assert change(ConfigOperation.APPEND, "compact", "cleanup.policy") == (1, "delete,compact"), "behind the default"
+
+
+def test_a_list_does_not_outgrow_what_can_be_described(image: Image) -> None:
+    members = [f"{number}:0" for number in range(VALUE_MAX_BYTES // 6)]
+    full = ",".join(members)[:VALUE_MAX_BYTES].rpartition(",")[0]
+    assert alter(image, Alteration(THROTTLED, ConfigOperation.SET, full)) == (1, ErrorCode.none)
+    refused = alter(image, Alteration(THROTTLED, ConfigOperation.APPEND, "99999999:0"))
+    assert refused == (0, ErrorCode.invalid_config)
+    assert image.configs("orders")[THROTTLED] == full
 
 
 def test_only_topics_that_exist_have_configs(image: Image) -> None:
