@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.registry import WORKLOADS
+import pytest
+
+from harness.registry import WORKLOADS, load_subject
 from system_under_test.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -17,12 +19,24 @@ def test_the_example_is_the_file_that_tests_run() -> None:
     assert shown == (ROOT / "examples" / "tcp_register.py").read_text()
 
 
+def rows() -> dict[str, str]:
+    """First word of a row of any table -> the row."""
+    return {row.split("`")[1]: row for row in SYSTEM_PAGE.splitlines() if row.startswith("| `")}
+
+
+@pytest.mark.parametrize("subject", ["kraft", "etcd"])
+def test_the_page_says_which_workloads_a_bundled_system_has(subject: str) -> None:
+    functions = load_subject(subject).functions
+    for name, entry in WORKLOADS.items():
+        served = set(entry.load().functions.values()) <= functions  # type: ignore[attr-defined]
+        assert (f"`{subject}`" in rows()[name].rpartition(" | ")[2]) == served, name
+
+
 def test_every_workload_stands_there_with_its_functions() -> None:
-    rows = {row.split("`")[1]: row for row in SYSTEM_PAGE.splitlines() if row.startswith("| `")}
     for name, entry in WORKLOADS.items():
         kind = entry.load()
         for word in (*kind.functions.values(), *kind.checkers):  # type: ignore[attr-defined]
-            assert f"`{word}`" in rows[name]
+            assert f"`{word}`" in rows()[name]
     for name, function in FUNCTIONS.items():
         assert any(row.startswith(f"| `{name}(") and function.words in row for row in SYSTEM_PAGE.splitlines())
 
