@@ -74,6 +74,10 @@ class Spec:
     """End the main phase as soon as something is found."""
     inventory: str | None = None
     """The file that names the hosts (TOML, docs/ssh.md), for a backend whose nodes are hosts of one's own."""
+    finding: str | None = None
+    """The known finding that this run shows, or the clean run that it is."""
+    clean: bool = False
+    """The run is the counterpart of `finding`, or a clean run."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in LIMITS.items():
@@ -117,6 +121,8 @@ class Spec:
 
     def rerun(self) -> str:
         """The shell command that runs this very test again."""
+        if self.finding is not None:
+            return self._find_again(self.finding)
         changed = {n: _plain(getattr(self, n)) for n in _VARIABLES if getattr(self, n) != _DEFAULTS[n]}
         if self.nemesis != "none" and self.online and not self.over_budget:
             return shlex.join(
@@ -133,6 +139,13 @@ class Spec:
         flags += ["--over-budget"] if self.over_budget else []
         return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v)), *flags])
 
+    def _find_again(self, name: str) -> str:
+        if not self.clean:
+            backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
+            return shlex.join(["make", f"find-{name}", f"SEED={self.seed}", *backend])
+        words = ["python", "-m", "harness", "find", name, "--clean", "--seed", str(self.seed)]
+        return shlex.join([*words, *([] if self.backend == _DEFAULTS["backend"] else ["--backend", self.backend])])
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -141,6 +154,8 @@ class Spec:
         """Raises WrongSpec where a value is out of range; unknown names are left out (older or newer runs)."""
         known = {f.name for f in fields(Spec)}
         given = {k: v for k, v in data.items() if k in known}
+        if not isinstance(given.get("finding", ""), str | None):
+            raise WrongSpec(f"the finding of this run is {given['finding']!r:.40}, and no name")
         for name, value in given.items():
             kind = type(_DEFAULTS[name])
             if kind in (bool, int, float, str) and not isinstance(value, (int, float) if kind is float else kind):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from checkers.base.json_file import read_object
 from harness.campaign.child_run import run_in_terminal
-from harness.campaign.clean_runs import CLEAN_RUNS
-from harness.campaign.known_findings import FINDINGS, Finding
+from harness.real_systems.clean_runs import CLEAN_RUNS
+from harness.real_systems.known_findings import FINDINGS, Finding
 from harness.spec import WrongSpec
 
 TRIES = "findings.jsonl"

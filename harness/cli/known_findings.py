@@ -21,7 +21,7 @@ NOT_FOUND = 2
 
 
 def names(_: click.Context) -> list[str]:
-    from harness.campaign.clean_runs import names_of_runs
+    from harness.real_systems.clean_runs import names_of_runs
 
     return names_of_runs()
 
@@ -38,7 +38,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
     counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
     """
-    from harness.campaign.clean_runs import spec_of
+    from harness.real_systems.clean_runs import spec_of
 
     spec = spec_of(name, secrets.randbelow(1_000_000) if seed is None else seed, backend, clean)
 
@@ -53,33 +53,28 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
 
     console, began_s = Console(soft_wrap=True), time.monotonic()
     judged = run_and_judge(spec, results, None, console)
-    code = _say_clean(name, judged, console) if clean else _say_found(name, judged, console)
+    code = _say(judged, console)
     if code != HARNESS_FAILED:
         note(results, name, clean, code == 0, time.monotonic() - began_s, Path(judged["report"]).parent)
     console.print(f"report: {judged['report']}", highlight=False)
     raise click.exceptions.Exit(code)
 
 
-def _say_found(name: str, judged: Mapping[str, Any], console: Console) -> int:
-    from harness.campaign.known_findings import FINDINGS, found, in_words, witness_in_words
-
-    finding = FINDINGS[name]
-    console.print(f"\n{finding.system} ({finding.configuration})", highlight=False)
-    if not found(finding, judged):
-        console.print(f"not found in this run: {judged.get('summary', judged['verdict'])}", highlight=False)
-        return HARNESS_FAILED if judged["exit_code"] == HARNESS_FAILED else NOT_FOUND
-    console.print(f"{in_words(finding, judged)}.", highlight=False, style="red")
-    console.print(f"The smallest witness, {witness_in_words(finding, judged)}", highlight=False, markup=False)
-    console.print(f"Published: {finding.published}", highlight=False)
-    return 0
-
-
-def _say_clean(name: str, judged: Mapping[str, Any], console: Console) -> int:
-    from harness.campaign.clean_runs import clean_in_words
-
-    console.print(f"\n{clean_in_words(name)}", highlight=False)
-    console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
-    return int(judged["exit_code"])
+def _say(judged: Mapping[str, Any], console: Console) -> int:
+    """Print the story of the run (`real_systems/story.py`), and return the exit code of `find`."""
+    if (story := judged.get("finding")) is None:  # the run could not be judged
+        console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
+        return int(judged["exit_code"])
+    console.print(f"\n{story['system']} ({story['configuration']})", highlight=False)
+    console.print(story["words"], highlight=False, style="red" if story["witness"] else None)
+    if story["witness"]:
+        console.print(f"The smallest witness, {story['witness']}", highlight=False, markup=False)
+        console.print(f"Published: {story['published']}", highlight=False)
+    if not story["as_expected"]:
+        console.print(str(judged.get("summary") or judged["verdict"]), highlight=False)
+    if story["clean"] or (judged["exit_code"] == HARNESS_FAILED and not story["as_expected"]):
+        return int(judged["exit_code"])
+    return 0 if story["as_expected"] else NOT_FOUND
 
 
 @click.command(name="findings")
@@ -92,8 +87,8 @@ def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> N
 
     Exit code 0 if all were as expected, 1 if a finding was not seen or a clean run was not valid.
     """
-    from harness.campaign.clean_runs import names_of_runs
     from harness.campaign.findings_ledger import run_all, take_over
+    from harness.real_systems.clean_runs import names_of_runs
 
     known = names_of_runs()
     for name in names:

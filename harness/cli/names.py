@@ -25,8 +25,8 @@ def list_names(as_json: bool) -> None:
 
 def known_names() -> dict[str, dict[str, str]]:
     """Kind of name -> name -> summary."""
-    from harness.campaign.clean_runs import CLEAN_RUNS
-    from harness.campaign.known_findings import FINDINGS
+    from harness.real_systems.clean_runs import CLEAN_RUNS
+    from harness.real_systems.known_findings import FINDINGS
     from harness.registry import BACKENDS, SUBJECTS, WORKLOADS, load_subject
     from nemesis.catalog import summaries
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from harness.judge.copies import tabulate
 from harness.judge.demands_of_run import demands_of
 from harness.judge.harness_failed import VERDICT as FAILED
 from harness.judge.planted_bug_found import demand
+from harness.real_systems.story import story_of
 from harness.registry import SUBJECTS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept
@@ -173,6 +174,8 @@ def judge(
     _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
     if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
         _shout(results, contradicted)
+    if (story := story_of(spec, results)) is not None:
+        results["finding"] = asdict(story)
     judged = time.monotonic()
     if report:
         from harness.explanations.headline import verdict_in_words

@@ -118,6 +118,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         verdict=verdict,
         head=_head(data, verdict, groups, fault_views),
         planted=planted(data.results, data.test),
+        story=_story(data),
         notes=notes(data.results, data.outcome),
         facts=_facts(data),
         figures=figures,
@@ -182,6 +183,13 @@ def script_hash(script: str) -> str:
 def template_text(name: str) -> str:
     """A style sheet or script of the templates, as it stands."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _story(data: ReportData) -> dict[str, str] | None:
+    """What a run that `find` made was to show, and what it showed; None for other runs."""
+    story = mapping(data.results.get("finding"))
+    names = ("system", "configuration", "words", "witness", "published")
+    return {name: words.shorten(str(story.get(name) or ""), 1_000) for name in names} if story else None
 
 
 def _head(

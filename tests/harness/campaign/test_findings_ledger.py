@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from harness.campaign.findings_ledger import Try, last_of, note, read_ledger, rows, take_over, tries_in
-from harness.campaign.known_findings import FINDINGS
+from harness.real_systems.known_findings import FINDINGS
 
 
 def run_of(results: Path, revision: str, dirty: bool = False) -> Path:

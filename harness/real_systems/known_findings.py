@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checkers.base.json_file import number
 from harness.explanations.kinds.catalog import name_in_words
 from harness.spec import Spec
 
@@ -56,8 +57,9 @@ class Finding:
     options: Mapping[str, Any] = field(default_factory=dict)
     clean: Clean | None = None
 
-    def spec(self, seed: int, backend: str, clean: bool = False) -> Spec:
-        """The run that shows the finding, or that of its counterpart.  Raises ValueError where there is none."""
+    def spec(self, name: str, seed: int, backend: str, clean: bool = False) -> Spec:
+        """The run that shows the finding of this name, or that of its counterpart.  Raises ValueError where there is
+        none."""
         other = Clean("") if not clean else self.clean
         if other is None:
             raise ValueError("this finding has no counterpart")
@@ -69,6 +71,8 @@ class Finding:
             schedule=str(EXAMPLES / schedule) if schedule else None,
             backend=backend,
             seed=seed,
+            finding=name,
+            clean=clean,
             **{**self.options, **other.options},
         )
 
@@ -278,7 +282,7 @@ def found(finding: Finding, results: Mapping[str, Any]) -> bool:
     entry = results["checkers"].get(finding.checker) or {}
     if entry.get("verdict") != "invalid" or witness_of(finding, results) is None:
         return False
-    return not finding.missing or entry["looked_at"][finding.missing] > 0
+    return not finding.missing or number(entry["looked_at"].get(finding.missing), 0) > 0
 
 
 def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
@@ -289,7 +293,14 @@ def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
 
 def in_words(finding: Finding, results: Mapping[str, Any]) -> str:
     """The finding for a user of that system, with the figures of this run."""
-    return finding.words.format_map(results["checkers"][finding.checker]["looked_at"])
+    return finding.words.format_map(_Figures(results["checkers"][finding.checker]["looked_at"]))
+
+
+class _Figures(dict[str, Any]):
+    """A figure that the checker did not give is worded, too."""
+
+    def __missing__(self, name: str) -> str:
+        return "some"
 
 
 def witness_in_words(finding: Finding, results: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
-from harness.campaign.known_findings import FINDINGS, found, in_words, witness_in_words
+from harness.real_systems.known_findings import FINDINGS, found, in_words, witness_in_words
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec
 
@@ -22,14 +22,14 @@ from harness.spec import Spec
 def test_a_finding_can_be_run(name: str) -> None:
     finding = FINDINGS[name]
     assert finding.checker in BY_MODEL | CATALOG
-    check_spec(finding.spec(1, "docker"))
+    check_spec(finding.spec(name, 1, "docker"))
     assert finding.published
 
 
 @pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.clean is not None])
 def test_a_counterpart_can_be_run_under_the_same_faults(name: str) -> None:
     finding = FINDINGS[name]
-    found_in, clean = finding.spec(1, "docker"), finding.spec(1, "docker", clean=True)
+    found_in, clean = finding.spec(name, 1, "docker"), finding.spec(name, 1, "docker", clean=True)
     check_spec(clean)
     assert clean != found_in
     assert (clean.nemesis, clean.seed) == (found_in.nemesis, found_in.seed)
@@ -69,7 +69,7 @@ def test_the_words_of_a_finding_use_figures_that_its_checker_gives(name: str) ->
 
 def test_a_finding_without_a_counterpart_says_so() -> None:
     with pytest.raises(ValueError, match="no counterpart"):
-        FINDINGS["redis"].spec(1, "docker", clean=True)
+        FINDINGS["redis"].spec("redis", 1, "docker", clean=True)
 
 
 def results(verdict: str, *kinds: str) -> dict:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.campaign.known_findings import EXAMPLES, FINDINGS
+from harness.real_systems.known_findings import EXAMPLES, FINDINGS
 from harness.spec import Spec, WrongSpec, unknown_name
 
 
@@ -29,7 +29,7 @@ class CleanRun:
     schedule: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def spec(self, seed: int, backend: str) -> Spec:
+    def spec(self, name: str, seed: int, backend: str) -> Spec:
         return Spec(
             subject=self.subject or str(EXAMPLES / self.file),
             workload=self.workload,
@@ -37,6 +37,8 @@ class CleanRun:
             schedule=str(EXAMPLES / self.schedule) if self.schedule else None,
             backend=backend,
             seed=seed,
+            finding=name,
+            clean=True,
             **self.options,
         )
 
@@ -90,12 +92,12 @@ def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
     if name in FINDINGS:
         if clean and FINDINGS[name].clean is None:
             raise WrongSpec(f"finding {name} has no clean counterpart")
-        return FINDINGS[name].spec(seed, backend, clean)
+        return FINDINGS[name].spec(name, seed, backend, clean)
     if name not in CLEAN_RUNS:
         raise WrongSpec(unknown_name("finding", name, names_of_runs()))
     if not clean:
         raise WrongSpec(f"{name} is a clean run, in which nothing may be found; call it with --clean")
-    return CLEAN_RUNS[name].spec(seed, backend)
+    return CLEAN_RUNS[name].spec(name, seed, backend)
 
 
 def clean_in_words(name: str) -> str:

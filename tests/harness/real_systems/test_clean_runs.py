@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.campaign.clean_runs import CLEAN_RUNS, clean_in_words, names_of_runs, spec_of
 from harness.campaign.findings_ledger import Try, clean_rows, run_all
-from harness.campaign.known_findings import FINDINGS
+from harness.real_systems.clean_runs import CLEAN_RUNS, clean_in_words, names_of_runs, spec_of
+from harness.real_systems.known_findings import FINDINGS
 from harness.run.refused_before_start import check_spec
 from harness.spec import WrongSpec
 
