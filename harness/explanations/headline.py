@@ -12,9 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.base.json_file import mapping, number
+from checkers.models.objects.sets import LOST
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.explanations.planted_bug_words import planted
-from harness.explanations.violations_by_cause import title_of, violation_count, violations_by_cause
+from harness.explanations.violations_by_cause import (
+    ReportedViolation,
+    title_of,
+    violation_count,
+    violations_by_cause,
+)
 from harness.plain_words import LONGEST, listed, lower_first, plural, sentence, shorten
 
 _STARTS_LOWER = ("At", "The", "In", "No", "Every", "One", "Two")
@@ -50,26 +56,36 @@ def in_all(results: Mapping[str, Any]) -> str:
     return f"{'One checker' if by == 1 else f'{by} checkers'} found {count:,} violations in all."
 
 
+def of_the_lost(results: Mapping[str, Any]) -> str:
+    """Who had acknowledged the elements that were lost, and during which faults; "" where none was lost."""
+    return str(results.get("lost_elements") or "")
+
+
 def _invalid(results: Mapping[str, Any]) -> str:
     found = violations_by_cause(results)
     if not found:
         return "Invalid, but no checker kept its evidence."
-    first = _lost(_checkers(results)[found[0].checker]) or sentence(found[0].summary)
+    first = _lost(found[0], _checkers(results)[found[0].checker]) or sentence(found[0].summary)
     first = lower_first(first) if first.split(" ", 1)[0] in _STARTS_LOWER else first
-    words = f"Invalid: {first} {in_all(results)}".strip()
+    words = " ".join(filter(None, [f"Invalid: {first}", of_the_lost(results), in_all(results)]))
     doubts = results.get("doubts") or ()
     return f"{words} The client may be wrong instead: {sentence(str(doubts[0]))}" if doubts else words
 
 
-def _lost(checker: Mapping[str, Any]) -> str:
-    """How many elements a set lost, which tells more than its first witness; "" if it lost none."""
+def _lost(first: ReportedViolation, checker: Mapping[str, Any]) -> str:
+    """How many elements were lost, which tells more than the first witness; "" if none was lost."""
     looked_at = mapping(checker.get("looked_at"))
-    if (missing := number(looked_at.get("missing_from_last_read"), 0)) <= 0:
+    missing, verbs, where = (
+        number(looked_at.get("missing_from_last_read"), 0),
+        ("is", "are"),
+        "missing from the last read",
+    )
+    if missing <= 0 and first.kind == LOST:
+        missing, verbs, where = number(looked_at.get("never_taken"), 0), ("was", "were"), "never taken out"
+    if missing <= 0:
         return ""
     count = number(looked_at.get("acknowledged"), missing)
-    return (
-        f"of {count:,} acknowledged elements, {missing:,} {'is' if missing == 1 else 'are'} missing from the last read."
-    )
+    return f"of {count:,} acknowledged elements, {missing:,} {verbs[missing > 1]} {where}."
 
 
 def _valid(results: Mapping[str, Any]) -> str:

@@ -179,7 +179,10 @@ def judge(
     judged = time.monotonic()
     if report:
         from harness.explanations.headline import verdict_in_words
+        from harness.report.elements.fates import words_of_lost
 
+        if lost := words_of_lost(root, results):
+            results["lost_elements"] = lost
         results["summary"] = verdict_in_words(results, test)
         results["judging_s"] = round(judged - began, 3)
     write_results(root, results)  # once, so that no end in between leaves a verdict without its corrections

@@ -293,7 +293,9 @@ def witness_of(finding: Finding, results: Mapping[str, Any]) -> Any:
 
 def in_words(finding: Finding, results: Mapping[str, Any]) -> str:
     """The finding for a user of that system, with the figures of this run."""
-    return finding.words.format_map(_Figures(results["checkers"][finding.checker]["looked_at"]))
+    figures = results["checkers"][finding.checker]["looked_at"]
+    looked_at = {name: f"{value:,}" if isinstance(value, int) else value for name, value in figures.items()}
+    return finding.words.format_map(_Figures(looked_at))
 
 
 class _Figures(dict[str, Any]):

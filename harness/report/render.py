@@ -22,17 +22,20 @@ from markupsafe import Markup
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import was_ordered
 from harness import plain_words as words
-from harness.explanations.headline import headline, in_all
+from harness.explanations.headline import headline, in_all, of_the_lost
 from harness.explanations.notes import notes
 from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of, violation_count
 from harness.report import exercise, junit
+from harness.report.elements import plot as element_plot
+from harness.report.elements.fates import NAMES, Fates, fates_of, lost_in_words
 from harness.report.evidence import roles
 from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
 from harness.report.faults import fault_views as faults
 from harness.report.timeline import plots
 from harness.report.timeline import view as timeline
+from harness.report.timeline.figures import prewarm as prewarm_figures
 from harness.report.witness import violation_views as witness
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -69,7 +72,7 @@ def render(run_folder: Path, *, with_plots: bool = True) -> Path:
 
 def prewarm() -> None:
     """Import and compile what rendering needs, while the test still runs."""
-    plots.prewarm()
+    prewarm_figures()
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
 
@@ -111,6 +114,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
     figures = exercise.figures(data)
     folder = data.folder / "plots"
     drawn = plots.render(data, fault_views, [m.time_ns for m in moments], folder) if with_plots else {}
+    fates = fates_of(data)
+    elements = element_plot.render(fates, fault_views, data.end_ns, folder) if fates is not None and with_plots else {}
     verdict = str(data.results.get("verdict") or "unknown")
     script = "(() => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
     return environment().get_template("report.html.j2").render(
@@ -131,6 +136,8 @@ def _page(data: ReportData, with_plots: bool) -> str:
         violation_count=violation_count(data.results),
         has_timeline=True,
         plots={name: Markup(svg) for name, svg in drawn.items()},
+        elements={name: Markup(svg) for name, svg in elements.items()},
+        elements_words=_elements(fates, fault_views),
         faults=fault_views,
         faults_words=faults.summary(fault_views),
         coverage=coverage_table.view(data),
@@ -185,6 +192,18 @@ def template_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
+def _elements(fates: Fates | None, faulty: Sequence[faults.FaultView]) -> list[str]:
+    """How many elements met which fate, and who had acknowledged what was lost; [] for a run without elements."""
+    if fates is None:
+        return []
+    counts = [f"{fates.count(fate):,} {name}" for fate, name in enumerate(NAMES)]
+    lost = lost_in_words(fates, faulty)
+    return [
+        f"{words.plural(len(fates), 'element')} may have been put in: {words.listed(counts)}.",
+        *([lost] if lost else []),
+    ]
+
+
 def _story(data: ReportData) -> dict[str, str] | None:
     """What a run that `find` made was to show, and what it showed; None for other runs."""
     story = mapping(data.results.get("finding"))
@@ -204,14 +223,14 @@ def _head(
     below: list[str] = []
     if found:
         first = found[0]
-        more = in_all(data.results)
-        title = title.removesuffix(more).strip()
+        more, lost = in_all(data.results), of_the_lost(data.results)
+        title = title.removesuffix(more).strip().removesuffix(lost).strip()
         if len(title) > 150:
             title, below = f"Invalid: {first.kind}.", [first.summary[:1].upper() + first.summary[1:]]
         letters = bool(first.steps)  # then the reasons speak of operations by letters explained further down
         below += [means] if means else []
         below += [first.background] if first.background else [] if letters else first.why[:2]
-        below += [more] if more else []
+        below += [each for each in (lost, more) if each]
         below += [f"Right would have been: {words.lower_first(text)}" for text in first.expected[:1]]
     elif len(title) > 150:
         title, _, rest = title.partition(": ")
@@ -249,7 +268,7 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
     small = f"{counts[1]:,} ok, {counts[2]:,} fail, {counts[3]:,} info"
     out.append(("Operations", f"{len(ops):,}", small if len(ops) else ""))
     if spec:
-        name = words.shorten(str(spec.get("subject", "?")), 40)
+        name = words.shorten(str(spec.get("subject", "?")).rpartition("/")[2], 40)
         nodes = f", {words.plural(len(data.servers), 'node')}" if data.servers else ""
         parts = [
             f"{number(spec.get('concurrency'), 0)} processes",

@@ -1,15 +1,8 @@
-"""Latency and rate of the whole run, with the faults as bands: one figure, drawn for wide and for narrow pages.
-
-Matplotlib draws with the page's light colours; where the figure is put into the page, each becomes the style sheet's
-variable, so that one drawing serves both themes.  The files under `plots/` keep the colours and stand alone.
-"""
+"""Latency and rate of the whole run, with the faults as bands: one figure, drawn for wide and for narrow pages."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +12,7 @@ from checkers.base.history import Type
 from harness.report.evidence.operation_columns import OperationColumns
 from harness.report.evidence.report_data import ReportData
 from harness.report.faults.fault_views import FaultView
+from harness.report.timeline.figures import COLOUR, Size, draw, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,48 +20,11 @@ if TYPE_CHECKING:
 MAX_POINTS = 60_000
 """Operations drawn as single dots; of more, an even sample of the ok ones."""
 
-COLOURS = {
-    "#1b1f24": "ink",
-    "#565e68": "dim",
-    "#d9dcd5": "line",
-    "#4c6f97": "ok",
-    "#a3b6cb": "ok-pale",
-    "#ae5802": "fail",
-    "#85409b": "info",
-    "#efeadc": "band",
-    "#b11f1a": "bad",
-}
-"""Light colour -> variable of the style sheet."""
-_C = {name: colour for colour, name in COLOURS.items()}
 _DOT = {"ok": "#6089b5", "fail": "#d07c1e", "info": "#a25fba"}  # dots are pixels: readable in both themes
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    css: str
-    width_in: float
-    height_in: float
-    font_pt: float
-
-
-SIZES = (Size("wide", 9.6, 6.7, 8.9), Size("narrow", 4.0, 6.6, 8.8))
-
-
-def prewarm() -> None:
-    """Import what drawing needs and draw a nothing, so that the end of a run does not wait for it.
-
-    Takes about a second: imports, and the font tables that the first text looks up.
-    """
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    FigureCanvasSVG(figure)
-    axes = figure.subplots()
-    axes.set_title("warm")
-    axes.plot([1, 10], [1, 10], rasterized=True)
-    axes.set_yscale("log")
-    figure.savefig(StringIO(), format="svg")
+HEIGHT_IN = 6.7
+HEIGHTS = (1.15, 0.9, 1.0)
 
 
 def render(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequence[int], folder: Path) -> dict[str, str]:
@@ -75,65 +32,16 @@ def render(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequenc
 
     A run without operations has nothing to plot: {}.
     """
-    if not len(data.operations):
-        return {}
-    folder.mkdir(exist_ok=True)
-    out = {}
-    for size in SIZES:
-        svg = _figure(data, faults, violations_ns, size)
-        (folder / f"latency-and-rate-{size.css}.svg").write_text(svg, encoding="utf-8")
-        out[size.css] = for_page(svg, size.css)
-    return out
+    ops, end_s = data.operations, data.end_ns / 1e9
 
-
-def for_page(svg: str, prefix: str) -> str:
-    """A stand-alone SVG made fit to stand in the page: page's colours and fonts, ids of its own, no style sheet."""
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<(metadata|style|defs>\s*<style).*?</\1>", "", body, flags=re.S)
-    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
-    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
-    body = re.sub(r'\bid="', f'id="{prefix}-', body)
-    body = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", body)
-    body = re.sub(r"font(-family)?: (\d[\w.]*)? ?'[^;\"]*", r"font\1: \2 var(--sans)", body)
-    for colour, name in COLOURS.items():
-        body = body.replace(colour, f"var(--{name})")
-    return body
-
-
-def _figure(data: ReportData, faults: Sequence[FaultView], violations_ns: Sequence[int], size: Size) -> str:
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    style = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": size.css,
-        "font.size": size.font_pt,
-        "axes.edgecolor": _C["line"],
-        "axes.labelcolor": _C["dim"],
-        "axes.titlecolor": _C["ink"],
-        "text.color": _C["ink"],
-        "xtick.color": _C["dim"],
-        "ytick.color": _C["dim"],
-        "path.simplify": True,
-    }
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(size.width_in, size.height_in))
-        FigureCanvasSVG(figure)
-        tops = figure.subplots(3, 1, sharex=True, height_ratios=(1.15, 0.9, 1.0))
-        left = 0.052 if size.css == "wide" else 0.125
-        figure.subplots_adjust(
-            left=left, right=0.99 if size.css == "wide" else 0.965, top=0.955, bottom=0.05, hspace=0.34
-        )
-        ops, end_s = data.operations, data.end_ns / 1e9
+    def paint(tops: Sequence[Axes], size: Size) -> None:
         _latency(tops[0], ops)
         _quantiles(tops[1], ops, end_s, size.css == "wide")
         _rate(tops[2], ops, end_s)
         for axes in tops:
-            _dress(axes, faults, violations_ns, end_s, size)
-        out = StringIO()
-        figure.savefig(out, format="svg", dpi=140, transparent=True, metadata={"Date": None})
-    return out.getvalue()
+            dress(axes, faults, violations_ns, end_s)
+
+    return draw("latency-and-rate", folder, HEIGHT_IN, HEIGHTS, paint) if len(ops) else {}
 
 
 def _latency(axes: Axes, ops: OperationColumns) -> None:
@@ -172,7 +80,7 @@ def _quantiles(axes: Axes, ops: OperationColumns, end_s: float, wide: bool) -> N
             some = edges[b + 1] - edges[b]
             if some:
                 y[b] = ms[order[edges[b] + int(q * (some - 1))]]
-        axes.plot((np.arange(count) + 0.5) * width, y, dashes, color=_C["ink"], linewidth=1.1, label=name)
+        axes.plot((np.arange(count) + 0.5) * width, y, dashes, color=COLOUR["ink"], linewidth=1.1, label=name)
     if len(ms):
         axes.legend(
             loc="lower right",
@@ -205,8 +113,8 @@ def _rate(axes: Axes, ops: OperationColumns, end_s: float) -> None:
         (-failed, np.zeros_like(up), "fail"),
         (-failed - unknown, -failed, "info"),
     ):
-        axes.stairs(top, edges, baseline=base, fill=True, color=_C[name], linewidth=0)
-    axes.axhline(0, color=_C["dim"], linewidth=0.7)
+        axes.stairs(top, edges, baseline=base, fill=True, color=COLOUR[name], linewidth=0)
+    axes.axhline(0, color=COLOUR["dim"], linewidth=0.7)
     axes.yaxis.set_major_formatter(lambda y, _: f"{abs(y):,.0f}")
     axes.set_xlabel("seconds since the test began", loc="right", labelpad=1, fontsize="small")
 
@@ -218,22 +126,3 @@ def _log_axis(axes: Axes, ms: np.ndarray) -> None:
     axes.set_ylim(low * 0.8, high * 1.25)
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
     axes.minorticks_off()
-
-
-def _dress(axes: Axes, faults: Sequence[FaultView], violations_ns: Sequence[int], end_s: float, size: Size) -> None:
-    axes.set_xlim(0, end_s)
-    axes.set_axisbelow(True)
-    axes.grid(axis="y", color=_C["line"], linewidth=0.6)
-    axes.tick_params(length=2.5, width=0.6, pad=2, labelbottom=True, labelsize="small")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for f in faults:
-        if not f.happened or f.start_ns >= end_s * 1e9:
-            continue
-        axes.axvspan(f.start_ns / 1e9, f.end_ns / 1e9, color=_C["band"], linewidth=0, zorder=0)
-        axes.annotate(
-            str(f.number), (f.start_ns / 1e9, 1), xycoords=("data", "axes fraction"), xytext=(2.5, -1.5),
-            textcoords="offset points", va="top", fontsize="small", color=_C["dim"],
-        )  # fmt: skip
-    for t in violations_ns:
-        axes.axvline(t / 1e9, color=_C["bad"], linewidth=1.4)

@@ -23,7 +23,7 @@ from harness.report.evidence import report_data as load_module
 from harness.report.evidence.report_data import load
 from harness.report.render import json_block, prewarm, render
 from harness.report.timeline import view as timeline
-from harness.report.timeline.plots import COLOURS, for_page
+from harness.report.timeline.figures import COLOURS, for_page
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 

@@ -1,0 +1,1 @@
+"""What became of each element that clients put into sets, logs and queues: kept, lost or unknown"""

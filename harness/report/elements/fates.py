@@ -1,0 +1,177 @@
+"""Finds what became of each element: kept, lost or unknown; and who had acknowledged what was lost, during which fault.
+
+    set, append-log   an element is kept if the last read of its key shows it.  It is lost if it was acknowledged before
+                      that read was invoked, and the read lacks it.
+    queue             an element is kept if any dequeue or drain of its key returned it.  It is lost if it was
+                      acknowledged, the queue was drained, and no dequeue or drain is without an answer: such a one may
+                      have taken it.
+
+All else is unknown.  An element whose put certainly failed is left out.  The counts are those of the checkers of
+`checkers/models/objects/`, which decide; this module gives each element its place on the page.
+
+Cost: one reading of the history, and the payloads of the last reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.base.history import Type
+from checkers.base.json_file import mapping
+from checkers.base.stored_run import StoredRun
+from checkers.sealing.history_rows import Row, read_rows
+from harness.plain_words import listed, natural
+from harness.report.evidence.operation_columns import OperationColumns
+from harness.report.evidence.report_data import ReportData, load
+from harness.report.faults.fault_views import FaultView, views
+
+PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue"}
+"""Checker -> the function that puts an element in."""
+_TAKES = ("dequeue", "drain")
+
+KEPT, LOST, UNKNOWN = range(3)
+NAMES = ("kept", "lost", "unknown")
+
+OUTSIDE = 0
+"""In the place of a fault's number: no fault was in force."""
+
+SERVERS_NAMED = 3
+"""So many servers are named in a sentence; the others are counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """One entry per element that may have been put in.  time_ns: of the answer, or of the end of waiting for one.
+    fate: KEPT, LOST or UNKNOWN.  node: code of the server that answered, or that got the request; nodes: its name, ""
+    where no server is known.  acknowledged: whether the put was answered with ok."""
+
+    time_ns: np.ndarray
+    fate: np.ndarray
+    node: np.ndarray
+    nodes: tuple[str, ...]
+    acknowledged: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.fate)
+
+    def count(self, fate: int) -> int:
+        return int(np.sum(self.fate == fate))
+
+
+def fates_of(data: ReportData) -> Fates | None:
+    """The fates of a run whose workload puts elements in; None for other runs, and without a sealed history."""
+    checker = next((name for name in PUT_BY if name in data.checkers), None)
+    ops, history = data.operations, StoredRun(data.folder).history
+    if checker is None or not len(ops) or not history.is_file():
+        return None
+    put = ops.is_f(PUT_BY[checker]) & (ops.type != Type.FAIL) & ops.has_value & (ops.key >= 0)
+    places = np.flatnonzero(put)
+    if not len(places):
+        return None
+    try:
+        fate = _of_queues(ops, places, history) if checker == "queue" else _of_last_reads(ops, places, history)
+    except (ValueError, OSError, pa.ArrowInvalid):
+        return None  # an answer that is no list: the checker has already reported it
+    return Fates(ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
+
+
+def _of_last_reads(ops: OperationColumns, places: np.ndarray, history: Path) -> np.ndarray:
+    reads = np.flatnonzero(ops.is_f("read") & (ops.type == Type.OK) & (ops.key >= 0))
+    last = {int(ops.key[at]): int(at) for at in reads}  # operations are in order of invocation
+    answers = read_rows(history, [int(ops.complete_row[at]) for at in last.values()], ["payload"])
+    fate = np.full(len(places), UNKNOWN, np.int8)
+    for (key, read), answer in zip(last.items(), answers, strict=True):
+        mine = np.flatnonzero(ops.key[places] == key)
+        shown = np.isin(ops.value[places[mine]], _numbers(answer))
+        before = (ops.complete_row[places[mine]] >= 0) & (ops.complete_row[places[mine]] < ops.invoke_row[read])
+        due = (ops.type[places[mine]] == Type.OK) & before
+        fate[mine] = np.where(shown, KEPT, np.where(due, LOST, UNKNOWN))
+    return fate
+
+
+def _of_queues(ops: OperationColumns, places: np.ndarray, history: Path) -> np.ndarray:
+    takes = np.flatnonzero(ops.is_f(*_TAKES) & (ops.key >= 0))
+    answered = takes[ops.type[takes] == Type.OK]
+    answers = read_rows(history, [int(row) for row in ops.complete_row[answered]], ["value", "payload"])
+    taken: dict[int, list[np.ndarray]] = {}
+    for at, answer in zip(answered, answers, strict=True):
+        taken.setdefault(int(ops.key[at]), []).append(_numbers(answer))
+    drained = set(ops.key[answered[ops.is_f("drain")[answered]]].tolist())
+    open_takes = set(ops.key[takes[ops.type[takes] == Type.INFO]].tolist())
+    fate = np.full(len(places), UNKNOWN, np.int8)
+    for key in set(ops.key[places].tolist()):
+        mine = np.flatnonzero(ops.key[places] == key)
+        shown = np.isin(ops.value[places[mine]], np.concatenate(taken.get(key, [np.empty(0, np.int64)])))
+        due = (ops.type[places[mine]] == Type.OK) & (key in drained) & (key not in open_takes)
+        fate[mine] = np.where(shown, KEPT, np.where(due, LOST, UNKNOWN))
+    return fate
+
+
+def _numbers(answer: Row) -> np.ndarray:
+    """The elements in an answer: its value, or the list in its payload.  Raises ValueError for another payload."""
+    if not answer["payload"]:
+        value = answer.get("value")
+        return np.array([] if value is None else [value], np.int64)
+    found = json.loads(answer["payload"])
+    if found is None:
+        return np.empty(0, np.int64)
+    if not isinstance(found, list) or not all(type(element) is int for element in found):
+        raise ValueError("no list of whole numbers")
+    return np.array(found, np.int64)
+
+
+def words_of_lost(folder: Path, results: Mapping[str, Any]) -> str:
+    """The sentences of `lost_in_words` on a run whose results.json is not written yet; "" if nothing was lost."""
+    if not any(mapping(mapping(results.get("checkers")).get(name)).get("verdict") == "invalid" for name in PUT_BY):
+        return ""
+    data = replace(load(folder), results=results)
+    fates = fates_of(data)
+    return "" if fates is None else lost_in_words(fates, views(data))
+
+
+def lost_in_words(fates: Fates, faults: Sequence[FaultView]) -> str:
+    """Who had acknowledged what was lost, and during which faults: two sentences, or "" where nothing was lost."""
+    lost = np.flatnonzero(fates.fate == LOST)
+    if not len(lost):
+        return ""
+    by = Counter(fates.nodes[code] or "an unknown server" for code in fates.node[lost])
+    during = Counter(_fault_at(int(time_ns), faults) for time_ns in fates.time_ns[lost])
+    most_first = sorted(by.items(), key=lambda entry: (-entry[1], natural(entry[0])))
+    return f"{_who(most_first, len(lost))} {_when(during, {f.number: f.kind for f in faults}, len(lost))}"
+
+
+def _who(by: Sequence[tuple[str, int]], total: int) -> str:
+    """by: (server, count), the largest count first."""
+    if len(by) == 1:
+        return f"Server {by[0][0]} had acknowledged {'it' if total == 1 else 'all of them'}."
+    parts = [f"{name} {count:,}" for name, count in by[1:SERVERS_NAMED]]
+    others = sum(count for _, count in by[SERVERS_NAMED:])
+    rest = listed([*parts, *([f"others {others:,}"] if others else [])])
+    return f"Of the lost, {by[0][0]} had acknowledged {by[0][1]:,}, and {rest}."
+
+
+def _when(during: Mapping[int, int], kinds: Mapping[int, str], total: int) -> str:
+    """during: number of a fault, or OUTSIDE -> count."""
+    numbers = sorted(set(during) - {OUTSIDE})
+    parts = [(f"during fault {number} ({kinds[number]})", during[number]) for number in numbers]
+    parts += [("outside of faults", during[OUTSIDE])] if OUTSIDE in during else []
+    if len(parts) == 1:
+        return f"{'It was' if total == 1 else 'All were'} acknowledged {parts[0][0]}."
+    (first, count), *others = parts
+    counted = [f"{count:,} were acknowledged {first}", *(f"{count:,} {when}" for when, count in others)]
+    return f"{listed(counted)}."
+
+
+def _fault_at(time_ns: int, faults: Sequence[FaultView]) -> int:
+    """The number of the fault that was in force at a time: of several, the one that began last."""
+    there = [f for f in faults if f.happened and f.start_ns <= time_ns <= f.end_ns]
+    last = max(there, key=lambda f: f.start_ns, default=None)
+    return OUTSIDE if last is None else last.number

@@ -1,0 +1,176 @@
+"""What became of each element: the counts are those of the checkers, and the page says who acknowledged the lost."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.base.columns import events_to_table
+from checkers.base.history import Event, Type
+from checkers.by_hand.judge_events import judge_events
+from harness.report.elements.fates import KEPT, LOST, UNKNOWN, Fates, fates_of, words_of_lost
+from harness.report.evidence.report_data import load
+from harness.report.render import render
+
+NS = 1_000_000_000
+PUTS = {"set": ("add", "read"), "append-log": ("append", "read"), "queue": ("enqueue", "drain")}
+
+Step = tuple[str, str, int | None, Type | None, Any, str]
+"""f, key, value of the invoke, type of the completion (None: there is none), answer, node."""
+
+
+def events(steps: list[Step]) -> list[Event]:
+    """Operations one after another, each second one, each by a process of its own."""
+    found: list[Event] = []
+    for process, (f, key, value, type_, answer, node) in enumerate(steps):
+        at = process * NS
+        found.append(Event(len(found), at, process, Type.INVOKE, f, key, value))
+        if type_ is not None:
+            payload = json.dumps(answer) if isinstance(answer, list) else None
+            number = answer if isinstance(answer, int) else value
+            found.append(Event(len(found), at + NS // 2, process, type_, f, key, number, payload=payload, node=node))
+    return found
+
+
+def run_folder(folder: Path, checker: str, history: list[Event], faults: list[dict[str, Any]] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(events_to_table(history), folder / "history.parquet")
+    results = {"verdict": "invalid", "exit_code": 1, "checkers": {checker: {"verdict": "invalid", "looked_at": {}}}}
+    for name, value in {"results": results, "faults": faults or [], "test": {}, "outcome": {}}.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def fates(checker: str, history: list[Event]) -> Fates | None:
+    with tempfile.TemporaryDirectory() as folder:
+        return fates_of(load(run_folder(Path(folder), checker, history)))
+
+
+ENDS = st.sampled_from([Type.OK, Type.OK, Type.OK, Type.INFO, Type.FAIL, None])
+
+
+@st.composite
+def histories(draw: st.DrawFn, checker: str) -> list[Event]:
+    """Elements put into two objects, some of which answers forget."""
+    put, look = PUTS[checker]
+    steps: list[Step] = []
+    there: dict[str, list[int]] = {"a": [], "b": []}
+    for value in range(draw(st.integers(1, 8))):
+        key, end = draw(st.sampled_from("ab")), draw(ENDS)
+        steps.append((put, key, value, end, None, "n1"))
+        if end is not Type.FAIL and draw(st.integers(0, 3)):
+            there[key].append(value)
+        if checker != "queue" and draw(st.booleans()):
+            steps.append((look, key, None, draw(ENDS), list(there[key]), "n2"))
+    return events([*steps, *((look, key, None, Type.OK, there[key], "n2") for key in "ab")])
+
+
+@pytest.mark.parametrize(("checker", "figure"), [("set", "missing_from_last_read"), ("queue", "never_taken")])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_as_many_are_lost_as_the_checker_counts(checker: str, figure: str, data: st.DataObject) -> None:
+    history = data.draw(histories(checker))
+    found = fates(checker, history)
+    puts = sum(e.type is Type.INVOKE and e.f == PUTS[checker][0] for e in history)
+    failed = sum(e.type is Type.FAIL and e.f == PUTS[checker][0] for e in history)
+    assert (len(found) if found else 0) == puts - failed
+    assert (found.count(LOST) if found else 0) == judge_events(history, checker).looked_at[figure]
+
+
+@pytest.mark.parametrize("checker", PUTS)
+def test_an_element_is_kept_lost_or_unknown(checker: str) -> None:
+    put, look = PUTS[checker]
+    history = events(
+        [
+            (put, "a", 1, Type.OK, None, "n1"),
+            (put, "a", 2, Type.OK, None, "n2"),
+            (put, "a", 3, Type.INFO, None, ""),
+            (put, "a", 4, Type.INFO, None, "n1"),
+            (put, "a", 5, Type.FAIL, None, "n1"),
+            (put, "b", 6, Type.OK, None, "n1"),  # b is never looked at
+            (look, "a", None, Type.OK, [1, 4], "n3"),
+        ]
+    )
+    found = fates(checker, history)
+    assert found is not None
+    assert found.fate.tolist() == [KEPT, LOST, UNKNOWN, KEPT, UNKNOWN]
+    assert [found.nodes[code] for code in found.node[found.fate == LOST]] == ["n2"]
+
+
+def test_what_an_open_dequeue_may_have_taken_is_unknown() -> None:
+    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, Type.INFO, None, "n1")]
+    found = fates("queue", events([*steps, ("drain", "a", None, Type.OK, [], "n1")]))
+    assert found is not None and found.fate.tolist() == [UNKNOWN]
+
+
+def test_a_dequeued_value_is_kept() -> None:
+    steps: list[Step] = [("enqueue", "a", 1, Type.OK, None, "n1"), ("dequeue", "a", None, Type.OK, 1, "n1")]
+    found = fates("queue", events([*steps, ("drain", "a", None, Type.OK, [], "n1")]))
+    assert found is not None and found.fate.tolist() == [KEPT]
+
+
+@pytest.mark.parametrize("answer", [[1, "2"], [[1]]])
+def test_an_answer_that_is_no_list_of_numbers_shows_no_fates(answer: list[Any]) -> None:
+    steps: list[Step] = [("add", "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, answer, "n1")]
+    assert fates("set", events(steps)) is None
+
+
+def test_a_register_has_no_elements() -> None:
+    assert fates("linearizability", events([("write", "a", 1, Type.OK, None, "n1")])) is None
+
+
+def fault(number: int, start_s: float, end_s: float) -> dict[str, Any]:
+    return {
+        "card": {"number": number, "kind": "partition", "name": "leader", "at_s": start_s},
+        "achieved": "installed",
+        "injected_ns": int(start_s * NS),
+        "healed_ns": int(end_s * NS),
+    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "faults", "words"),
+    [
+        ("n1", [(1, 0.0, 9.0)], "Server n1 had acknowledged it. It was acknowledged during fault 1 (partition)."),
+        ("n1", [], "Server n1 had acknowledged it. It was acknowledged outside of faults."),
+        (
+            "n1 n1",
+            [(1, 0.0, 9.0)],
+            "Server n1 had acknowledged all of them. All were acknowledged during fault 1 (partition).",
+        ),
+        (
+            "n2 n1 n1 n3 n4 n5",
+            [(1, 0.0, 1.7), (2, 2.0, 9.0)],
+            "Of the lost, n1 had acknowledged 2, and n2 1, n3 1 and others 2. "
+            "2 were acknowledged during fault 1 (partition) and 4 during fault 2 (partition).",
+        ),
+    ],
+)
+def test_who_had_acknowledged_the_lost_and_when(
+    nodes: str, faults: list[tuple[int, float, float]], words: str, tmp_path: Path
+) -> None:
+    steps: list[Step] = [("add", "a", value, Type.OK, None, node) for value, node in enumerate(nodes.split())]
+    history = events([*steps, ("read", "a", None, Type.OK, [], "n1")])
+    folder = run_folder(tmp_path / "run", "set", history, [fault(*each) for each in faults])
+    results = json.loads((folder / "results.json").read_text())
+    assert words_of_lost(folder, results) == words
+    page = render(folder).read_text()
+    assert "What became of each element" in page and words in page
+    assert sorted(path.name for path in (folder / "plots").glob("elements-*")) == [
+        "elements-narrow.svg",
+        "elements-wide.svg",
+    ]
+
+
+def test_nothing_is_said_of_a_valid_set(tmp_path: Path) -> None:
+    history = events([("add", "a", 1, Type.OK, None, "n1"), ("read", "a", None, Type.OK, [1], "n1")])
+    folder = run_folder(tmp_path / "run", "set", history)
+    assert words_of_lost(folder, {"checkers": {"set": {"verdict": "valid"}}}) == ""
+    assert words_of_lost(folder, {"checkers": {"set": {"verdict": "invalid"}}}) == ""
