@@ -17,7 +17,7 @@ from rich.console import Console
 
 from harness.campaign.child_run import run_child
 from harness.judge.judge_run import falsify
-from harness.registry import load_subject
+from harness.registry import load_subject, offered_workloads
 from harness.run.kinds_that_fit import with_every_kind
 from harness.spec import Spec
 from nemesis.catalog import EVERY, KINDS
@@ -32,12 +32,14 @@ class Job:
     subject: str
     seed: int
     bug: str | None = None
-    workload: str = "register"
+    workload: str = Spec().workload
     nodes: int = Spec().nodes
+    rate_hz: float = Spec().rate_hz
 
     @property
     def title(self) -> str:
-        return f"test-{self.nemesis} {self.subject}" + (f" with {self.bug}" if self.bug else "")
+        workload = f" {self.workload}" if self.workload != Spec().workload else ""
+        return f"test-{self.nemesis} {self.subject}{workload}" + (f" with {self.bug}" if self.bug else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,15 @@ class Ended:
 NODES = (5, 4, 3)
 """Sizes of the clean clusters, seed by seed: a majority of an even number is one more than half."""
 
+OTHER_RATE_HZ = 50.0
+"""Operations per second of workloads over larger objects than registers."""
+
 
 def plan(seeds: Sequence[int], parts: Sequence[str], backend: str = "auto") -> Iterator[Job]:
     """The jobs of a campaign, seed by seed.  parts: of "clean", "peer", "bugs", "canary".
 
-    A clean system meets every kind of fault that it and the backend allow, each alone, and all at once."""
+    A clean system meets every kind of fault that it and the backend allow, each alone, and all at once.  Its other
+    workloads meet one kind each, which changes with the seed."""
     kraft = load_subject("kraft")
     systems = {"clean": "kraft", "peer": "etcd"}
     every = {
@@ -75,11 +81,19 @@ def plan(seeds: Sequence[int], parts: Sequence[str], backend: str = "auto") -> I
         for system, kinds in every.items():
             for nemesis in dict.fromkeys((*kinds.split(","), kinds)):
                 yield Job(nemesis, system, seed, nodes=NODES[seed % len(NODES)])
+            yield from _other_workloads(system, kinds.split(","), seed)
         if "bugs" in parts:
             for name, planted in kraft.bugs.items():
                 shown = next((shows for shows in planted.shown_by if KINDS.keys() >= set(shows.split(","))), None)
                 if planted.in_containers and shown is not None:
                     yield Job(shown, "kraft", seed, name, planted.workloads[0])
+
+
+def _other_workloads(system: str, kinds: Sequence[str], seed: int) -> Iterator[Job]:
+    for number, workload in enumerate(offered_workloads(load_subject(system))):
+        if workload != Spec().workload:
+            kind = kinds[(number + seed) % len(kinds)]
+            yield Job(kind, system, seed, None, workload, NODES[seed % len(NODES)], OTHER_RATE_HZ)
 
 
 def found(bug: Bug, results: Mapping[str, Any]) -> bool:
@@ -93,7 +107,7 @@ def found(bug: Bug, results: Mapping[str, Any]) -> bool:
 def run_job(job: Job, results: Path, options: Sequence[str]) -> Ended:
     """Run one job as a process of its own, as a user would."""
     words = ["run", "--nemesis", job.nemesis, "--subject", job.subject, "--workload", job.workload]
-    words += ["--seed", str(job.seed), "--nodes", str(job.nodes), *options]
+    words += ["--seed", str(job.seed), "--nodes", str(job.nodes), "--rate", f"{job.rate_hz:g}", *options]
     if job.bug:
         words += ["--bug", job.bug]
     if job.subject == "canary":
@@ -145,6 +159,7 @@ def _to_json(end: Ended, results: Path) -> dict[str, Any]:
     job = end.job
     return {
         "nemesis": job.nemesis,
+        "workload": job.workload,
         "subject": job.subject,
         "seed": job.seed,
         "bug": job.bug,

@@ -20,6 +20,7 @@ from harness import plain_words as words
 from harness.explanations.headline import verdict_in_words
 from harness.explanations.planted_bug_words import planted
 from harness.report.render import environment, template_text
+from harness.spec import Spec
 
 STYLES = ("styles/base.css", "styles/campaign.css")
 
@@ -30,6 +31,7 @@ class RunRow:
 
     test: str
     subject: str
+    workload: str
     backend: str
     bug: str
     seed: str
@@ -72,7 +74,7 @@ def render_campaign(run_folders: Sequence[Path], out: Path) -> Path:
     rows = [_row(folder, page.parent) for folder in run_folders]
     groups: dict[tuple[str, str], list[RunRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda r: r.started):
-        groups[f"{row.test} on {row.subject}", row.bug].append(row)
+        groups[f"{row.test} on {row.subject}{row.workload and f', {row.workload}'}", row.bug].append(row)
     shown = [
         RunGroup(title, bug, runs) for (title, bug), runs in sorted(groups.items(), key=lambda x: (x[0][1] != "", x[0]))
     ]
@@ -111,6 +113,7 @@ def _row(folder: Path, page_folder: Path) -> RunRow:
     return RunRow(
         test=words.shorten(str(test.get("test") or folder.parent.name), 60),
         subject=words.shorten(str(spec.get("subject") or "?"), 40),
+        workload="" if spec.get("workload") == Spec().workload else words.shorten(str(spec.get("workload") or ""), 40),
         backend=words.shorten(str(spec.get("backend") or ""), 40),
         bug=words.shorten(str(spec.get("bug") or ""), 60),
         seed=words.shorten(str(test.get("seed", spec.get("seed", "?"))), 40),
