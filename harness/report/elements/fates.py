@@ -9,7 +9,7 @@
 All else is unknown.  An element whose put certainly failed is left out.  The counts are those of the checkers of
 `checkers/models/objects/`, which decide; this module gives each element its place on the page.
 
-Cost: one reading of the history, and the payloads of the last reads.
+Cost: linear in the operations; the payloads of the last reads or drains, and of a queue all values.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from checkers.base.history import Type
 from checkers.base.json_file import mapping
@@ -100,27 +102,26 @@ def _of_last_reads(ops: OperationColumns, places: np.ndarray, history: Path) -> 
 def _of_queues(ops: OperationColumns, places: np.ndarray, history: Path) -> np.ndarray:
     takes = np.flatnonzero(ops.is_f(*_TAKES) & (ops.key >= 0))
     answered = takes[ops.type[takes] == Type.OK]
-    answers = read_rows(history, [int(row) for row in ops.complete_row[answered]], ["value", "payload"])
-    taken: dict[int, list[np.ndarray]] = {}
-    for at, answer in zip(answered, answers, strict=True):
-        taken.setdefault(int(ops.key[at]), []).append(_numbers(answer))
-    drained = set(ops.key[answered[ops.is_f("drain")[answered]]].tolist())
+    drains = answered[ops.is_f("drain")[answered]]
+    values = pq.read_table(history, columns=["value"])["value"].take(pa.array(ops.complete_row[answered]))
+    some = np.asarray(pc.is_valid(values))
+    dequeued = np.asarray(pc.fill_null(values, 0), np.int64)
+    payloads = read_rows(history, [int(row) for row in ops.complete_row[drains]], ["payload"])
     open_takes = set(ops.key[takes[ops.type[takes] == Type.INFO]].tolist())
     fate = np.full(len(places), UNKNOWN, np.int8)
     for key in set(ops.key[places].tolist()):
         mine = np.flatnonzero(ops.key[places] == key)
-        shown = np.isin(ops.value[places[mine]], np.concatenate(taken.get(key, [np.empty(0, np.int64)])))
-        due = (ops.type[places[mine]] == Type.OK) & (key in drained) & (key not in open_takes)
+        of_key = [_numbers(row) for row, at in zip(payloads, drains, strict=True) if ops.key[at] == key]
+        taken = np.concatenate([dequeued[some & (ops.key[answered] == key)], *of_key])
+        shown = np.isin(ops.value[places[mine]], taken)
+        due = (ops.type[places[mine]] == Type.OK) & bool(of_key) & (key not in open_takes)
         fate[mine] = np.where(shown, KEPT, np.where(due, LOST, UNKNOWN))
     return fate
 
 
 def _numbers(answer: Row) -> np.ndarray:
-    """The elements in an answer: its value, or the list in its payload.  Raises ValueError for another payload."""
-    if not answer["payload"]:
-        value = answer.get("value")
-        return np.array([] if value is None else [value], np.int64)
-    found = json.loads(answer["payload"])
+    """The elements of the list in an answer's payload.  Raises ValueError for another payload."""
+    found = json.loads(answer["payload"] or "null")
     if found is None:
         return np.empty(0, np.int64)
     if not isinstance(found, list) or not all(type(element) is int for element in found):
