@@ -11,7 +11,7 @@ import numpy as np
 from harness.plain_words import natural
 from harness.report.elements.fates import KEPT, LOST, UNKNOWN, Fates
 from harness.report.faults.fault_views import FaultView
-from harness.report.timeline.figures import COLOUR, Size, draw, dress
+from harness.report.timeline.figures import DOT, Size, draw, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,11 +43,12 @@ def render(fates: Fates, faults: Sequence[FaultView], end_ns: int, folder: Path)
             level = (np.arange(len(places)) % _STEPS / (_STEPS - 1) - 0.5) * 2 * _SPREAD
             only.plot(
                 fates.time_ns[places] / 1e9, row_of[fates.node[places]] + offset + level, linestyle="", marker="s",
-                markersize=px, markeredgewidth=0, color=COLOUR[colour], rasterized=True,
+                markersize=px, markeredgewidth=0, color=DOT[colour], rasterized=True,
             )  # fmt: skip
         dress(only, faults, (), end_ns / 1e9)
-        only.set_title("Every element, by the server that answered: kept above, unknown, lost below", loc="left",
-                       fontsize="medium" if size.css == "wide" else "small")  # fmt: skip
+        wide = "Every element, by the server that answered: kept above, unknown between, lost below"
+        title = wide if size.css == "wide" else "Kept above, unknown between, lost below"
+        only.set_title(title, loc="left", fontsize="medium")
         only.set_yticks(range(len(rows)), [name or "none" for name in rows])
         only.set_ylim(-0.5, len(rows) - 0.5)
         only.grid(visible=False, axis="y")

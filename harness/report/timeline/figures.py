@@ -32,6 +32,8 @@ COLOURS = {
 """Light colour -> variable of the style sheet."""
 COLOUR = {name: colour for colour, name in COLOURS.items()}
 """Variable of the style sheet -> light colour."""
+DOT = {"ok": "#6089b5", "fail": "#d07c1e", "info": "#a25fba", "bad": "#d0443e"}
+"""Colours of dots: they are pixels, and readable in both themes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,13 @@ from checkers.base.history import Type
 from harness.report.evidence.operation_columns import OperationColumns
 from harness.report.evidence.report_data import ReportData
 from harness.report.faults.fault_views import FaultView
-from harness.report.timeline.figures import COLOUR, Size, draw, dress
+from harness.report.timeline.figures import COLOUR, DOT, Size, draw, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_POINTS = 60_000
 """Operations drawn as single dots; of more, an even sample of the ok ones."""
-
-_DOT = {"ok": "#6089b5", "fail": "#d07c1e", "info": "#a25fba"}  # dots are pixels: readable in both themes
-
 
 HEIGHT_IN = 6.7
 HEIGHTS = (1.15, 0.9, 1.0)
@@ -59,7 +56,7 @@ def _latency(axes: Axes, ops: OperationColumns) -> None:
             places = places[np.linspace(0, len(places) - 1, MAX_POINTS).astype(int)]
         axes.plot(
             at[places], ms[places], linestyle="", marker=marker, markersize=px, markeredgewidth=0,
-            color=_DOT[name], alpha=0.55 if name == "ok" else 0.9, rasterized=True,
+            color=DOT[name], alpha=0.55 if name == "ok" else 0.9, rasterized=True,
         )  # fmt: skip
     _log_axis(axes, ms)
 
