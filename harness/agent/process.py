@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.agent.children import Children, adopt_orphans
 from harness.agent.frames import PIECE_BYTES, BrokenStream, Decoder, encode
+from harness.agent.programs.children import Children, adopt_orphans
 from harness.agent.verbs import AgentRequest, Verbs, quiet_collector
 
 SILENCE = "KRUCIBLE_SILENCE_S"

@@ -14,18 +14,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.agent import commands, files
-from harness.agent.beacons import BeaconSender
-from harness.agent.children import Children
-from harness.agent.clients_apart import ClientsApart
-from harness.agent.clients_under_watch import HostedClients
+from harness.agent import files
+from harness.agent.clients.clients_apart import ClientsApart
+from harness.agent.clients.clients_under_watch import HostedClients
 from harness.agent.clock.verbs import ClockVerbs
 from harness.agent.disk.verbs import DiskVerbs
 from harness.agent.frames import PIECE_BYTES
-from harness.agent.rules import FirewallTables
-from harness.agent.server import ServerProcess
+from harness.agent.links.beacons import BeaconSender
+from harness.agent.links.rules import FirewallTables
+from harness.agent.links.trials import Trials
+from harness.agent.programs import commands
+from harness.agent.programs.children import Children
+from harness.agent.programs.server import ServerProcess
 from harness.agent.switch.verbs import SwitchVerbs
-from harness.agent.trials import Trials
 from harness.agent.writes import await_write
 
 Answer = tuple[dict[str, Any], bytes]

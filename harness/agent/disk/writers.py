@@ -15,7 +15,7 @@ from pathlib import Path
 
 import mfusepy
 
-from harness.agent.children import COMMAND_MARK
+from harness.agent.programs.children import COMMAND_MARK
 
 _ANCESTORS = 64
 """A chain of parents is followed no further."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.agent.children import Children
+from harness.agent.programs.children import Children
 
 
 class SwitchVerbs:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from docker.errors import ImageNotFound
 
-from harness.agent.rules import Table, without
+from harness.agent.links.rules import Table, without
 from harness.backends.agent_cluster import AgentCluster, answered
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec

@@ -17,7 +17,7 @@ from typing import Any
 import requests
 from docker.errors import APIError, DockerException
 
-from harness.agent.rules import Table, without
+from harness.agent.links.rules import Table, without
 from harness.backends.docker import containers
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, of_run
 from harness.backends.owner import current_owner

@@ -20,7 +20,7 @@ from typing import Any
 from docker.errors import APIError
 from docker.types import IPAMConfig, IPAMPool
 
-from harness.agent.rules import Table
+from harness.agent.links.rules import Table
 from harness.backends.backend import BackendUnavailable
 from nemesis.cluster import Link
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.agent.rules import Table
+from harness.agent.links.rules import Table
 from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
 from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec

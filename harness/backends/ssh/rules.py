@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from harness.agent.guard import TABLE_PREFIX
-from harness.agent.rules import Table
+from harness.agent.links.rules import Table
 from nemesis.cluster import Link
 
 

@@ -16,7 +16,7 @@ from waiting import until
 from harness.agent.clock import readers
 from harness.agent.clock.readers import GO_MAGIC, is_go, why_unheeded
 from harness.agent.clock.verbs import ClockVerbs
-from harness.agent.process_tree import ProcessTree
+from harness.agent.programs.process_tree import ProcessTree
 from harness.backends.clock_library import clock_library
 
 pytestmark = pytest.mark.skipif(

@@ -13,8 +13,8 @@ import pytest
 from test_mount import why_no_fuse
 from waiting import until
 
-from harness.agent.children import COMMAND_MARK
 from harness.agent.disk.verbs import DiskVerbs
+from harness.agent.programs.children import COMMAND_MARK
 
 APPEND = """
 import os, sys

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.agent.children import COMMAND_MARK, Children, environment, signal_group
+from harness.agent.programs.children import COMMAND_MARK, Children, environment, signal_group
 
 
 async def run(

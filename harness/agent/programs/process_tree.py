@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.agent.children import is_stopped, thread_states
+from harness.agent.programs.children import is_stopped, thread_states
 
 MARK = "KRUCIBLE_SERVER"
 """Environment variable of every process of a server; its value belongs to one start of one server."""

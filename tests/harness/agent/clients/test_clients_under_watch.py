@@ -14,7 +14,7 @@ from local_agents import LocalAgent, local_agent
 from waiting import PATIENCE_S, eventually
 
 from checkers.base.history import Type
-from harness.agent.clients_under_watch import OVERRUN_S
+from harness.agent.clients.clients_under_watch import OVERRUN_S
 from harness.backends.agent_link import AgentClientHost
 from system_under_test.client import Outcome, Placement, Request
 

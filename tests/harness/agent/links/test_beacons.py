@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from waiting import until
 
-from harness.agent.beacons import REMEMBERED, BeaconSender
+from harness.agent.links.beacons import REMEMBERED, BeaconSender
 
 TOKEN = b"testtest"
 ADDRESSES = {"a": "127.0.0.11", "b": "127.0.0.12"}

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from harness.agent.children import Child, Children, is_stopped, signal_group, wait_until
 from harness.agent.frames import PIECE_BYTES, Decoder, encode
+from harness.agent.programs.children import Child, Children, is_stopped, signal_group, wait_until
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
 

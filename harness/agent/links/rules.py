@@ -7,8 +7,8 @@ import errno
 import subprocess
 from collections.abc import Sequence
 
-from harness.agent.children import Children
-from harness.agent.commands import run
+from harness.agent.programs.children import Children
+from harness.agent.programs.commands import run
 
 Table = tuple[str, str]
 """Family and name, e.g. ("bridge", "krucible_x")."""

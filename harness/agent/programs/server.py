@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.agent.children import (
+from harness.agent.programs.children import (
     Child,
     Children,
     environment,
     signal_group,
     wait_until,
 )
-from harness.agent.commands import oom_kills
-from harness.agent.process_tree import MARK, ProcessTree
+from harness.agent.programs.commands import oom_kills
+from harness.agent.programs.process_tree import MARK, ProcessTree
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
 _CRASHES = frozenset(

@@ -1,0 +1,1 @@
+"""What the agent starts: the one server with all its processes, and commands."""
