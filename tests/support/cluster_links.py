@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 from waiting import PATIENCE_S
 
-from harness.backends.agent_cluster import directed_links
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.ssh.backend import SshBackend
+from harness.backends.with_agents.cluster import directed_links
 from nemesis.cluster import Beacons, Link
 from system_under_test.subject import Node
 

@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 from docker.errors import ImageNotFound
 
 from harness.agent.links.rules import Table, without
-from harness.backends.agent_cluster import AgentCluster, answered
-from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, containers, engine, image, network, own_image
 from harness.backends.docker.host_switch import HostSwitch
-from harness.backends.owner import current_owner, is_dead
-from harness.backends.reaper import Reaper
+from harness.backends.remains.owner import current_owner, is_dead
+from harness.backends.remains.reaper import Reaper
+from harness.backends.with_agents.cluster import AgentCluster, answered
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import DISK, PACKETS, REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 

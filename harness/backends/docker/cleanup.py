@@ -20,8 +20,8 @@ from docker.errors import APIError, DockerException
 from harness.agent.links.rules import Table, without
 from harness.backends.docker import containers
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels, of_run
-from harness.backends.owner import current_owner
-from harness.backends.sweep import Swept, sweep
+from harness.backends.remains.owner import current_owner
+from harness.backends.remains.sweep import Swept, sweep
 
 REMOVE_S_MAX = 30.0
 STUCK_S = 5.0

@@ -1,7 +1,7 @@
 """The connection to the Docker engine, and the labels by which everything of ours is found again.
 
 Every container, network and volume carries the run it belongs to and the process that owns the run
-(`harness.backends.owner`).  What is removed is found by these labels and by nothing else.
+(`harness.backends.remains.owner`).  What is removed is found by these labels and by nothing else.
 """
 
 from __future__ import annotations

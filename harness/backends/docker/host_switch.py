@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import Link
 
 _START_S = 60.0

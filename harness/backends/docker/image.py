@@ -38,8 +38,8 @@ from harness.backends.docker.debian import PACKAGES, RECIPE, unpack_debian
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, connect, labels
 from harness.backends.docker.system_layer import add_packages, packages_script
 from harness.backends.node_code import digest, in_order, node_code, wheel_requirements
-from harness.backends.owner import current_owner
-from harness.backends.reaper import Reaper
+from harness.backends.remains.owner import current_owner
+from harness.backends.remains.reaper import Reaper
 from harness.backends.watched_commands import Interrupted
 from harness.backends.wheels import fetch_wheels
 from system_under_test.subject import Needs

@@ -32,8 +32,8 @@ from harness.backends.docker.containers import NODE_FOLDER
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, labels
 from harness.backends.docker.image import Progress, has_image, mark_used, one_builder, remove_unused
 from harness.backends.node_code import digest
-from harness.backends.owner import current_owner
-from harness.backends.reaper import Reaper
+from harness.backends.remains.owner import current_owner
+from harness.backends.remains.reaper import Reaper
 from system_under_test.subject import Needs
 
 FOLDER = "opt/krucible/runtime"

@@ -12,8 +12,8 @@ from harness.backends.backend import BackendUnavailable
 from harness.backends.docker.cleanup import remove_run
 from harness.backends.docker.containers import NODE_FOLDER
 from harness.backends.docker.engine import IMAGE_LABEL, OWNER_LABEL, RUN_LABEL, labels
-from harness.backends.owner import current_owner
-from harness.backends.reaper import Reaper
+from harness.backends.remains.owner import current_owner
+from harness.backends.remains.reaper import Reaper
 from system_under_test.subject import Needs
 
 

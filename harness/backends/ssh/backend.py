@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.agent.links.rules import Table
-from harness.backends.agent_cluster import BEACON_PORT, AgentCluster
-from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec
 from harness.backends.node_code import wheel_requirements
 from harness.backends.ssh import rules
@@ -31,6 +29,8 @@ from harness.backends.ssh.clocks import ClockReading, NodeClock
 from harness.backends.ssh.inventory import BadInventory, Host, assign, read_inventory
 from harness.backends.ssh.visit import PATIENCE_S, SILENCE_S, Visit, in_thread, packed_code, reach
 from harness.backends.wheels import fetch_wheels
+from harness.backends.with_agents.cluster import BEACON_PORT, AgentCluster
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import NodeGone
 

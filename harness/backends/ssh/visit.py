@@ -24,11 +24,11 @@ import paramiko
 
 from harness.backends.backend import BackendUnavailable
 from harness.backends.node_code import node_code
+from harness.backends.remains.sweep import Swept
 from harness.backends.ssh.connection import SshConnection
 from harness.backends.ssh.facts import Facts, look
 from harness.backends.ssh.inventory import Host
 from harness.backends.ssh.stream import AttachedChannel, attach
-from harness.backends.sweep import Swept
 from system_under_test.subject import Needs
 
 SILENCE_S = 60.0

@@ -18,10 +18,10 @@ from group_talk import SORTS, group_talk
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from harness.backends.agent_cluster import directed_links
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
+from harness.backends.with_agents.cluster import directed_links
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 

@@ -26,7 +26,7 @@ from harness.backends.docker import cleanup, containers
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
 from harness.backends.docker.image import ensure_image
-from harness.backends.owner import current_owner
+from harness.backends.remains.owner import current_owner
 
 pytestmark = needs_docker
 
@@ -127,7 +127,7 @@ def test_the_sweep_removes_what_a_dead_run_left_and_spares_the_living(image: str
     """The dead run's reaper is dead as well: everything stays until the next run begins."""
     number = f"{os.getpid()}-{time.monotonic_ns() % 10**9}"
     dead, living = f"dead-{number}", f"living-{number}"
-    words = "from harness.backends.owner import current_owner; print(current_owner())"
+    words = "from harness.backends.remains.owner import current_owner; print(current_owner())"
     gone = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
     try:
         for run_id, owner in ((dead, gone), (living, current_owner())):

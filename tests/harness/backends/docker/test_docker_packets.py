@@ -13,9 +13,9 @@ import pytest_asyncio
 from cluster_links import LISTENER, TALKER, silent_links, until_file_holds
 from docker_things import forget_neighbours, left_of, needs_docker
 
-from harness.backends.agent_cluster import directed_links
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
+from harness.backends.with_agents.cluster import directed_links
 from nemesis.cluster import PACKETS, REJECT, CannotInject, Link
 
 pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]

@@ -11,7 +11,7 @@ from docker.errors import APIError
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, engine, network
 from harness.backends.docker.backend import DockerBackend
-from harness.backends.owner import current_owner
+from harness.backends.remains.owner import current_owner
 
 STUCK = "error while removing network: network krucible-r1 id 6f0c has active endpoints"
 OF_A_DEAD_PROCESS = ":".join(("1", "1", "an earlier boot", *current_owner().split(":", 4)[3:]))

@@ -22,7 +22,7 @@ from docker_things import seconds_until
 from harness.backends.docker import cleanup, network
 from harness.backends.docker.engine import connect, labels
 from harness.backends.docker.image import ensure_image
-from harness.backends.owner import current_owner
+from harness.backends.remains.owner import current_owner
 from system_under_test.subject import Needs
 
 PACKAGES = ("openssh-server", "sudo")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from itertools import count
 
-from harness.backends.agent_link import AgentLink, AgentNode
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import Link
 
 TRIAL_PORT = 7789

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from harness.backends.owner import is_dead
+from harness.backends.remains.owner import is_dead
 
 
 @dataclass(frozen=True, slots=True)

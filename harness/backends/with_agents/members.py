@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.backends.agent_link import AgentNode
 from harness.backends.backend import ClusterSpec
+from harness.backends.with_agents.link import AgentNode
 from nemesis.cluster import CannotInject
 from system_under_test.subject import Members
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S, is_alive, until
 
-from harness.backends.reaper import Reaper
+from harness.backends.remains.reaper import Reaper
 
 HARNESS = """
 import os, signal, sys, time
-from harness.backends.reaper import Reaper
+from harness.backends.remains.reaper import Reaper
 arguments = {"run_id": "r1", "folder": sys.argv[1], "fails_once": "fails" in sys.argv}
 reaper = Reaper("reaped_things:reap", arguments, 3.0 if "looks longer" in sys.argv else 1.0)
 if "forks" in sys.argv and os.fork() == 0:
@@ -34,7 +34,7 @@ time.sleep(60)
 @pytest.fixture(autouse=True)
 def reaper_finds_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(here), str(here.parents[2]))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(here), str(here.parents[3]))))
 
 
 def harness(folder: Path, *how: str) -> tuple[subprocess.Popen[str], int]:

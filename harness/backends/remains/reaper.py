@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.backends.owner import current_owner, is_dead
+from harness.backends.remains.owner import current_owner, is_dead
 
 QUIET_S = 3.0
 LIMIT_S = 120.0
@@ -39,11 +39,16 @@ class Reaper:
     """
 
     def __init__(self, target: str, arguments: Mapping[str, Any], quiet_s: float = QUIET_S) -> None:
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[3])
         owner = current_owner()
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.backends.reaper", json.dumps([target, dict(arguments), quiet_s, owner])],
+            [
+                sys.executable,
+                "-m",
+                "harness.backends.remains.reaper",
+                json.dumps([target, dict(arguments), quiet_s, owner]),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

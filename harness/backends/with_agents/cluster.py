@@ -13,12 +13,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from harness.backends.agent_clocks import AgentClocks
-from harness.backends.agent_disks import AgentDisks
-from harness.backends.agent_link import AgentClientHost, AgentLink, AgentNode
-from harness.backends.agent_members import AgentMembers
-from harness.backends.agent_packets import AgentPackets
 from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.with_agents.clocks import AgentClocks
+from harness.backends.with_agents.disks import AgentDisks
+from harness.backends.with_agents.link import AgentClientHost, AgentLink, AgentNode
+from harness.backends.with_agents.members import AgentMembers
+from harness.backends.with_agents.packets import AgentPackets
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
     CLIENT_PROCESSES,

@@ -7,12 +7,12 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.owner import current_owner, is_dead
-from harness.backends.sweep import Swept, sweep
+from harness.backends.remains.owner import current_owner, is_dead
+from harness.backends.remains.sweep import Swept, sweep
 
 
 def owner_of_a_dead_process() -> str:
-    words = "from harness.backends.owner import current_owner; print(current_owner())"
+    words = "from harness.backends.remains.owner import current_owner; print(current_owner())"
     return subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -43,7 +43,11 @@ def test_who_cannot_be_seen_from_here_counts_as_alive() -> None:
 
 def test_a_corpse_is_dead() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", "from harness.backends.owner import current_owner; print(current_owner(), flush=True)"],
+        [
+            sys.executable,
+            "-c",
+            "from harness.backends.remains.owner import current_owner; print(current_owner(), flush=True)",
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )

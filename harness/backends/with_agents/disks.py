@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.agent.disk.places import DATA
-from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import ClusterSpec
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import DISK, CannotInject
 
 _MOUNT_S = 60.0

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from harness.backends.agent_link import AgentLink, AgentNode
 from harness.backends.backend import ClusterSpec
 from harness.backends.clock_library import clock_library
+from harness.backends.with_agents.link import AgentLink, AgentNode
 from nemesis.cluster import CLOCK, CannotInject
 
 _INSTALL_S = 60.0

@@ -1,0 +1,1 @@
+"""What a killed harness leaves behind, and what removes it."""
