@@ -32,19 +32,19 @@ from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
 from harness.run.background_duties import beside
 from harness.run.cards_of_run import Dealing
-from harness.run.checks_while_running import Online
-from harness.run.deaths import deaths
 from harness.run.interpreter import Interpreter
-from harness.run.leaders_and_stalls import Watch
 from harness.run.outcome import RunOutcome
 from harness.run.phases.collect import Copies
 from harness.run.phases.final_reads import FinalReads
 from harness.run.phases.ready import READY_LIMIT_S, SetUpFailed, until_led, until_ready
 from harness.run.phases.recovery import RecoveryPhase
-from harness.run.rate_outside_faults import achieved_rate_hz
 from harness.run.recorder import Recorder
 from harness.run.run_folder import RunFolder, describe_test
 from harness.run.schedule_to_play import capabilities_of
+from harness.run.watching.checks_while_running import Online
+from harness.run.watching.deaths import deaths
+from harness.run.watching.leaders_and_stalls import Watch
+from harness.run.watching.rate_outside_faults import achieved_rate_hz
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
 from nemesis.cards.schedule_files import as_executed

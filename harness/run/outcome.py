@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.backends.backend import HostHealth
-from harness.run.checks_while_running import OnlineRecord
+from harness.run.watching.checks_while_running import OnlineRecord
 from system_under_test.subject import Declares
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from harness.run.leaders_and_stalls import Watch
+from harness.run.watching.leaders_and_stalls import Watch
 from system_under_test.subject import Node, Subject
 
 READY_LIMIT_S = 180.0

@@ -23,8 +23,8 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
-from harness.run.checks_while_running import Online
 from harness.run.recorder import Recorder
+from harness.run.watching.checks_while_running import Online
 from system_under_test.client import Outcome, Request
 from system_under_test.subject import Collected, NodeGone
 
