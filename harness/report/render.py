@@ -255,7 +255,7 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
     """(name, value, small print) of the run."""
     spec, ops, out = data.spec, data.operations, []
     exit_code = data.results.get("exit_code")
-    meaning = {0: "valid", 1: "invalid; an unknown never hides it", 2: "unknown"}.get(number(exit_code, -1), "")
+    meaning = {0: "valid", 1: "invalid", 2: "unknown"}.get(number(exit_code, -1), "")
     if exit_code is not None:
         out.append(("Exit code", words.amount(exit_code), meaning))
     seed = data.test.get("seed", spec.get("seed"))

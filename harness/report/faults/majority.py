@@ -20,18 +20,25 @@ from nemesis.grudges import grudge_graph, reaching_majority, talking
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Nodes that can still talk, directly or through each other.  reach: those that reach a majority of the servers;
-    cut_off: the others."""
+    """Nodes that can still talk, directly or through each other.
+
+    reach: those that reach a majority of the servers.  cut_off: the others.  servers: how many of them are servers.
+    most_reached: the largest number of servers that one of them can talk to itself, with itself if it is a server.
+    """
 
     reach: tuple[str, ...]
     cut_off: tuple[str, ...]
     servers: int
+    most_reached: int
 
     def words(self, server_count: int) -> str:
         """One sentence."""
         together = f"{self.servers} of {server_count} servers together"
         if not self.cut_off:
             return f"{listed(self.reach)} could reach a majority: {together}."
+        if not self.reach and self.most_reached < self.servers:
+            most = f"no server talked to more than {self.most_reached} of {server_count}, itself included"
+            return f"{listed(self.cut_off)} could not: {most}."
         if not self.reach:
             return f"{listed(self.cut_off)} could not: {together}."
         return f"{listed(self.reach)} could reach a majority, {listed(self.cut_off)} could not."
@@ -51,6 +58,11 @@ def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -
                 reach=tuple(n for n in ordered if n in reach),
                 cut_off=tuple(n for n in ordered if n not in reach),
                 servers=sum(n in servers for n in members),
+                most_reached=max((_reached(n, can_talk, servers) for n in members if n in servers), default=0),
             )
         )
     return sorted(found, key=lambda side: (-side.servers, side.reach, side.cut_off))
+
+
+def _reached(server: str, can_talk: networkx.Graph, servers: Sequence[str]) -> int:
+    return 1 + sum(other in servers for other in can_talk[server])

@@ -53,6 +53,15 @@ def test_servers_do_not_forward_so_a_chain_is_no_majority() -> None:
     assert [side.cut_off for side in clients] == [("c1",), ("c2",)]
 
 
+def test_a_client_that_talks_to_two_sides_joins_no_servers() -> None:
+    three = ("n1", "n2", "n3")
+    cut = apart(("n1", "c2"), ("n2", "c1"), ("n3", "c1"))
+    assert [side.words(3) for side in sides(three, (*three, "c1", "c2"), cut)] == [
+        "n2, n3 and c1 could not: no server talked to more than 1 of 3, itself included.",
+        "n1 and c2 could not: 1 of 3 servers together.",
+    ]
+
+
 def test_a_link_that_is_open_one_way_only_is_no_conversation() -> None:
     deaf = frozenset((n, "n1") for n in EVERYBODY if n != "n1")
     assert words(deaf)[-1] == "n1 could not: 1 of 5 servers together."
