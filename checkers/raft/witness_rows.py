@@ -34,6 +34,11 @@ def rows_of(table: pa.Table) -> list[Row]:
     return [{"table": "trace", **r} for r in table.to_pylist()]
 
 
+def hash_words(value: int) -> str:
+    """Return a hash of a trace as 16 hexadecimal digits.  value: the signed 64-bit number of the trace."""
+    return f"{value & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
 def copy_row(copy: Row) -> Row:
     """Return a row of COPIES in the form of a witness."""
     return {"table": "copies", **copy}

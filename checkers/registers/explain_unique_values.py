@@ -350,6 +350,8 @@ def span_before(first: Row, second: Row, word: str) -> str:
 def _span(time_ns: int) -> str:
     if time_ns < 10_000_000:
         return f"{time_ns / 1e6:.2f} ms"
+    if time_ns < 1_000_000_000:
+        return f"{time_ns / 1e6:.0f} ms"
     return f"{time_ns / 1e9:.2f} s"
 
 

@@ -236,9 +236,14 @@ def _combine(run: StoredRun, findings: Sequence[OrderFinding]) -> Verdict:
 
 
 class _LoggedOperation(NamedTuple):
-    """One operation in words.  returned: history index of its completion, None if there is none."""
+    """One operation in words.
+
+    words: a clause, such as "process 7 wrote 3 to k2 (index 368)".  name: the same as a noun, "process 7's write of 3
+    to k2 (index 368)".  returned: history index of its completion, None if there is none.
+    """
 
     words: str
+    name: str
     node: str | None
     key: str
     value: int | None
@@ -254,9 +259,11 @@ def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperatio
     returned = answer["index"] if answer and answer["type"] == Type.OK else None
     value = answer["value"] if answer and call["f"] == "read" else call["value"]
     shown = "nil" if value is None else value
-    did = f"read {shown} from" if call["f"] == "read" else f"wrote {shown} to"
-    words = f"process {call['process']} {did} {call['key']} (index {called})"
-    return _LoggedOperation(words, (answer or call)["node"], call["key"], value, called, returned)
+    who, where = f"process {call['process']}", f"{call['key']} (index {called})"
+    did, made = ("read", "read") if call["f"] == "read" else ("wrote", "write")
+    words = f"{who} {did} {shown} {'from' if made == 'read' else 'to'} {where}"
+    name = f"{who}'s {made} of {shown} {'from' if made == 'read' else 'to'} {where}"
+    return _LoggedOperation(words, name, (answer or call)["node"], call["key"], value, called, returned)
 
 
 def _witness(run: StoredRun, clash: OrderClash) -> Witness:
@@ -274,7 +281,7 @@ def _witness(run: StoredRun, clash: OrderClash) -> Witness:
     else:
         places = " and ".join(f"{row['value']} at offset {row['offset']}" for row in rows)
         why = [f"P{other.words[1:]}, and returned at index {other.returned}.", f"Of {one.key}, {log} holds {places}."]
-        summary = f"P{one.words[1:]} after {other.words} had returned, and {log} holds them in the reverse order."
+        summary = f"P{one.words[1:]} after {other.name} had returned, and {log} holds them in the reverse order."
         expected = "an operation takes effect between its invoke and its completion, in the order of the log"
     return Witness(
         kind=clash.kind,

@@ -10,7 +10,7 @@ from checkers.base.run_evidence import log_rows, numbers, read_entries
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.raft.client_writes import invoke_of, offset_ranges, operations
-from checkers.raft.witness_rows import Row
+from checkers.raft.witness_rows import Row, hash_words
 
 
 def prefixes_differ(one: Row, two: Row) -> Witness:
@@ -27,7 +27,7 @@ def prefixes_differ(one: Row, two: Row) -> Witness:
             "offset": offset,
             "why": [
                 f"{r['node']} reported in epoch {r['epoch']} (seq {r['seq']}) that {offset} entries are committed; "
-                f"the hash of what it held there is {r['hash']}."
+                f"the hash of what it held there is {hash_words(r['hash'])}."
                 for r in (one, two)
             ],
             "expected": "one committed log",

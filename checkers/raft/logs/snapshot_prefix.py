@@ -39,7 +39,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.kernels.raft.compared_rows import beyond, disagreements
-from checkers.raft.witness_rows import Row, copy_row, pairs
+from checkers.raft.witness_rows import Row, copy_row, hash_words, pairs
 
 ROW_SIZE_BYTES = 60
 
@@ -156,7 +156,8 @@ def _differs(one: Row, two: Row) -> Witness:
             "epoch": snapshot["epoch"],
             "offset": end,
             "why": [
-                f"{r['node']}, {r['event']} (seq {r['seq']}): the hash of its state at offset {end} is {r['hash']}."
+                f"{r['node']}, {r['event']} (seq {r['seq']}): "
+                f"the hash of its state at offset {end} is {hash_words(r['hash'])}."
                 for r in (snapshot, other)
             ],
             "expected": "a snapshot is the state after all entries below its end",

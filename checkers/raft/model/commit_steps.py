@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from checkers.raft.model.quorum import Branch, ModelVoter, Quorum
 from checkers.raft.model.trace_row import Answer, Blocked, NotModelled, TraceRow, Unexplained, malformed
+from checkers.raft.witness_rows import hash_words
 
 
 def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
@@ -40,9 +41,9 @@ def _may_commit(quorum: Quorum, branch: Branch, mark: int) -> Answer:
     with_it = {name for name, end in branch.reached.items() if end >= mark}
     if (lacking := quorum.majority - len(with_it)) <= 0:
         return None
-    held = f"only {', '.join(sorted(with_it)) or 'no node'} held it durably"
+    held = f"only {' and '.join(sorted(with_it))} held it durably" if with_it else "no node held it durably"
     others = tuple(name for name in quorum.voters if name not in with_it)
-    return Blocked(f"that a majority held everything below {mark} ({held})", others, lacking)
+    return Blocked(f"that a majority held everything below {mark}", others, lacking, held)
 
 
 def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) -> Answer:
@@ -72,7 +73,7 @@ def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             "every node applies the same batches, one after another",
         )
     if quorum.states.setdefault(end, row.hash) != row.hash:
-        why = f"the state at offset {end} has hash {quorum.states[end]} elsewhere"
+        why = f"the state at offset {end} has hash {hash_words(quorum.states[end])} elsewhere"
         return Unexplained("applied states differ", why, "the same entries lead to the same state")
     voter.applied = end
     voter.must_apply = 0 if end >= voter.must_apply else voter.must_apply

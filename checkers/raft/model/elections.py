@@ -133,9 +133,9 @@ def _win(quorum: Quorum, voter: ModelVoter, epoch: int) -> Answer:
     hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
     granted = quorum.granted[epoch, voter.name] | hidden
     if (lacking := quorum.majority - len(granted)) > 0:
-        voters = f"only {', '.join(sorted(granted))} voted for it"
+        voters = f"only {' and '.join(sorted(granted))} voted for it"
         others = tuple(name for name in quorum.voters if name not in granted)
-        return Blocked(f"that a majority voted for it in epoch {epoch} ({voters})", others, lacking)
+        return Blocked(f"that a majority voted for it in epoch {epoch}", others, lacking, voters)
     quorum.branches[epoch] = Branch(voter.name, voter.log.epoch, voter.log.end, voter.log.end)
     return None
 

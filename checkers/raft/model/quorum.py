@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from checkers.raft.model.trace_row import Answer, Unexplained
+from checkers.raft.witness_rows import hash_words
 
 
 class Position(NamedTuple):
@@ -131,7 +132,8 @@ class Quorum:
             return None
         return Unexplained(
             "prefix hash contradicts the log",
-            f"the entries below offset {log.end} (the last one of epoch {log.epoch}) have hash {known} elsewhere"
+            f"elsewhere the entries below offset {log.end} (the last one of epoch {log.epoch}) have hash "
+            f"{hash_words(known)}"
             if known != value
             else f"that hash belongs to the entries below offset {where.end} (the last one of epoch {where.epoch})",
             "equal logs have equal hashes, and other logs have others",

@@ -19,11 +19,15 @@ class TraceRow(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it."""
+    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
+
+    shown: what rows do show of it, as a clause, or "".
+    """
 
     missing: str
     suppliers: tuple[str, ...]
     needed: int = 1
+    shown: str = ""
 
 
 class Unexplained(NamedTuple):

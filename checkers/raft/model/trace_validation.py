@@ -82,8 +82,8 @@ def _witness(stop: Stop, path: str) -> Witness:
     row, answer = stop.row, stop.answer
     what = _words(stop)
     if isinstance(answer, Blocked):
-        kind, expected = "row without a cause", f"another node shows {answer.missing}"
-        why = f"No trace shows {answer.missing}."
+        kind, expected = "row without a cause", f"a trace of another node shows {answer.missing}"
+        why = f"No trace shows {answer.missing}{': ' if answer.shown else ''}{answer.shown}."
     else:
         kind, expected = answer.kind, answer.expected
         why = f"{answer.why[0].upper()}{answer.why[1:]}."

@@ -38,7 +38,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import beyond, disagreements, falls
 from checkers.raft.trace_findings_to_verdict import TraceFinding, part_per_node, trace_checker
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, copy_row, fetched_from, pairs, whole
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, copy_row, fetched_from, hash_words, pairs, whole
 
 APPLIED_EVENTS = ("high-watermark", "applied")
 
@@ -250,7 +250,7 @@ def _states_differ(one: Row, two: Row) -> Witness:
             "epoch": two["epoch"],
             "offset": offset,
             "why": [
-                f"State of {r['node']} after offset {offset - 1}: hash {r['hash']} (seq {r['seq']})."
+                f"State of {r['node']} after offset {offset - 1}: hash {hash_words(r['hash'])} (seq {r['seq']})."
                 for r in (one, two)
             ],
             "expected": "the same entries in the same order lead to the same state",

@@ -54,11 +54,11 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
                 "elections won under a fault",
                 won,
                 min(1, calling),
-                f"of {calling} faults that took the leader from its majority and left a majority to others",
+                f"of {_faults(calling)} that took the leader from its majority and left a majority to others",
             )
         )
     if beyond := sum(bool(f.get("over_budget")) for f in faults):
-        words = f"{beyond} faults made a majority lose what it had fsynced, so the system is excused for that loss"
+        words = f"{_faults(beyond)} made a majority lose what it had fsynced, so the system is excused for that loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
         return criteria  # no operation can be ok meanwhile
@@ -82,7 +82,7 @@ def _kinds_installed(
     impossible = {_kind(fault) for fault in faults if fault.get("impossible") is True} - tested
     missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
     not_dealt = _kinds_to_deal(demands) - dealt.keys()
-    words = f"of {len(dealt)} kinds that were dealt"
+    words = f"of {len(dealt)} {'kind that was' if len(dealt) == 1 else 'kinds that were'} dealt"
     words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
     if often := sorted(missing - impossible):
         words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
@@ -137,13 +137,17 @@ def _about_writes_in_faults(
     seconds = sum(ends[i] - spans[i][0] for i in works) / 1e9
     written = sum(figures.ok_writes_by_fault[i] > 0 for i in works if i < len(figures.ok_writes_by_fault))
     least = minimums.fault_writes_least(run.demands, seconds, len(works))
-    words = f"acknowledged under a fault; {len(works)} faults let a majority work, for {seconds:.0f} s in all"
+    words = f"acknowledged under a fault; {_faults(len(works))} let a majority work, for {seconds:.0f} s in all"
     criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
     if run.demands.elections:
         share = ceil(minimums.SHARE_OF_FAULTS * len(works))
-        words = f"of {len(works)} faults that let a majority work for {minimums.LONG_NS / 1e9:g} s or longer"
+        words = f"of {_faults(len(works))} that let a majority work for {minimums.LONG_NS / 1e9:g} s or longer"
         criteria.append(Criterion("faults with an ok write", written, share, words))
     return criteria
+
+
+def _faults(count: int) -> str:
+    return f"{count} fault" if count == 1 else f"{count} faults"
 
 
 def _main_end(run: StoredRun) -> int:

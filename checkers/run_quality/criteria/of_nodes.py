@@ -46,7 +46,8 @@ def about_the_harness(facts: Mapping[str, Any], demands: Demands) -> list[Criter
     criteria = []
     stalls = facts.get("loop_stalls") or []
     longest = max((s["stall_ms"] for s in stalls), default=0)
-    words = f"{len(stalls)} stalls of the harness' own loop over 500 ms, the longest {longest:g} ms"
+    counted = "1 stall" if len(stalls) == 1 else f"{len(stalls)} stalls"
+    words = f"{counted} of the harness' own loop over 500 ms, the longest {longest:.0f} ms"
     criteria.append(Criterion("harness kept up", int(not stalls), 1, words, False))
     if demands.nodes:
         steal: Mapping[str, float] = facts.get("steal_s") or {}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from harness.plain_words import listed
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import Cluster, Marks
 from nemesis.heal import heal_all
@@ -104,4 +105,4 @@ class RecoveryPhase:
 def _majority_dead(states: Mapping[str, ProcessState]) -> str:
     """The servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
     dead = [name for name, state in states.items() if state == "dead"]
-    return f"{' and '.join(dead)} died" if 2 * len(dead) > len(states) else ""
+    return f"{listed(dead)} died" if 2 * len(dead) > len(states) else ""

@@ -177,7 +177,7 @@ def test_a_read_against_an_acknowledgement_of_another_node_blames_neither(tmp_pa
     witness = witness_of(tmp_path, deposed_leader_acknowledged_what_it_did_not_write())
     assert witness.kind == "read against acknowledgement"
     assert witness.summary == (
-        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 0.01 s later got 2 from n2: "
+        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 10 ms later got 2 from n2: "
         "one of the two answers was wrong"
     )
     assert [suspect["node"] for suspect in witness.facts["suspects"]] == ["n1", "n2"]
@@ -190,7 +190,7 @@ def test_a_write_is_lost_where_the_node_that_did_not_show_it_goes_on(tmp_path: P
     assert witness.kind == "lost write"
     assert witness.facts["guilty"] == {"node": "n1", "time_ns": 70_000_000}
     assert witness.summary == (
-        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 0.01 s later got 2 from n2, "
+        "At 0.070 s n1 acknowledged 1 for k7, and a read that began 10 ms later got 2 from n2, "
         "which acknowledged the next write too"
     )
     assert witness.facts["so_far"]["kind"] == "read against acknowledgement"

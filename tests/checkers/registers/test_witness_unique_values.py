@@ -34,7 +34,7 @@ def test_a_stale_read_comes_with_what_overwrote_it_and_when(tmp_path: Path) -> N
     witness = witness_of(tmp_path, script)
     assert witness.kind == "stale read"
     assert witness.summary == (
-        "At 0.070 s n1 answered a read of k7 with 41 although 48 was acknowledged 0.03 s before the read was invoked"
+        "At 0.070 s n1 answered a read of k7 with 41 although 48 was acknowledged 30 ms before the read was invoked"
     )
     assert witness.facts["states_before"] == [41]
     assert witness.facts["expected"] == "an answer of 48"
@@ -49,7 +49,7 @@ def test_a_write_that_no_read_saw_and_its_own_node_forgot_is_lost(tmp_path: Path
     witness = witness_of(tmp_path, script)
     assert witness.kind == "lost write"
     assert witness.summary == (
-        "At 0.030 s n1 acknowledged 2 for k, but no answer ever showed it: a read that began 0.01 s later got 1 from n1"
+        "At 0.030 s n1 acknowledged 2 for k, but no answer ever showed it: a read that began 10 ms later got 1 from n1"
     )
 
 

@@ -144,7 +144,7 @@ def test_kinds_of_fault_that_were_never_dealt_are_named(tmp_path: Path) -> None:
     evidence.demands = replace(evidence.demands, nemesis="partition,clock,disk")
     shown = figure(judged(evidence, tmp_path), "kinds of fault installed")
     assert (shown["value"], shown["least"], shown["met"]) == (1, 1, True)
-    assert shown["words"] == "of 1 kinds that were dealt; the time was too short for: clock, disk"
+    assert shown["words"] == "of 1 kind that was dealt; the time was too short for: clock, disk"
 
 
 def test_a_kind_of_fault_that_was_never_in_force_is_recorded_with_the_reason(tmp_path: Path) -> None:

@@ -97,7 +97,11 @@ def test_the_order_in_which_nodes_are_replayed_changes_nothing() -> None:
 def test_a_mark_of_a_minority_and_a_leader_that_is_behind(tmp_path: Path) -> None:
     quorum, epoch, _ = minority_commit(3)
     verdict = quorum.evidence().judge(tmp_path / "mark", "trace-validation")["trace-validation"]
-    assert (verdict.validity, verdict.witnesses[0].facts["epoch"]) == (Validity.INVALID, epoch)
+    facts = verdict.witnesses[0].facts
+    assert (verdict.validity, facts["epoch"]) == (Validity.INVALID, epoch)
+    missing = facts["expected"].removeprefix("a trace of another node shows ")
+    assert missing.startswith("that a majority held everything below") and "only" not in missing
+    assert f"No trace shows {missing}: only" in facts["why"][1]
     quorum, epoch = unfair_leader(4)
     verdict = quorum.evidence().judge(tmp_path / "vote", "trace-validation")["trace-validation"]
     assert verdict.validity is Validity.INVALID
