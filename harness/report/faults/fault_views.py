@@ -4,7 +4,7 @@ No kind of fault is known here by name.  Words, nodes, links, states and numbers
 left (`nemesis.faults.FaultRecord`); what a record does not have is not shown.  Older records are read as well.
 
 A cell of the matrix is wrong, and framed, if a link that was ordered cut let something through, or if a link that was
-meant to be open let nothing through.
+meant to be open let nothing through.  A link that another fault cut at that time is neither.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _SLACK_NS = 250_000_000
 
 @dataclass(frozen=True, slots=True)
 class LinkCell:
-    """One directed pair in a matrix.  ordered_cut: it was meant to be cut.  sent < 0: not measured."""
+    """One directed pair in a matrix.  ordered_cut: this fault was meant to cut it.  by_other: another fault did, or
+    changed it during the measurement.  sent < 0: not measured."""
 
     source: str
     target: str
@@ -39,12 +40,13 @@ class LinkCell:
     sent: int
     received: int
     wrong: bool
+    by_other: bool
 
     @property
     def words(self) -> str:
         if self.sent < 0:
             return "not measured"
-        meant = "cut" if self.ordered_cut else "open"
+        meant = "cut" if self.ordered_cut else "cut by another fault" if self.by_other else "open"
         return f"{self.source} to {self.target}: meant to be {meant}, {self.received} of {self.sent} beacons arrived"
 
     @property
@@ -97,7 +99,8 @@ class FaultView:
     """One fault; times are ns since the test began, -1 where it did not happen.
 
     sides: who could reach a majority while it held, one sentence a side; [] if it cut no link.  alone: the servers that
-    could not.  held_states: what processes of nodes were while it held.
+    could not.  others: links that other faults cut when this one was injected.  held_states: what processes of nodes
+    were while it held.
     """
 
     number: int
@@ -125,6 +128,7 @@ class FaultView:
     wrong: list[str]
     alone: list[str]
     sides: list[str]
+    others: frozenset[tuple[str, str]]
     held_states: dict[str, str]
     measured: list[Measured]
     lapsed_ns: int
@@ -183,7 +187,8 @@ def _view(data: ReportData, record: Mapping[str, Any], place: int) -> FaultView:
     split = sides(data.servers, names, cut) if cut else []
     achieved = str(record.get("achieved") or "indeterminate")
     start = number(record.get("injected_ns"), -1)
-    matrix = [(a, [None if a == b else _cell(a, b, cut, links) for b in names]) for a in names]
+    others = frozenset().union(*(_aside(m) for m in measured if m.get("phase") == "inject")) - cut
+    matrix = [(a, [None if a == b else _cell(a, b, cut, links, others) for b in names]) for a in names]
     return FaultView(
         number=number(card.get("number"), place),
         kind=shorten(kind, 40),
@@ -210,6 +215,7 @@ def _view(data: ReportData, record: Mapping[str, Any], place: int) -> FaultView:
         wrong=[shorten(str(w)) for p in (inject, heal) for w in sequence(p.get("wrong"))],
         alone=[n for side in split for n in side.cut_off if n in data.servers],
         sides=[shorten(side.words(len(data.servers))) for side in split],
+        others=others,
         held_states=held,
         measured=[_measured(m, cut, held) for m in measured][:MOST_MEASURED],
         lapsed_ns=number(record.get("lapsed_ns"), -1),
@@ -232,7 +238,7 @@ def _held_states(
 def _measured(m: Mapping[str, Any], cut: frozenset[tuple[str, str]], held: Mapping[str, str]) -> Measured:
     """One measurement in words.  Links whose order changed meanwhile, and those that other faults cut, do not count."""
     healed = m.get("phase") == "heal"
-    aside = {tuple(map(str, sequence(pair))) for name in ("also_cut", "unsettled") for pair in sequence(m.get(name))}
+    aside = _aside(m)
     links = {pair: counts for pair, counts in _links(m).items() if pair not in aside and counts[0] > 0}
     through = [pair for pair, (_, received) in links.items() if not healed and pair in cut and received]
     silent = [pair for pair, (_, received) in links.items() if (healed or pair not in cut) and not received]
@@ -251,12 +257,23 @@ def _measured(m: Mapping[str, Any], cut: frozenset[tuple[str, str]], held: Mappi
     return Measured(when, number(m.get("to_ns"), -1), text, bool(through or silent or lapsed or problems))
 
 
+def _aside(m: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """The links that other faults cut or changed during a measurement."""
+    pairs = [sequence(pair) for name in ("also_cut", "unsettled") for pair in sequence(m.get(name))]
+    return frozenset((str(pair[0]), str(pair[1])) for pair in pairs if len(pair) == 2)
+
+
 def _cell(
-    a: str, b: str, cut: frozenset[tuple[str, str]], links: Mapping[tuple[str, str], tuple[int, int]]
+    a: str,
+    b: str,
+    cut: frozenset[tuple[str, str]],
+    links: Mapping[tuple[str, str], tuple[int, int]],
+    others: frozenset[tuple[str, str]],
 ) -> LinkCell:
     sent, received = links.get((a, b), (-1, -1))
-    ordered = (a, b) in cut
-    return LinkCell(a, b, ordered, sent, received, sent > 0 and (received > 0 if ordered else received == 0))
+    ordered, by_other = (a, b) in cut, (a, b) in others
+    wrong = sent > 0 and not by_other and (received > 0 if ordered else received == 0)
+    return LinkCell(a, b, ordered, sent, received, wrong, by_other)
 
 
 def _links(proof: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -97,6 +97,16 @@ def test_a_kind_of_fault_that_this_version_never_met_is_shown_by_its_record(data
     assert seen.ring is None and seen.sides == []
 
 
+def test_a_link_that_another_fault_cuts_is_not_framed_as_wrong(data: ReportData) -> None:
+    links = {"n1>n2": [150, 0], "n2>n1": [150, 150], "n1>n3": [150, 0], "n3>n1": [150, 0]}
+    measured = [{"phase": "inject", "to_ns": 3 * S, "links": links, "also_cut": [["n1", "n2"]]}]
+    seen = view(data, cut=[["n1", "n3"]], measured=measured, inject_proof={"links": links, "verdict": "as ordered"})
+    cells = {(c.source, c.target): c for _, row in seen.matrix for c in row if c}
+    assert {pair for pair, cell in cells.items() if cell.wrong} == {("n3", "n1")}
+    assert cells["n1", "n2"].words == "n1 to n2: meant to be cut by another fault, 0 of 150 beacons arrived"
+    assert seen.others == {("n1", "n2")}
+
+
 def test_a_measurement_in_which_a_cut_link_let_beacons_through_is_wrong(data: ReportData) -> None:
     links = {"n1>n2": [150, 3], "n2>n1": [150, 0], "n1>n3": [150, 150]}
     measured = [{"phase": "hold", "to_ns": 3 * S, "links": links}, {"phase": "heal", "to_ns": 9 * S, "links": links}]
