@@ -53,6 +53,14 @@ def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_
     assert found(load_subject("kraft").bugs[bug], results)
 
 
+def test_the_page_on_reports_quotes_the_run_of_its_pictures(tmp_path: Path) -> None:
+    page = (DATA.parents[1] / "docs" / "reading-a-report.md").read_text()
+    results = judge(unpacked("kraft-stale-read", tmp_path), None, silent, report=False)
+    sentence = results["checkers"]["linearizability"]["witness"][0]["summary"]
+    assert f"> Invalid: {sentence[:1].lower()}{sentence[1:]}" in page
+    assert "2 of the 258 operations on k2" in " ".join(page.split()), "as the witness of the page counts them"
+
+
 def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> None:
     root = unpacked("kraft-partition", tmp_path)
     trace = root / "trace" / "n2.jsonl"
