@@ -14,22 +14,48 @@ from harness.spec import Spec, WrongSpec
 _DEFAULT = Spec()
 
 
-@click.command(name="hunt")
-@click.option("--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True)
-@click.option("--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after that.")
+@click.command(name="hunt", short_help="Run random tests over one system until something is found.")
+@click.option(
+    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
+)
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after so many minutes."
+)
 @click.option("--times", type=click.IntRange(0), default=5, show_default=True, help="Replays of each finding.")
 @click.option("--keep-on", is_flag=True, help="Go on for the whole time, even if something was found.")
 @click.option("--seed", type=int, default=None, help="Decides every test.  [default: a fresh one, printed]")
-@click.option("--workload", "chosen", type=Name(workloads), multiple=True, help="Only these.  [default: all that fit]")
+@click.option(
+    "--workload", "chosen", type=Name(workloads), multiple=True, help="Only these workloads.  [default: all that fit]"
+)
 @click.option(
     "--nemesis", "kinds", type=Name(nemeses), multiple=True, help="Only these kinds of fault.  [default: all that fit]"
 )
-@click.option("--nodes", type=int, multiple=True, default=(3, 5), show_default=True, help="May be repeated.")
-@click.option("--rate", "rates", type=float, multiple=True, default=(0.0, 60.0, 200.0), show_default=True)
+@click.option("--nodes", type=int, multiple=True, default=(3, 5), show_default=True, help="Servers.  May be repeated.")
+@click.option(
+    "--rate",
+    "rates",
+    type=float,
+    multiple=True,
+    default=(0.0, 60.0, 200.0),
+    show_default=True,
+    help="Operations per second in all; 0: as fast as answers come.  May be repeated.",
+)
 @click.option("--time-limit", default=30.0, show_default=True, help="Seconds of each main phase.")
-@click.option("--backend", type=Name(backends), default=_DEFAULT.backend, show_default=True)
+@click.option(
+    "--backend",
+    type=Name(backends),
+    default=_DEFAULT.backend,
+    show_default=True,
+    help="Where nodes live; auto: docker if it answers.",
+)
 @click.option("--bug", default=None, help="Plant this bug of the subject, to see whether the hunt finds it.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results/hunts"), show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results/hunts"),
+    show_default=True,
+    help="The folder that keeps the runs.",
+)
 def hunt_at_random(
     subject: str,
     minutes: float,
@@ -47,10 +73,15 @@ def hunt_at_random(
 ) -> None:
     """Run random tests over one system until something is found or the time is up, and replay what was found.
 
-    Workloads, kinds of fault, sizes and seeds are drawn by the hunt's own seed.  The same command with the same --seed
-    goes on where a hunt was broken off.
+    The seed of the hunt draws workloads, kinds of fault, sizes and the seeds of the runs.  The same command with the
+    same --seed goes on where a hunt was broken off.
 
-    Exit code 1 if something was found, 0 if nothing was and some run was a real test, 2 if none was, 3 if runs failed.
+    \b
+    Exit codes:
+      0  nothing was found, and at least one run was valid
+      1  something was found
+      2  nothing was found, and no run was a real test
+      3  three runs in a row could not be made, or the hunt was called wrongly
     """
     from rich.console import Console
 

@@ -13,16 +13,37 @@ _DEFAULT = Spec()
 NOT_FOUND = 2
 
 
-@click.command(name="hunt-bugs")
+@click.command(
+    name="hunt-bugs", short_help="Run every planted bug over several seeds, and count how often it is found."
+)
 @click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
 @click.option("--seeds", default=3, show_default=True, help="Runs of each bug.")
-@click.option("--first-seed", default=1, show_default=True, help="Count from here.")
-@click.option("--nemesis", type=Name(nemeses), default="", help="Instead of the one that the subject names.")
-@click.option("--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True)
-@click.option("--backend", type=Name(backends), default=_DEFAULT.backend, show_default=True)
+@click.option("--first-seed", default=1, show_default=True, help="The first seed; the others follow it.")
+@click.option(
+    "--nemesis",
+    type=Name(nemeses),
+    default="",
+    help="What breaks things, instead of the nemesis that the subject names for the bug.",
+)
+@click.option(
+    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
+)
+@click.option(
+    "--backend",
+    type=Name(backends),
+    default=_DEFAULT.backend,
+    show_default=True,
+    help="Where nodes live; auto: docker if it answers.",
+)
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
 @click.option("--stop-on-violation", is_flag=True, help="End each run as soon as an online check finds a violation.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results/hunt"), show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results/hunt"),
+    show_default=True,
+    help="The folder that keeps the runs.",
+)
 def hunt_bugs(
     bugs: tuple[str, ...],
     seeds: int,

@@ -25,7 +25,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.option(
     "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system to be tested."
 )
-@click.option("--all", "everything", is_flag=True, help="Also what `check`, `analyze` and the tests need.")
+@click.option("--all", "everything", is_flag=True, help="Prepare also what `check`, `analyze` and the tests need.")
 def setup(backend: str, subject: str, everything: bool) -> None:
     """Prepare this machine: Java, compiled kernels, Spark's class archive, the node image."""
     from rich.console import Console

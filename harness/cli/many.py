@@ -14,9 +14,11 @@ _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
 
 
-@click.command()
+@click.command(short_help="Run every test and every planted bug over several seeds.")
 @click.option("--seeds", default=2, show_default=True, help="Seeds per test and bug.")
-@click.option("--first-seed", type=int, default=None, help="Count from here.  [default: a fresh one]")
+@click.option(
+    "--first-seed", type=int, default=None, help="The first seed; the others follow it.  [default: a fresh one]"
+)
 @click.option(
     "--part",
     "parts",
@@ -24,10 +26,22 @@ _PARTS = ("canary", "clean", "peer", "bugs")
     type=click.Choice(_PARTS),
     help="Only these parts (may be repeated).  [default: all]",
 )
-@click.option("--backend", type=Name(backends), default=_DEFAULT.backend, show_default=True)
+@click.option(
+    "--backend",
+    type=Name(backends),
+    default=_DEFAULT.backend,
+    show_default=True,
+    help="Where nodes live; auto: docker if it answers.",
+)
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
 @click.option("--stop-on-violation", is_flag=True, help="End each run early when an online check finds a violation.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results/nightly"), show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results/nightly"),
+    show_default=True,
+    help="The folder that keeps the runs.",
+)
 def nightly(
     seeds: int,
     first_seed: int | None,

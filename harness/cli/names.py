@@ -7,7 +7,7 @@ import json
 import click
 
 
-@click.command(name="list")
+@click.command(name="list", short_help="List workloads, nemeses, backends, subjects, planted bugs and findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def list_names(as_json: bool) -> None:
     """List workloads, nemeses, backends, subjects, their planted bugs, and findings in real systems."""

@@ -50,7 +50,10 @@ PROGRESS_S = 10.0
 @click.option("--nodes", default=_DEFAULT.nodes, show_default=True, help="Servers (client nodes come on top).")
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of the main phase.")
 @click.option(
-    "--rate", default=_DEFAULT.rate_hz, show_default=True, help="Operations per second in all; 0: as fast as can be."
+    "--rate",
+    default=_DEFAULT.rate_hz,
+    show_default=True,
+    help="Operations per second in all; 0: as fast as answers come.",
 )
 @click.option("--concurrency", default=_DEFAULT.concurrency, show_default=True, help="Processes at once, in all.")
 @click.option(
@@ -65,18 +68,24 @@ PROGRESS_S = 10.0
     show_default=True,
     help="Seconds within which the system must recover once every fault is healed.",
 )
-@click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Registers to work on.")
+@click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Objects to work on, such as registers.")
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
 @click.option("--bug", type=Name(bugs), default=None, help="Run the subject with this planted bug; see `list`.")
 @click.option(
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="The folder that keeps the runs.",
+)
 @click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
 @click.option(
     "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
 )
-@click.option("--over-budget", is_flag=True, help="Let faults destroy what a majority has fsynced, too.")
+@click.option("--over-budget", is_flag=True, help="Let faults also destroy what a majority has fsynced.")
 @click.option("--stop-on-violation", is_flag=True, help="End the run early when an online check finds a violation.")
 @spark_master
 @as_json
@@ -95,7 +104,7 @@ def run(
     """Run one test and judge it.
 
     The run is kept under results/ before judging begins: history, logs, traces, faults.  Then Spark judges it and
-    report.html is written beside it.  BUG changes nothing but one switch in the subject: the same seed deals the
+    report.html is written beside it.  --bug changes one switch in the subject and nothing else: the same seed deals the
     same opening of faults and invokes the same operations.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
@@ -143,13 +152,13 @@ def _with_every_kind(spec: Spec) -> Spec:
 @click.option(
     "--trust-old-format",
     is_flag=True,
-    help="Take a run at its word that was recorded before histories had an end mark; else it is unknown at best.",
+    help="Trust a run that was recorded before histories had an end mark.  Otherwise it is unknown at best.",
 )
 @as_json
 def analyze(
     run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, as_json: bool
 ) -> None:
-    """Judge a stored run again, one whose harness was killed too."""
+    """Judge a stored run again, also one whose harness was killed."""
     root = run_folder.resolve()
     if not (root / "test.json").exists():
         raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
@@ -174,11 +183,11 @@ def analyze(
 @click.option("--places", default=1, show_default=True, help="Places in which each kind of change is tried.")
 @click.option("--changes", type=click.IntRange(1), help="Try only so many changes, drawn by the run's seed.")
 def mutate(run_folder: Path, other: Path | None, places: int, changes: int | None) -> None:
-    """Prove that the judge is awake: falsify a valid run in every way there is, one change at a time.
+    """Falsify a valid run, one change at a time, to prove that the judge notices.
 
-    First single rows that a verdict must hang on: each must turn it invalid.  Then every file of the run is deleted,
-    emptied, cut, flipped in one bit and exchanged.  Rows are dropped, doubled, exchanged and altered, under the old
-    manifest and under a fresh one.  No change may leave the run valid.
+    First it changes single rows on which the verdict depends: each change must turn it invalid.  Then it deletes,
+    empties, cuts and exchanges every file of the run, and flips single bits.  It drops, doubles, exchanges and alters
+    rows, under the old manifest and under a fresh one.  No change may leave the run valid.
 
     Exit code 0 if every change was noticed, 1 if one was not.
     """

@@ -118,7 +118,9 @@ def check(
     spark_master: str | None,
     files: tuple[Path, ...],
 ) -> None:
-    """Judge histories: Jepsen's EDN and log lines, or our own Parquet and Arrow, recognised by their content.
+    """Judge histories: Jepsen's EDN and log lines, or Parquet and Arrow of Krucible.
+
+    The content decides which format it is.
 
     \b
     python -m harness check --model cas-register etcd_*.log
