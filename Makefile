@@ -44,6 +44,7 @@ DEMO_SEED ?= 3
 
 help: ## what there is
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@echo; echo "variables of test-…, with their defaults:"; sed -n '/^#   make test-partition /,/^#$$/s/^#   */  /p' Makefile
 
 demo: $(VENV)/prepared $(IMAGE) ## plant a bug, find it within a minute, and show what was found
 	@$(PY) -m harness run --nemesis partition --bug $(DEMO_BUG) --seed $(DEMO_SEED) --time-limit 30 --stop-on-violation \
@@ -56,7 +57,7 @@ test-kill: ## kill processes with SIGKILL and restart them
 
 test-all: ## every kind of fault that the system and the backend allow, at once
 
-test-%: $(VENV)/prepared $(IMAGE)  # any nemesis of `make list`, and several at once: make test-partition,kill
+test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or several at once, such as test-power or test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
 test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) lint ## the project's own tests (at most 15 minutes on 2 cores)
