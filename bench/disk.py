@@ -80,8 +80,8 @@ async def _until_led(subject: Subject, servers: list[Node]) -> None:
     until = time.monotonic() + _LEADER_S
     names = [node.name for node in servers]
     while time.monotonic() < until:
-        said = [status for node in servers if (status := await subject.status(node)) is not None]
-        if len(said) == len(servers) and leader_now(said, names) is not None:
+        statuses = [status for node in servers if (status := await subject.status(node)) is not None]
+        if len(statuses) == len(servers) and leader_now(statuses, names) is not None:
             return
         await asyncio.sleep(0.1)
     raise SystemExit(f"no leader within {_LEADER_S:g} s")

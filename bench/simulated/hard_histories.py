@@ -46,15 +46,15 @@ def _simulated(
     current = np.full(clients, -1, np.int64)
     effective = np.zeros(clients, np.bool_)
     register_holds = np.int64(NIL)
-    asked = done = position = left_open = 0
+    invoked = done = position = left_open = 0
     while done < operations:
         c = np.random.randint(clients)
         op = current[c]
         if op < 0:
-            if asked == operations:
+            if invoked == operations:
                 continue
-            op = asked
-            asked += 1
+            op = invoked
+            invoked += 1
             kind[op] = np.random.randint(3)
             a[op] = np.random.randint(domain) if domain else op
             if kind[op] == CAS:

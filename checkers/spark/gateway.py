@@ -1,8 +1,8 @@
 """Starts the virtual machine of Spark, and leaves no file of the start behind, even if the harness is killed.
 
-pyspark makes a folder without a name of ours for the seconds in which the virtual machine starts.  Nobody could tell
-later to whom such a folder belongs.  So it is made in the cache folder, and this process holds its lock.  The next
-start removes the folders whose processes have ended.
+While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
+were killed then, the folder would stay for ever.  So it is made in the cache folder, and this process holds its lock.
+The next start removes the folders whose processes have ended.
 """
 
 from __future__ import annotations

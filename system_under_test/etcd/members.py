@@ -96,7 +96,7 @@ async def _leader(nodes: Sequence[Node]) -> Node:
 
     Raises OSError if none does."""
     answers = await asyncio.gather(*(_status(node) for node in nodes))
-    leading = [(said.term, node.name, node) for node, said in zip(nodes, answers, strict=True) if said is not None]
+    leading = [(own.term, node.name, node) for node, own in zip(nodes, answers, strict=True) if own is not None]
     if not leading:
         raise OSError("no member of etcd leads")
     return max(leading)[2]
@@ -107,10 +107,10 @@ async def _status(node: Node) -> Any:
     try:
         if await node.state() != "running":
             return None
-        said = read_status(await post(node, STATUS_PATH, patience_s=1.0))
+        status = read_status(await post(node, STATUS_PATH, patience_s=1.0))
     except (OSError, ValueError):
         return None
-    return said if said.leader_id == said.member_id else None
+    return status if status.leader_id == status.member_id else None
 
 
 async def _listed(leader: Node) -> list[dict[str, Any]]:

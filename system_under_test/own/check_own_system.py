@@ -88,7 +88,7 @@ def _wrong_methods(system: System) -> Iterator[str]:
 
 
 def _misspelled(kind: type, base: type) -> Iterator[str]:
-    """A name that nobody reads, and that is very like one that would be read and is missing."""
+    """Names that the harness does not read, each very like one that it would read and that is missing."""
     known = [name for name in vars(base) if not name.startswith("_")]
     own = {name for each in kind.__mro__ if issubclass(each, base) and each is not base for name in vars(each)}
     missing = [name for name in known if name not in own]

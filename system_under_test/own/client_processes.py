@@ -4,8 +4,8 @@ A slow library can hold up its own process and no other: neither the agent nor i
 answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when
 it is about to send: a request that never got so far certainly did not happen.
 
-This host may have been stopped itself, or starved, until the time was over.  So what the process said before it was
-killed is read to the end before the outcome is decided.
+This host may have been stopped itself, or starved, until the time was over.  So everything that the process wrote
+before it was killed is read before the outcome is decided.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Talk:
         return Outcome(**{**message, "type": Type(message["type"])})
 
     async def last_words(self, process: _Process) -> Outcome | None:
-        """Kill the process and hear it out: the outcome if it said one, else None."""
+        """Kill the process and read the rest of what it wrote.  Returns the outcome in it, None if there is none."""
         try:
             process.end()
             async with asyncio.timeout(LAST_WORDS_S):
@@ -123,7 +123,7 @@ class _Process:
         return message
 
     def end(self) -> None:
-        """At once; the agent collects the dead.  What it has said can still be read."""
+        """Kill the process at once.  What it has written can still be read.  The agent collects the dead process."""
         self.killed = True
         self._popen.kill()
 

@@ -74,8 +74,8 @@ OBJECTS: Mapping[str, ViolationKind] = {
     ),
     "token never handed out": ViolationKind(
         Stage.ANSWER,
-        "What a lock guards must accept only tokens that the lock has handed out. Here it accepted a token that nobody "
-        "had got.",
+        "What a lock guards must accept only tokens that the lock has handed out. Here it accepted a token that the "
+        "lock had given to no client.",
     ),
     "wrong total": ViolationKind(
         Stage.ANSWER,

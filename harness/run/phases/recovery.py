@@ -53,7 +53,7 @@ class RecoveryPhase:
             try:
                 async with asyncio.timeout(left_s) as limit:
                     waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
-            except NotKnown as problem:  # what is not known is asked again, and violates nothing
+            except NotKnown as problem:  # an unknown state violates nothing, and is looked at again
                 waiting_for, not_known = str(problem), True
             except TimeoutError:
                 if not limit.expired():

@@ -4,7 +4,7 @@ thread.
 The event loop does only two things.  It hands over batches that the recorder has written and no longer changes.  It
 fetches rows of traces through the agents, outside the data network.  Tables, kernels and words are made in the thread,
 and the kernels run without the interpreter's lock.  A look begins only when the one before has ended, so a slow
-machine gets fewer looks and never a backlog of them: `behind_s` tells how long a look took at most.
+machine gets fewer looks and never a backlog of them: `behind_s` is the longest time that a look took.
 
 What is found here is no verdict.  The sealed run is judged on Spark as ever, and must find it too (`contradictions`).
 If it does not, one of the two is wrong, and the harness reports that as its own failure.

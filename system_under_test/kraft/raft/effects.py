@@ -3,7 +3,7 @@
 The order is the contract.  The executor carries effects out one after another, and finishes each before it begins the
 next.  `Persist` and `Flush` are durable on return; `Append` and `Truncate` have changed the log.  Only then may a
 later `Send` or `Reply` leave.  A crash may fall between any two of them.  The executor writes the trace row of an
-effect directly after carrying it out, hence before any message that depends on it.
+effect directly after carrying it out, and so before any message that depends on it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ arrived.  So the read may be ordered before everything that this leader commits 
 The proof comes from the fetches that run anyway.  A Fetch shows only that its sender stood in the epoch when it *sent*
 it, which may be long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
 same connection.  So if an answer was written after the read arrived, the Fetch that follows it was also sent after the
-read arrived.  Hence a connection's first Fetch proves nothing.
+read arrived.  So the first Fetch of a connection proves nothing.
 
 Time is a counter that grows with each noted read.  A connection remembers the counter at its last answer; the next
 Fetch on it lifts its voter to that value; a read is proved once a majority has been lifted to its stamp.  All waiting

@@ -114,7 +114,7 @@ class Prospective:
 
 @dataclass(slots=True)
 class Candidate:
-    """Has voted for itself and asks the others to."""
+    """Has voted for itself and requests the votes of the others."""
 
     role: ClassVar[Role] = Role.CANDIDATE
     epoch: int
