@@ -22,7 +22,7 @@ earlier but in the same order, and the last dequeue still finds nothing at its o
 
 Operations may have no answer.  If the value of an enqueue was dequeued, the enqueue happened at some time after its
 call.  Otherwise it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.
-Every combination is tried if there are few.
+One assignment of values to such dequeues decides for all (`fifo_deadlines.py`).
 """
 
 from __future__ import annotations
@@ -30,47 +30,40 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import product
-from typing import NamedTuple
 
 from checkers.base.checker import Budget
 from checkers.models.answers import the_same
 from checkers.models.known_object import Decided, KnownObject, ObjectFinding, by_search
 from checkers.models.model import Operation
-from checkers.models.objects.queue import DRAIN, PUT, QUEUE, TAKE, not_conserved, seen_through, taken_by
+from checkers.models.objects.fifo_deadlines import (
+    Found,
+    Span,
+    Stay,
+    always_there,
+    deadlines,
+    first_unmet,
+    not_in_time,
+    with_open_takes,
+)
+from checkers.models.objects.queue import (
+    DRAIN,
+    PUT,
+    QUEUE,
+    TAKE,
+    missing_from_last_drain,
+    not_conserved,
+    seen_through,
+    taken_by,
+)
 from checkers.models.projection import Violation, real_time
 from checkers.models.ranks import NEVER
 
-WAYS_TIMES_VALUES_MAX = 5_000_000
-"""Limit of a product: the ways in which open dequeues may have taken values, times the values of the queue."""
+EXCUSED = "excused_by_unanswered_dequeues"
+"""Name of a count."""
 
 
 class NotUnique(ValueError):
-    """A search must decide: a value was enqueued twice, or too many dequeues without an answer may have taken one."""
-
-
-class _Span(NamedTuple):
-    """The call and the return of an operation, or of one of the dequeues of a drain."""
-
-    operation: Operation
-    call: int
-    ret: int
-
-
-class _Stay(NamedTuple):
-    """The time of a value in the queue.  put: its enqueue.  taken: its dequeue; None if there is none."""
-
-    value: Hashable
-    put: _Span
-    taken: _Span | None
-
-    @property
-    def certain_from(self) -> int:
-        return self.put.ret
-
-    @property
-    def certain_until(self) -> int:
-        return NEVER if self.taken is None else self.taken.call
+    """A search must decide: a value was enqueued twice, or a drain has no answer."""
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
@@ -88,12 +81,28 @@ def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Judge conservation first, and then the order: without a search if values are unique, else by the search.
 
-    counts: as in `_counts`.  Raises WrongOperation.
+    counts: as in `_counts`; if values are conserved, also those that are excused.  Raises WrongOperation.
     """
     counts = _counts(operations)
     if lost := not_conserved(operations):
         return ObjectFinding(lost, steps=len(operations), counts=counts)
+    counts[EXCUSED] = _excused(operations)
     return replace(_judge_order(operations, budget), counts=counts)
+
+
+def _excused(operations: Sequence[Operation]) -> int:
+    """The number of acknowledged values that had to come out, did not, and count as taken by unanswered dequeues.
+
+    Values are conserved.  If they repeat, only those are counted that are missing from the last drain.
+    """
+    if not any(o.f == TAKE and not o.returned for o in operations):
+        return 0
+    missing = missing_from_last_drain(operations)
+    try:
+        stays, empties, _ = _spans(operations)
+    except NotUnique:
+        return missing
+    return max(missing, len(deadlines(stays, empties)))
 
 
 def _counts(operations: Sequence[Operation]) -> dict[str, int]:
@@ -141,61 +150,37 @@ def out_of_order(operations: Sequence[Operation]) -> Decided | None:
         return None
     if open_takes:
         sure = _wrong([stay for stay in stays if stay.taken is not None], empties)
-        found = sure or _wrong_in_every_case(stays, empties, open_takes, found)
+        found = sure or _wrong_in_every_case(stays, empties, open_takes)
     if found is None:
         return None
     values, violation = found
     return Decided(violation, seen_through(values))
 
 
-def _wrong(stays: Sequence[_Stay], empties: Sequence[_Span]) -> _Found | None:
+def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Found | None:
     return _overtaken(stays) or _not_empty(empties, stays)
 
 
-def _wrong_in_every_case(
-    stays: Sequence[_Stay], empties: Sequence[_Span], open_takes: Sequence[_Span], found: _Found
-) -> _Found | None:
-    """An open dequeue may have taken any remaining value, or none.  Returns the violation that remains in every case.
-
-    Returns None if some case has no violation.  found: the violation if the open dequeues took nothing.  The returned
-    violation has the values and operations of all cases together.
-    """
-    left = [place for place, stay in enumerate(stays) if stay.taken is None]
-    ways_max = WAYS_TIMES_VALUES_MAX // len(stays)
-    if any(take.operation.f == DRAIN for take in open_takes) or (len(left) + 1) ** len(open_takes) > ways_max:
-        raise NotUnique("dequeues were never answered, and may have taken what no other dequeue took")
-    at_stake = dict.fromkeys(found[0])
-    involved = dict.fromkeys(found[1].operations)
-    for ways in product([None, *left], repeat=len(open_takes)):
-        chosen = [place for place in ways if place is not None]
-        if len(set(chosen)) < len(chosen):
-            continue
-        changed = list(stays)
-        for take, place in zip(open_takes, ways, strict=True):
-            if place is not None:
-                changed[place] = stays[place]._replace(taken=take)
-        wrong = _wrong(changed, empties)
-        if wrong is None:
-            return None
-        at_stake |= dict.fromkeys(wrong[0])
-        involved |= dict.fromkeys(wrong[1].operations)
-    for stay in stays:
-        if stay.value in at_stake:
-            involved |= dict.fromkeys(span.operation for span in (stay.put, stay.taken) if span is not None)
-    involved |= dict.fromkeys(take.operation for take in open_takes)
-    open_too = "The violation remains if dequeues that were never answered took values that no other dequeue took"
-    why = [*found[1].why, open_too]
-    return tuple(at_stake), replace(found[1], operations=list(involved), why=why)
+def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Found | None:
+    """The violation that remains whatever the open dequeues took; None if there is none."""
+    if any(take.operation.f == DRAIN for take in open_takes):
+        raise NotUnique("a drain was never answered, and may have taken any number of values")
+    found = _wrong(with_open_takes(stays, open_takes), empties)
+    if found is None:
+        return None
+    due = deadlines(stays, empties)
+    unmet = first_unmet(due, open_takes)
+    return not_in_time(stays, due[:unmet], open_takes) if unmet else always_there(found, stays, open_takes)
 
 
-def _spans(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span], list[_Span]]:
+def _spans(operations: Sequence[Operation]) -> tuple[list[Stay], list[Span], list[Span]]:
     """(values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an answer)."""
-    puts: dict[Hashable, _Span] = {}
-    takes: dict[Hashable, _Span] = {}
-    empties: list[_Span] = []
-    open_takes: list[_Span] = []
+    puts: dict[Hashable, Span] = {}
+    takes: dict[Hashable, Span] = {}
+    empties: list[Span] = []
+    open_takes: list[Span] = []
     room = 2 * (2 + max((len(taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
-    spans = [_Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
+    spans = [Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
     for span in spans:
         value = span.operation.input
         if span.operation.f != PUT:
@@ -213,28 +198,24 @@ def _spans(operations: Sequence[Operation]) -> tuple[list[_Stay], list[_Span], l
             earliest = span.call
             for value in taken_by(o):
                 earliest = max(earliest, puts[value].call) + 2
-                takes[value] = _Span(o, earliest - 1, earliest)
-            empties.append(_Span(o, earliest + 1, span.ret))
+                takes[value] = Span(o, earliest - 1, earliest)
+            empties.append(Span(o, earliest + 1, span.ret))
         elif o.output is None:
             empties.append(span)
         else:
             takes[o.output] = span
-    stays = [_Stay(value, put, takes.get(value)) for value, put in puts.items()]
+    stays = [Stay(value, put, takes.get(value)) for value, put in puts.items()]
     return [stay for stay in stays if stay.taken is not None or stay.put.operation.returned], empties, open_takes
 
 
-_Found = tuple[tuple[Hashable, ...], Violation]
-"""The values that the violation is about, and the violation."""
-
-
-def _overtaken(stays: Sequence[_Stay]) -> _Found | None:
+def _overtaken(stays: Sequence[Stay]) -> Found | None:
     """The violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
-    longest: list[_Stay] = []  # of all up to that place, the one that is taken last
+    longest: list[Stay] = []  # of all up to that place, the one that is taken last
     for stay in by_return:
         longest.append(stay if not longest or stay.certain_until > longest[-1].certain_until else longest[-1])
-    found: tuple[int, _Stay, _Stay] | None = None
+    found: tuple[int, Stay, Stay] | None = None
     for later in stays:
         before = bisect_left(returns, later.put.call)
         if later.taken is None or not before:
@@ -245,7 +226,7 @@ def _overtaken(stays: Sequence[_Stay]) -> _Found | None:
     return None if found is None else _overtaken_in_words(found[1], found[2])
 
 
-def _overtaken_in_words(first: _Stay, later: _Stay) -> _Found:
+def _overtaken_in_words(first: Stay, later: Stay) -> Found:
     a, b = first.value, later.value
     assert later.taken is not None
     put, put_later, culprit = first.put.operation, later.put.operation, later.taken.operation
@@ -270,7 +251,7 @@ def _overtaken_in_words(first: _Stay, later: _Stay) -> _Found:
     )
 
 
-def _not_empty(empties: Sequence[_Span], stays: Sequence[_Stay]) -> _Found | None:
+def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Found | None:
     """The violation of the first dequeue that found nothing although the queue was never empty while it ran."""
     certain = sorted((s for s in stays if s.certain_from < s.certain_until), key=lambda stay: stay.certain_from)
     begins: list[int] = []
@@ -287,15 +268,15 @@ def _not_empty(empties: Sequence[_Span], stays: Sequence[_Stay]) -> _Found | Non
     return None
 
 
-def _certainly_not_empty(empty: _Span, certain: Sequence[_Stay]) -> _Found:
+def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Found:
     """The violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
 
     certain: values with the time in which they were certainly in the queue, in order of its beginning.
     """
-    chain: list[_Stay] = []
+    chain: list[Stay] = []
     at, place = empty.call, 0
     while at < empty.ret:
-        best: _Stay | None = None
+        best: Stay | None = None
         while place < len(certain) and certain[place].certain_from < at:
             if best is None or certain[place].certain_until > best.certain_until:
                 best = certain[place]

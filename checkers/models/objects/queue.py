@@ -70,25 +70,59 @@ def not_conserved(operations: Sequence[Operation]) -> tuple[Decided, ...]:
     """Violations of conservation in one queue, at most one of each kind.  Raises WrongOperation."""
     for operation in operations:
         _known(operation)
-    puts: dict[Hashable, list[Operation]] = {}
-    takes: dict[Hashable, list[Operation]] = {}
-    for operation in operations:
-        if operation.f == PUT:
-            puts.setdefault(operation.input, []).append(operation)
-        for value in taken_by(operation):
-            takes.setdefault(value, []).append(operation)
+    puts, takes = _by_value(operations)
     found: dict[str, tuple[Violation, Hashable]] = {}
     for value, taken in takes.items():
         violation = _taken_too_often(value, puts.get(value, []), taken)
         if violation is not None:
             found.setdefault(violation.kind, (violation, value))
     decided = {kind: Decided(violation, seen_through([value])) for kind, (violation, value) in found.items()}
-    last_drain = max((o for o in operations if o.f == DRAIN and o.returned), key=lambda o: o.call, default=None)
-    if last_drain is not None and all(o.returned for o in operations if o.f == DRAIN):
-        lost = _lost_for_certain(puts, takes, last_drain, open_dequeues(operations, last_drain))
+    last_drain = _last_drain(operations)
+    if last_drain is not None:
+        missing = _missing(puts, takes, last_drain)
+        lost = _lost_for_certain(missing, takes, last_drain, open_dequeues(operations, last_drain))
         if lost is not None:
             decided.setdefault(lost.kind, lost)
     return tuple(decided.values())
+
+
+def missing_from_last_drain(operations: Sequence[Operation]) -> int:
+    """The number of values that the last drain had to bring to light, and no answer showed."""
+    last_drain = _last_drain(operations)
+    return 0 if last_drain is None else len(_missing(*_by_value(operations), last_drain))
+
+
+_ByValue = dict[Hashable, list[Operation]]
+
+
+def _by_value(operations: Sequence[Operation]) -> tuple[_ByValue, _ByValue]:
+    """(value -> its enqueues, value -> what took it, once for each time)."""
+    puts: _ByValue = {}
+    takes: _ByValue = {}
+    for operation in operations:
+        if operation.f == PUT:
+            puts.setdefault(operation.input, []).append(operation)
+        for value in taken_by(operation):
+            takes.setdefault(value, []).append(operation)
+    return puts, takes
+
+
+def _last_drain(operations: Sequence[Operation]) -> Operation | None:
+    """The last drain; None if there is none, or one has no answer."""
+    drains = [o for o in operations if o.f == DRAIN]
+    return max(drains, key=lambda o: o.call) if drains and all(o.returned for o in drains) else None
+
+
+_Missing = Sequence[tuple[Hashable, Sequence[Operation]]]
+"""(a value that is missing, its acknowledged enqueues), once for each time."""
+
+
+def _missing(puts: _ByValue, takes: _ByValue, drain: Operation) -> _Missing:
+    missing: list[tuple[Hashable, list[Operation]]] = []
+    for value, of_value in puts.items():
+        certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
+        missing += [(value, certain)] * (len(certain) - len(takes.get(value, ())))
+    return missing
 
 
 def open_dequeues(operations: Sequence[Operation], last_drain: Operation) -> list[Operation]:
@@ -142,7 +176,7 @@ def _taken_too_often(value: Hashable, puts: Sequence[Operation], takes: Sequence
 
 
 def _lost_for_certain(
-    puts: Mapping[Hashable, Sequence[Operation]],
+    missing: _Missing,
     takes: Mapping[Hashable, Sequence[Operation]],
     drain: Operation,
     unanswered: Sequence[Operation],
@@ -151,10 +185,6 @@ def _lost_for_certain(
 
     Its witness has one value more than there are such dequeues: the fewest that prove a loss.
     """
-    missing: list[tuple[Hashable, list[Operation]]] = []
-    for value, of_value in puts.items():
-        certain = [o for o in of_value if o.ret is not None and o.ret < drain.call]
-        missing += [(value, certain)] * (len(certain) - len(takes.get(value, ())))
     if len(missing) <= len(unanswered):
         return None
     shown = dict(missing[: len(unanswered) + 1])

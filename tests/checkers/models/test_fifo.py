@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -23,7 +24,7 @@ from checkers.models.objects.queue import QUEUE
 VALID, INVALID, UNKNOWN = Validity.VALID, Validity.INVALID, Validity.UNKNOWN
 
 
-def queue_of_unique_values(*fs: str) -> Simulated:
+def queue_of_unique_values(*fs: str, lies: Sequence[int | None] = (None, *range(8))) -> Simulated:
     """Now and then a dequeue answers another value, or none."""
     fresh = count()
 
@@ -32,15 +33,21 @@ def queue_of_unique_values(*fs: str) -> Simulated:
         return f, next(fresh) if f == "enqueue" else None
 
     def lie(rng: Random, f: str, was: Any) -> Any:
-        return rng.choice([None, *range(8)]) if f == "dequeue" else was
+        return rng.choice(lies) if f == "dequeue" else was
 
     return Simulated((), ask, drained, lie)
 
 
-def compare(rng: Random, cases: int, sizes: tuple[int, int], crashes: tuple[float, ...]) -> Counter[Any]:
+def compare(
+    rng: Random,
+    cases: int,
+    sizes: tuple[int, int],
+    crashes: tuple[float, ...],
+    lies: Sequence[int | None] = (None, *range(8)),
+) -> Counter[Any]:
     seen = Counter[Any]()
     for _ in range(cases):
-        what = queue_of_unique_values("enqueue", "dequeue", *(["enqueue"] if rng.random() < 0.5 else []))
+        what = queue_of_unique_values("enqueue", "dequeue", *(["enqueue"] if rng.random() < 0.5 else []), lies=lies)
         events = history(what, rng, rng.randint(*sizes), rng.randint(1, 4), rng.choice(crashes), rng.choice([0, 1, 2]))
         if all(e.type is not Type.OK or e.f == "enqueue" for e in events):  # nothing was taken: the verdict is unknown
             continue
@@ -65,6 +72,20 @@ def test_it_agrees_with_the_independent_search() -> None:
 def test_it_agrees_with_the_independent_search_on_longer_histories() -> None:
     seen = compare(Random(2), 100, (20, 40), (0, 0.01))
     assert seen["not tried"] < 20 < seen[True], seen
+
+
+def test_it_agrees_with_the_independent_search_if_many_dequeues_get_no_answer() -> None:
+    seen = compare(Random(3), 1000, (4, 11), (0.2, 0.3), (None,))
+    for what in (True, False, "out of order", "not empty"):
+        assert seen[what] > 20, seen
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(4))
+def test_it_agrees_with_the_independent_search_if_many_dequeues_get_no_answer_all_night(
+    part: int, night: Random
+) -> None:
+    compare(night, 50_000, (2, 14), (0.2, 0.5), (None, None, None, 1))
 
 
 @pytest.mark.nightly
@@ -230,6 +251,62 @@ def test_more_values_are_missing_than_dequeues_without_an_answer_can_have_taken(
 def test_a_dequeue_without_an_answer_excuses_one_value_if_it_was_invoked_before_the_drain_ended() -> None:
     assert judge_events(with_unanswered_dequeues(2, 2), "queue").validity is VALID
     assert judge_events(with_unanswered_dequeues(2, 1, late=1), "queue").validity is INVALID
+
+
+def test_hundreds_of_dequeues_without_an_answer_leave_the_order_decided() -> None:
+    what = queue_of_unique_values("enqueue", "dequeue")
+    events = history(what, Random(5), 20_000, 8, 0.02, 0)
+    verdict = judge_events(events, "queue")
+    assert verdict.validity is VALID
+    assert int(verdict.looked_at["unanswered_dequeues"]) > 100
+    assert 0 < int(verdict.looked_at["excused_by_unanswered_dequeues"]) <= int(verdict.looked_at["never_taken"])
+
+
+def taken_without_an_answer(values: int, unanswered: int, then: int | None) -> list[Event]:
+    """Values 0, 1, ... are put there; so many dequeues get no answer; the next one answers `then`."""
+    events = one_process(*(("enqueue", n, n) for n in range(values)))
+    events += [event(0, 10 + process, Type.INVOKE, "dequeue", None) for process in range(unanswered)]
+    return renumbered([*events, *one_process(("dequeue", None, then))])
+
+
+@pytest.mark.parametrize("unanswered", [1, 7, 20, 200])
+@pytest.mark.parametrize("then", ["a value", "nothing"])
+def test_each_dequeue_without_an_answer_excuses_one_value_that_had_to_come_out(unanswered: int, then: str) -> None:
+    values = unanswered + (then == "a value")
+    answer = values - 1 if then == "a value" else None
+    verdict = judge_events(taken_without_an_answer(values, unanswered, answer), "queue")
+    assert verdict.validity is VALID
+    assert verdict.looked_at["excused_by_unanswered_dequeues"] == unanswered
+    answer = None if answer is None else answer + 1
+    verdict = judge_events(taken_without_an_answer(values + 1, unanswered, answer), "queue")
+    assert verdict.validity is INVALID
+    [witness] = verdict.witnesses
+    assert witness.kind == ("out of order" if then == "a value" else "not empty")
+    assert f"{unanswered} of them at most" in witness.summary
+    assert witness.facts["rejudged"] or unanswered > 7
+
+
+def test_a_dequeue_that_was_invoked_too_late_excuses_nothing() -> None:
+    early = taken_without_an_answer(2, 1, 1)
+    late = renumbered([*(e for e in early if e.process != 10), *(e for e in early if e.process == 10)])
+    assert judge_events(early, "queue").validity is VALID
+    assert judge_events(late, "queue").validity is INVALID
+
+
+@pytest.mark.parametrize(("invoked", "validity"), [("in time", VALID), ("too late", INVALID)])
+def test_an_open_dequeue_explains_an_empty_answer_only_if_it_was_invoked_before(
+    invoked: str, validity: Validity
+) -> None:
+    inv, ok = Type.INVOKE, Type.OK
+    put = [event(0, 1, kind, "enqueue", value) for value in (1, 2) for kind in (inv, ok)]
+    took = [event(0, 2, inv, "dequeue", None), event(0, 2, ok, "dequeue", 1)]
+    empty = [event(0, 9, kind, "dequeue", None) for kind in (inv, ok)]
+    lost = [event(0, 5, inv, "dequeue", None)]
+    steps = [*put[:2], empty[0], *put[2:], *took]  # 1 is there when the empty answer begins, and 2 before 1 is taken
+    steps += [*lost, empty[1]] if invoked == "in time" else [empty[1], *lost]
+    verdict = judge_events(renumbered(steps), "queue")
+    assert verdict.validity is validity
+    assert [w.facts["rejudged"] for w in verdict.witnesses] == [True] * (validity is INVALID)
 
 
 @pytest.mark.parametrize(
