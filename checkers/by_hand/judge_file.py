@@ -9,15 +9,17 @@ A file is read before a model is imported.  So an unreadable file is refused wit
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from checkers.base.checker import Budget, Part
-from checkers.base.history import Event, MalformedHistory
+from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.formats.recognise import place_of, read_any
+from checkers.formats.open_file import read_once
+from checkers.formats.recognise import place_of, read_bytes
 from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent
 from checkers.models.read_own_model import BadModel, model_of
@@ -72,11 +74,15 @@ def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
 def judge(part: Part, budget: Budget) -> FileVerdict:
     """Judge the one file of a part.  Never raises because of its content, nor because of a user's model."""
     ask = Ask(**part.params)
+    content = b""
     try:
-        events = read_any(Path(part.paths[0]), keyed=ask.keyed)
+        content = read_once(Path(part.paths[0]))
+        events = read_bytes(content, keyed=ask.keyed)
+        if not ask.keyed and not ask.source:
+            _demand_no_tuples(events)
         verdict = judge_as(events, ask, budget)
     except WrongEvent as wrong:
-        words = f"{place_of(Path(part.paths[0]), wrong.index, keyed=ask.keyed)}: {wrong.words}"
+        words = f"{place_of(content, wrong.index, keyed=ask.keyed)}: {wrong.words}"
         foreign = isinstance(wrong, ForeignEvent)
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=words)) if foreign else _refused(words)
     except (MalformedHistory, BadModel) as damage:
@@ -90,6 +96,25 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
     if verdict.validity is Validity.NOT_APPLICABLE:  # if nothing in a file was judged, that is no pass
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
+
+
+def _demand_no_tuples(events: Sequence[Event]) -> None:
+    """Raises WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
+
+    Then some operation that looks at its object was invoked with [key nil].  No model that comes with the project has
+    operations of this form only.
+    """
+    invoked = [e for e in events if e.type is Type.INVOKE and e.process != NEMESIS]
+    without_value = None
+    for event in invoked:
+        value = json.loads(event.payload) if event.payload is not None else None
+        if event.key is not None or not isinstance(value, list) or len(value) != 2:
+            return
+        if value[1] is None:
+            without_value = without_value or event
+    if without_value is not None:
+        words = f"{without_value.f} of {without_value.payload:.40} looks like [key value]: use --keyed"
+        raise WrongEvent(without_value.index, words)
 
 
 def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:

@@ -21,6 +21,8 @@ from checkers.models.answers import ForeignEvent, WrongEvent, demand_agreement, 
 from checkers.registers import checker as linearizability
 from checkers.sealing.seal import write_buckets
 
+_HOLD = "registers here hold no other values"
+
 ONLY_OBJECT = "the register"
 """The key of a history that names none, so that sentences about it read well."""
 
@@ -53,7 +55,7 @@ def _demand_numbers(events: Sequence[Event], model: str) -> None:
             given = "nil" if event.payload is None else f"{event.payload:.40}"
             raise WrongEvent(event.index, f"a cas needs [expected new], not {given}")
         if event.payload is not None:
-            raise ForeignEvent(event.index, f"{event.payload:.40} is not a number, and registers here hold numbers")
+            raise ForeignEvent(event.index, f"{event.payload:.40} is no whole number of 64 bits, and {_HOLD}")
 
 
 def _holds_nothing(event: Event) -> bool:

@@ -1,7 +1,8 @@
 """Jepsen's histories: EDN operations (`history.edn`) and the log lines of `jepsen.util`.
 
-Both become events.  The index is the position in the text, and `:index` is ignored (some tools leave gaps).  Values
-that are no integers go into `payload` as JSON.  A nemesis' process (a keyword) becomes NEMESIS.
+Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
+may have gaps (some tools leave them), but it never falls.  Values that are no integers go into `payload` as JSON.  A
+nemesis' process (a keyword) becomes NEMESIS.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
 value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
@@ -80,7 +81,9 @@ def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:
     is_text: dict[str, bool] = {}
+    last = -1
     for index, (line, operation) in enumerate(operations):
+        last = _not_before(last, operation.get("index"), line)
         type_ = _TYPES.get(str(operation.get("type")))
         if type_ is None:
             raise MalformedHistory(f"line {line}: an operation's :type must be invoke, ok, fail or info")
@@ -112,6 +115,16 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 error=_error(operation, value),
             ),
         )
+
+
+def _not_before(last: int, index: Any, line: int) -> int:
+    """The largest `:index` so far.  Raises MalformedHistory if it falls: the lines are not in order."""
+    if not _is_int64(index) or index < 0:
+        return last
+    if index < last:
+        words = f":index {index} comes after :index {last}, so the lines are out of order, or from two histories"
+        raise MalformedHistory(f"line {line}: {words}")
+    return int(index)
 
 
 def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:

@@ -17,10 +17,22 @@ from pathlib import Path
 
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.jepsen import Line, read_edn, read_log_lines
+from checkers.formats.open_file import read_once
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 ARROW_FILE_MAGIC = b"ARROW1"
+
+_FOREIGN = {
+    b"\x1f\x8b": "compressed by gzip: unpack it first",
+    b"BZh": "compressed by bzip2: unpack it first",
+    b"\xfd7zXZ\x00": "compressed by xz: unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"\xff\xfe": "text in UTF-16: write it as UTF-8",
+    b"\xfe\xff": "text in UTF-16: write it as UTF-8",
+}
+"""First bytes of files that hold no history as they are -> what to do."""
 
 LINE, ROW = "line", "row"
 """The place that a complaint names: a line of a text, or a row of a table."""
@@ -34,7 +46,7 @@ def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
     keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`).
     Raises MalformedHistory ("line N ..." or "row N ..."), OSError where the file cannot be read.
     """
-    return read_bytes(path.read_bytes(), keyed=keyed)
+    return read_bytes(read_once(path), keyed=keyed)
 
 
 def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
@@ -60,9 +72,9 @@ def _rows_of(content: bytes) -> Iterator[Line]:
     return read_file(content) if content.startswith(ARROW_FILE_MAGIC) else read_stream(content)
 
 
-def place_of(path: Path, index: int, *, keyed: bool = False) -> str:
-    """The place of the event with this index in a file that `read_any` has read: "line 7", or "row 6"."""
-    lines, unit = _lines_of(path.read_bytes(), keyed=keyed)
+def place_of(content: bytes, index: int, *, keyed: bool = False) -> str:
+    """The place of the event with this index in a content that `read_bytes` has read: "line 7", or "row 6"."""
+    lines, unit = _lines_of(content, keyed=keyed)
     number = next((line.number for line in lines if line.event.index == index), None)
     return f"index {index}" if number is None else f"{unit} {number}"
 
@@ -146,6 +158,9 @@ class _Others:
 
 def _text(content: bytes) -> str:
     """The text of a file, with lines that end in a line feed.  Raises MalformedHistory where it is none."""
+    for begins, words in _FOREIGN.items():
+        if content.startswith(begins):
+            raise MalformedHistory(f"line 1: the file is {words}")
     content = content.replace(b"\r\n", b"\n")
     if (at := content.find(b"\x00")) >= 0:
         line = content.count(b"\n", 0, at) + 1

@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "cas-register",
         """{:process 0, :type :invoke, :f :write, :value true}
            {:process 0, :type :ok,     :f :write, :value true}""",
-        "1: true is not a number",
+        "1: true is no whole number of 64 bits",
     ),
     "a read without a key": (
         "cas-register",
@@ -226,6 +226,31 @@ def test_an_answer_without_a_value_contradicts_nothing(tmp_path: Path) -> None:
               {:process 0, :type :invoke, :f :read, :value nil}
               {:process 0, :type :ok,     :f :read, :value 1}"""
     assert judged(as_edn(tmp_path, text), "cas-register").verdict.validity is Validity.VALID
+
+
+def test_an_index_that_falls_is_refused_because_two_histories_are_not_one(tmp_path: Path) -> None:
+    one = """{:index 0, :process 0, :type :invoke, :f :write, :value 1}
+             {:index 2, :process 0, :type :ok, :f :write, :value 1}
+             {:index 3, :process 1, :type :invoke, :f :read, :value nil}
+             {:index 7, :process 1, :type :ok, :f :read, :value 1}"""
+    assert judged(as_edn(tmp_path, one), "register").verdict.validity is Validity.VALID
+    other = """{:index 0, :process 1, :type :invoke, :f :read, :value nil}
+               {:index 1, :process 1, :type :ok, :f :read, :value nil}"""
+    found = judged(as_edn(tmp_path, one + "\n" + other), "register")
+    assert found.error.startswith("line 5: :index 0 comes after :index 7")
+    without = one.replace(":index 3,", "").replace(":index 0", ":index -1")
+    assert judged(as_edn(tmp_path, without), "register").verdict.validity is Validity.VALID
+
+
+def test_tuples_of_keys_and_values_are_refused_where_they_are_not_read_as_such(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :add, :value [3 1]}
+              {:process 0, :type :ok,     :f :add, :value [3 1]}
+              {:process 0, :type :invoke, :f :read, :value [3 nil]}
+              {:process 0, :type :ok,     :f :read, :value [3 [1]]}"""
+    path = as_edn(tmp_path, text)
+    assert judged(path, "set").error == "line 3: read of [3, null] looks like [key value]: use --keyed"
+    task = task_of(path, Ask("set", keyed=True), Budget())
+    assert judge(task.part, task.budget).verdict.validity is Validity.VALID
 
 
 def changed(event: Event, **columns: object) -> Event:

@@ -184,7 +184,7 @@ def broken(change: Callable[[list[Event]], list[Event]]) -> pa.Table:
         (b"", "line 1: no operation in the whole file"),
         (b"\n\n ; nothing here\n", "line 1: no operation in the whole file"),
         (b"{:process 0}\n\x00\x00\x00\n", "line 2: a NUL byte"),
-        ("{:process 0, :type :invoke}".encode("utf-16"), "line 1: a NUL byte"),
+        ("{:process 0, :type :invoke}".encode("utf-16"), "line 1: the file is text in UTF-16"),
         (b"{:process 0}\n\xff", "line 2: neither Parquet, Arrow nor UTF-8"),
         (edn(EVENTS).replace(b":process 2", b":process 99999999999999999999"), "line 5: :process must be a number"),
         (edn(EVENTS).replace(b":process 2", b":process 2.5"), "line 5: :process must be a number of 32 bits"),

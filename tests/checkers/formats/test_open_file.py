@@ -1,0 +1,79 @@
+"""Files that are no plain files: pipes come once and may stay silent; devices and packed files are refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.history import MalformedHistory
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_file import Ask, judge, task_of
+from checkers.formats import open_file
+from checkers.formats.recognise import read_any
+
+HISTORY = """{:process 0, :type :invoke, :f :add, :value 1}
+{:process 0, :type :ok, :f :add, :value 1}
+{:process 0, :type :invoke, :f :read, :value nil}
+{:process 0, :type :ok, :f :read, :value [1]}
+"""
+
+
+@contextmanager
+def pipe_with(folder: Path, text: str) -> Iterator[Path]:
+    path = folder / "pipe"
+    os.mkfifo(path)
+    writer = Thread(target=path.write_text, args=(text,))
+    writer.start()
+    try:
+        yield path
+    finally:
+        writer.join()
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    with pipe_with(tmp_path, HISTORY) as path:
+        assert judge(task_of(path, Ask("set"), Budget()).part, Budget()).verdict.validity is Validity.VALID
+
+
+def test_a_pipe_larger_than_its_buffer_is_read_to_its_end(tmp_path: Path) -> None:
+    with pipe_with(tmp_path, HISTORY + "; a remark\n" * 20_000) as path:
+        assert len(read_any(path)) == 4
+
+
+def test_the_line_of_a_contradiction_is_found_in_a_pipe_that_comes_only_once(tmp_path: Path) -> None:
+    with pipe_with(tmp_path, HISTORY.replace(":ok, :f :add, :value 1", ":ok, :f :add, :value 2")) as path:
+        found = judge(task_of(path, Ask("set"), Budget()).part, Budget())
+    assert found.error == "line 2: process 0: add of 1 was acknowledged as 2"
+
+
+def test_a_pipe_into_which_nothing_is_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_file, "PATIENCE_S", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    found = judge(task_of(tmp_path / "pipe", Ask("set"), Budget()).part, Budget())
+    assert found.error.startswith("it is a pipe, and nothing was written into it")
+
+
+def test_a_device_is_refused() -> None:
+    found = judge(task_of(Path("/dev/zero"), Ask("set"), Budget()).part, Budget())
+    assert found.error == "it is a device, not a file"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(HISTORY.encode()), "compressed by gzip: unpack it first"),
+        (gzip.compress(HISTORY.encode())[:20], "compressed by gzip: unpack it first"),
+        (HISTORY.encode("utf-16"), "text in UTF-16: write it as UTF-8"),
+    ],
+)
+def test_a_file_that_must_be_changed_first_says_how(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "history").write_bytes(content)
+    with pytest.raises(MalformedHistory, match=words):
+        read_any(tmp_path / "history")
