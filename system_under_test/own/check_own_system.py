@@ -25,9 +25,13 @@ _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, B
 _METHODS = ("start", "status", "ready", "caught_up")
 
 
-def check_declared(system: System, client: type[Client], main: Path) -> None:
-    """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system."""
-    for words in (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system, main.parent)):
+def check_declared(system: System, client: type[Client], main: Path, *, kept: bool = False) -> None:
+    """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system.
+
+    kept: the file is the copy of a stored run.  No node is made of it, so what nodes need may be missing.
+    """
+    wrong = (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system), *_missing(system, main, kept))
+    for words in wrong:
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
     for kind, base in ((type(system), System), (client, Client)):
         for words in _misspelled(kind, base):
@@ -114,7 +118,7 @@ def _wrong_values(system: System) -> Iterator[str]:
         yield f"complaints is no regular expression: {problem}"
 
 
-def _wrong_needs(system: System, folder: Path) -> Iterator[str]:
+def _wrong_needs(system: System) -> Iterator[str]:
     needs = system.needs
     if not isinstance(needs, Needs):
         yield f"needs must be Needs(debian=[…], wheels=[…], …), not {needs!r:.60}"
@@ -131,9 +135,13 @@ def _wrong_needs(system: System, folder: Path) -> Iterator[str]:
         yield f"needs: the image {needs.image} must have its packages already: leave out debian"
     if not isinstance(needs.files, Mapping):
         yield "needs: files must be a dictionary from path on the node to path here"
+
+
+def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:
+    if kept or not isinstance(system.needs, Needs) or not isinstance(system.needs.files, Mapping):
         return
-    for here in needs.files.values():
-        if not (folder / here).is_file():
+    for here in system.needs.files.values():
+        if not (main.parent / here).is_file():
             yield f"needs: files names {here}, and there is no such file beside the system"
 
 

@@ -73,7 +73,7 @@ class OwnSubject:
         self.unreachable_by: Mapping[str, str] = {}
         self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
-        check_declared(self.system, self._client, main)
+        check_declared(self.system, self._client, main, kept=_is_kept(main))
         self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status
         elections = self.system.elections
@@ -297,11 +297,24 @@ def kept(run_folder: Path) -> str | None:
     if not index.is_file():
         return None
     try:
-        stored = json.loads(index.read_text())
-        main, which = stored["main"], stored.get("which", "")
+        main, which = _named_by(index)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise ValueError(f"{FOLDER}/{_MAIN} does not name the system of the run") from problem
     return str(index.parent / main) + (f":{which}" if which else "")
+
+
+def _named_by(index: Path) -> tuple[str, str]:
+    """The main file and the class that an index names.  Raises ValueError, KeyError, TypeError or AttributeError."""
+    stored = json.loads(index.read_text())
+    return stored["main"], stored.get("which", "")
+
+
+def _is_kept(main: Path) -> bool:
+    """Whether this main file is the copy that a run kept: of the system's files, a run keeps only those in Python."""
+    try:
+        return main.parent.name == FOLDER and _named_by(main.with_name(_MAIN))[0] == main.name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 async def _lines(node: Node, log: str) -> list[str]:

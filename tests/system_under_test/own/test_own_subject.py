@@ -116,6 +116,32 @@ def test_a_file_may_hold_several_systems_and_a_name_behind_a_colon_says_which(tm
         load_subject(f"{path}:Three")
 
 
+NEEDS_A_FILE = """
+from krucible import Client, Needs, System
+
+class Mine(System):
+    needs = Needs(files={"server.jar": "my_server.jar"})
+
+    async def start(self, node, nodes): ...
+
+class MineClient(Client):
+    def read(self, key): ...
+"""
+
+
+@pytest.mark.parametrize("main", ["mine.py", "system.py"])
+def test_the_copy_of_a_run_is_read_without_the_files_that_only_its_nodes_needed(tmp_path: Path, main: str) -> None:
+    (path := tmp_path / "mine" / main).parent.mkdir()
+    path.write_text(NEEDS_A_FILE)
+    (jar := path.with_name("my_server.jar")).write_text("a jar")
+    load_subject(str(path)).keep(tmp_path / "run")  # type: ignore[attr-defined]
+    again = load_subject(str(kept(tmp_path / "run")))
+    assert again.needs.files == {"server.jar": "my_server.jar"}
+    jar.unlink()
+    with pytest.raises(WrongSpec, match="there is no such file beside the system"):
+        load_subject(str(path))
+
+
 def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_the_file_of_today(
     tmp_path: Path,
 ) -> None:
