@@ -38,6 +38,7 @@ from checkers.run_quality.unreadable import PROVEN, unreadable
 
 _REASONS_MAX = 3
 """So many reasons stand in one sentence; the excerpts show all."""
+_LAST_LINE_CHARACTERS = 200
 
 BEATS_LEAST = 0.5
 """Of the beats of a node's agent that are due, so many are sent on a machine that lets the node run."""
@@ -131,7 +132,7 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
     times = [d["time_ns"] for d in deaths if d.get("time_ns", -1) >= 0] + [r["time_ns"] for r in fatal]
     return Witness(
         kind="node died",
-        summary=f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}",
+        summary=f"{node} {'died unexpectedly' if ended else 'complained in its log'}: {reason}{_last_line(deaths)}",
         rows=tuple(fatal),
         facts={
             "nodes": [node],
@@ -144,6 +145,13 @@ def _died(node: str, deaths: Sequence[Mapping[str, Any]], fatal: Sequence[Row]) 
             "excerpt": excerpt,
         },
     )
+
+
+def _last_line(deaths: Sequence[Mapping[str, Any]]) -> str:
+    """The last line that a process printed before it ended by itself; "" for a complaint, which is a line itself."""
+    printed = [str(d["excerpt"]) for d in deaths if d.get("excerpt") and number(d.get("time_ns"), -1) >= 0]
+    line = printed[0].strip().rpartition("\n")[2] if printed else ""
+    return f"; its output ends: {line[-_LAST_LINE_CHARACTERS:]}" if line else ""
 
 
 def _split_recovery(run: StoredRun) -> list[Part]:

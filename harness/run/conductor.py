@@ -26,7 +26,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.sealing.manifest import STREAM, entries_of, write_manifest
 from checkers.warm_up import load_online_kernels
-from harness.backends.backend import Backend, ClusterSpec
+from harness.backends.backend import Backend, ClusterSpec, Exit
 from harness.judge.demands_of_run import demands_of, reads_each_server_at_end
 from harness.judge.judge_run import checkers_for
 from harness.registry import load_backend, load_subject, load_workload
@@ -53,6 +53,7 @@ from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions
 from system_under_test.client import Placement
+from system_under_test.own.lives_in_logs import last_words
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import Collected, Node, Subject
 
@@ -370,11 +371,15 @@ class Conductor:
             }
         )
 
+    def _last_words(self, end: Exit) -> str:
+        return last_words(self.run_folder.root / "nodes" / end.node, end.pid)
+
     def _write_outcome(self) -> None:
         outcome, started_ns = self.outcome, self.recorder.started_monotonic_ns
         outcome.achieved_rate_hz = self._achieved_rate_hz()
         outcome.doubts = self.subject.doubts if isinstance(self.subject, OwnSubject) else []
         outcome.loop_late_ms = self.watch.lateness()
         outcome.longest_copy_stop_s = round(self.copies.longest_stop_s, 3)
-        outcome.deaths = deaths(self.backend.exits(), self.subject.complaints(self.run_folder.root), started_ns)
+        complaints = self.subject.complaints(self.run_folder.root)
+        outcome.deaths = deaths(self.backend.exits(), complaints, started_ns, self._last_words)
         self.run_folder.write_json("outcome.json", outcome.to_json())

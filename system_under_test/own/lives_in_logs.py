@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from system_under_test.subject import Complaint
 
@@ -20,9 +21,12 @@ ANNOUNCED = ("sh", "-c", f'{_ANNOUNCE}; exec "$@"', "sh")
 """The words before a command: a shell writes the mark and then becomes the server."""
 
 NO_LIFE = -1
+ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
+"""The last line in the output of a server of several processes, where one of them ended."""
 COMPLAINTS_MAX = 20
 """So many different complaints of one life in one file are kept."""
 _EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
+_LAST_LINES, _LAST_CHARACTERS = 3, 300
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -45,6 +49,28 @@ def lives(text: str) -> Iterator[Life]:
         yield Life(NO_LIFE, parts[0])
     for pid, written in zip(parts[1::2], parts[2::2], strict=True):
         yield Life(int(pid), written)
+
+
+def last_words(logs: Path, pid: int) -> str:
+    """The last lines that one life of a server printed, "" if its output does not show them.  logs: those of its node.
+
+    Where one of several processes ended first, its own lines come before the line that names it.
+    """
+    lines = _last_lines(logs / "server.log", pid)
+    if lines and (ended := ENDED.fullmatch(lines[-1])):
+        lines = [*_last_lines(logs / f"{ended['process']}.log", pid), lines[-1]]
+    return "\n".join(lines)[-_LAST_CHARACTERS:]
+
+
+def _last_lines(log: Path, pid: int) -> list[str]:
+    """[] for a log that cannot be read, too."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = (line for life in lives(text) if life.pid == pid for line in life.text.splitlines())
+    printable = ("".join(filter(str.isprintable, line)).strip() for line in lines)
+    return [line for line in printable if line][-_LAST_LINES:]
 
 
 def complaints_of(node: str, text: str, pattern: re.Pattern[str]) -> Iterator[Complaint]:

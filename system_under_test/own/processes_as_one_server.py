@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from system_under_test.own.lives_in_logs import mark
-
-ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
-"""The last line of the server's own log."""
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from typing import Any
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
-from system_under_test.own.lives_in_logs import ANNOUNCED, MARK, NO_LIFE, complaints_of
-from system_under_test.own.processes_as_one_server import ENDED
+from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of
 from system_under_test.own.read_own_system import (
     BrokenSystem,
     NotKnown,

@@ -96,6 +96,16 @@ def test_one_witness_for_a_death_its_last_words_and_its_traceback(evidence: Evid
     assert verdict.witnesses[0].rows[0]["event"] == "fatal"
 
 
+def test_a_death_shows_what_the_server_printed_last(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.outcome["deaths"] = [death("n3") | {"excerpt": "recovery start\nrolled back during recovery"}]
+    witness = up(evidence, tmp_path / "died").witnesses[0]
+    assert witness.summary.endswith("; its output ends: rolled back during recovery")
+    assert "recovery start\nrolled back during recovery" in witness.facts["why"][-1]
+    complaint = {"node": "n3", "time_ns": -1, "ordered": False, "reason": "a panic", "excerpt": "a panic\nand more"}
+    evidence.outcome["deaths"] = [complaint]
+    assert up(evidence, tmp_path / "complained").witnesses[0].summary == "n3 complained in its log: a panic"
+
+
 def failing_disk(node: str, **more: object) -> Row:
     """The record of a fault that held from 1,000 to 9,000 ns, and was measured to do so."""
     ordered = {

@@ -8,7 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from system_under_test.own.lives_in_logs import ANNOUNCED, COMPLAINTS_MAX, NO_LIFE, complaints_of, lives, mark
+from system_under_test.own.lives_in_logs import (
+    ANNOUNCED,
+    COMPLAINTS_MAX,
+    NO_LIFE,
+    complaints_of,
+    last_words,
+    lives,
+    mark,
+)
 
 PATTERN = re.compile(r"^(?:panic|corrupted).*", re.MULTILINE)
 
@@ -35,6 +43,21 @@ def test_what_is_beyond_the_limit_is_counted() -> None:
     complaints = found(mark(7) + "\n".join(words) + "\n")
     assert len(complaints) == COMPLAINTS_MAX + 1
     assert complaints[-1] == ("3 more different lines match `complaints`", 7, 2)
+
+
+def test_the_last_words_are_those_of_the_life_that_ended(tmp_path: Path) -> None:
+    first = "up\n\x1b[31m\nno space\nrolled back\n\n"
+    (tmp_path / "server.log").write_text(mark(7) + first + mark(8) + "up again\n")
+    assert last_words(tmp_path, 7) == "[31m\nno space\nrolled back"
+    assert last_words(tmp_path, 8) == "up again"
+    assert last_words(tmp_path, 9) == last_words(tmp_path / "none", 7) == ""
+
+
+def test_the_last_words_of_several_processes_are_those_of_the_one_that_ended_first(tmp_path: Path) -> None:
+    ended = "db ended with status 1; the others are killed"
+    (tmp_path / "server.log").write_text(mark(7) + ended + "\n")
+    (tmp_path / "db.log").write_text(mark(7) + "disk full\n" + mark(8) + "up again\n")
+    assert last_words(tmp_path, 7) == f"disk full\n{ended}"
 
 
 def test_a_shell_that_becomes_the_server_announces_its_own_id() -> None:
