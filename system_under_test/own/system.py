@@ -48,11 +48,11 @@ class OwnNode:
         done = await self.run(command, timeout_s=timeout_s)
         return done.stdout.decode(errors="replace") if done.status == 0 else ""
 
-    async def write(self, path: str, text: str, **values: object) -> None:
+    async def write(self, path: str, text: str, /, **values: object) -> None:
         """Write a file.  With values, what stands in braces is filled in: {name} by `name=…`, {node.address} always."""
         if values:
             try:
-                text = text.format(node=self, **values)
+                text = text.format(**({"node": self} | values))
             except (KeyError, ValueError, IndexError, AttributeError) as problem:
                 why = f"{path} cannot be filled in ({type(problem).__name__}: {problem})"
                 raise ValueError(

@@ -244,6 +244,7 @@ async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -
     [
         ("def write(self, key, value): raise SystemExit('no licence')", "SystemExit: no licence"),
         ("def write(self, key, value): raise BaseException('odd')", "BaseException: odd"),
+        ("def write(self, key, value): assert key is None", "AssertionError: raised at mine.py line"),
         ("def write(self, key, value): return False", "write returned False (bool), where None is expected"),
         ("def write(self, key, value): return OSError('torn')", "write returned OSError('torn') (OSError)"),
         ("def write(self, key, value): asyncio.sleep(0)", "coroutine 'sleep' was never awaited: write `await`"),

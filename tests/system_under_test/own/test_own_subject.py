@@ -297,6 +297,21 @@ async def test_a_start_that_goes_wrong_names_what_was_wrong(tmp_path: Path, body
     assert "\n" not in str(problem.value)
 
 
+@pytest.mark.parametrize("values", ["node=node", "path='x', node=node", "text='t'"])
+async def test_a_file_is_filled_in_with_its_node_and_with_any_name(tmp_path: Path, values: str) -> None:
+    written: dict[str, bytes] = {}
+
+    async def write(path: str, data: bytes) -> None:
+        written[path] = data
+
+    subject, node = starting(tmp_path, f"await node.write('my.conf', 'bind {{node.address}}', {values})"), running_node()
+    node.address, node.start = "198.18.0.11", node.run
+    await subject.install([node], seed=1, bug=None)
+    node.write = write
+    await subject.start(node)
+    assert written["/d/my.conf"] == b"bind 198.18.0.11"
+
+
 async def test_a_refusal_of_the_node_is_no_mistake_of_the_file(tmp_path: Path) -> None:
     async def full(*_: object) -> None:
         raise OSError("No space left on device")
