@@ -1,6 +1,7 @@
 """Through which servers clients got an answer after the last heal, from the history.
 
-Such an answer shows that a server came back, where the system itself cannot say so.
+Such an answer shows that a server came back, where the system itself cannot say so.  An answer of any server shows that
+the system serves again, where no final read does.
 
 Cost: row groups are read from the end of the history, and no further than to the last heal.
 """
@@ -19,16 +20,20 @@ from checkers.base.json_file import mapping, number, sequence
 from checkers.base.stored_run import StoredRun
 
 NEVER = 1 << 62
+ANY_SERVER = "any server"
+"""Stands for the first answer of whichever server."""
 
 
 def part_for(run: StoredRun, nodes: Sequence[str]) -> Part:
-    """The part that looks for answers of these servers, each after the last heal and after its own last death."""
+    """The part that looks for answers of these servers, each after the last heal and after its own last death.
+
+    nodes: ANY_SERVER may be one of them."""
     healed_ns = _last_heal_ns(run)
     return Part((str(run.history),), {"since_ns": {node: max(healed_ns, _last_end_ns(run, node)) for node in nodes}})
 
 
 def answered(part: Part) -> frozenset[str]:
-    """The servers of this part that gave an ok answer to a client.  part: from `part_for`."""
+    """The servers of this part that gave an ok answer to a client, and ANY_SERVER.  part: from `part_for`."""
     since_ns: Mapping[str, int] = part.params["since_ns"]
     found: set[str] = set()
     with pq.ParquetFile(part.paths[0]) as file:
@@ -37,6 +42,8 @@ def answered(part: Part) -> frozenset[str]:
             ok = pc.and_(pc.equal(rows["type"], int(Type.OK)), pc.greater_equal(rows["process"], 0))
             latest = rows.filter(ok).group_by("node").aggregate([("time_ns", "max")]).to_pylist()
             found |= {row["node"] for row in latest if row["time_ns_max"] >= since_ns.get(row["node"], NEVER)}
+            if any(row["time_ns_max"] >= since_ns.get(ANY_SERVER, NEVER) for row in latest):
+                found.add(ANY_SERVER)
             earliest_ns = pc.min(rows["time_ns"]).as_py()
             if found >= since_ns.keys() or (earliest_ns is not None and earliest_ns < min(since_ns.values())):
                 break

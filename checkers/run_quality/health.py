@@ -15,6 +15,9 @@ violates it, unless its nodes hardly got any processor time.
 
 A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
 each server after the last heal is evidence too.  Without any, the verdict is unknown.
+
+What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A workload
+without final reads, such as locks, must show one answer of any server after the last heal.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from checkers.base.stored_run import StoredRun, by_number, node_files, was_order
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.witness_rows import Row, rows_of
 from checkers.run_quality import out_of_memory
-from checkers.run_quality.answers_after_heal import answered, part_for
+from checkers.run_quality.answers_after_heal import ANY_SERVER, answered, part_for
 from checkers.run_quality.excused_deaths import Excuse
 from checkers.run_quality.out_of_memory import may_be_out_of_memory
 from checkers.run_quality.stated_recovery import limit_s, misstated, needed
@@ -155,9 +158,18 @@ def _last_line(deaths: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _split_recovery(run: StoredRun) -> list[Part]:
-    """The history is needed only if nothing else shows that some servers came back."""
-    without = _without_evidence(run)
-    return [part_for(run, without)] if without else []
+    """The history is needed only if nothing else shows that some servers, or the system, came back."""
+    wanted = _without_evidence(run) + ([ANY_SERVER] if _must_answer(run) else [])
+    return [part_for(run, wanted)] if wanted else []
+
+
+def _must_answer(run: StoredRun) -> bool:
+    """Whether only an answer in the main phase can show that the system serves again.
+
+    Older runs, and histories without a spec, do not know how many clients there were."""
+    recovered = mapping(run.outcome.get("recovery")).get("recovered") is True
+    injected = any(number(fault.get("injected_ns"), -1) >= 0 for fault in run.faults)
+    return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
 
 def _judge_answers(part: Part, budget: Budget) -> frozenset[str]:
@@ -177,7 +189,7 @@ def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
     for node in sorted(looked_at, key=by_number):
         for words in sequence(looked_at[node]):
             at.setdefault(str(words), []).append(node)
-    if answering:
+    if answering := set(answering) - {ANY_SERVER}:
         at["a client's answer after the last heal"] = sorted(answering, key=by_number)
     return {"evidence": "; ".join(f"{words}: {', '.join(nodes)}" for words, nodes in at.items())} if at else {}
 
@@ -208,8 +220,11 @@ def _combine_recovery(run: StoredRun, findings: Sequence[frozenset[str]]) -> Ver
             reason = f"recovered after {seconds} s, and the limit is {limit_s(run):g} s"
             return Verdict(Validity.UNKNOWN, looked_at, reason)
         lacking = [node for node in _without_evidence(run) if node not in answering]
+        unknown = [_nothing_shows(lacking)] if lacking else []
+        if _must_answer(run) and ANY_SERVER not in answering:
+            unknown.append(_NO_ANSWER)
         gone = unreadable(run, limit_s(run))
-        return conclude((gone,) if gone else (), looked_at, [_nothing_shows(lacking)] if lacking else [])
+        return conclude((gone,) if gone else (), looked_at, unknown)
     if recovery.get("not_known"):
         reason = f"whether the system recovered is not known: {recovery.get('waiting_for')}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
@@ -254,6 +269,12 @@ def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
     dead = [node for node, state in mapping(proof.get("states")).items() if state == "dead" and node in died]
     explained = {f"{node} ordered running: it is dead" for node in dead}
     return sorted(dead, key=by_number) if explained == set(map(str, sequence(proof.get("wrong")))) else []
+
+
+_NO_ANSWER = (
+    "no client got an answer after the last heal, and the workload reads nothing at the end: so nothing but its own word "
+    "shows that the system serves again; let the last fault heal some seconds before the main phase ends"
+)
 
 
 def _nothing_shows(nodes: Sequence[str]) -> str:

@@ -15,6 +15,9 @@ from checkers.base.json_file import mapping, number, real, sequence
 from checkers.base.stored_run import StoredRun
 from checkers.run_quality.unreadable import PROVEN
 
+VERDICTS_OF_PROOFS = (PROVEN, "not as ordered", "indeterminate")
+"""The words that a proof may end with (`nemesis.faults.Proof`)."""
+
 ROUNDED_S = 1.0
 """By so much the stated seconds may exceed the phase: both are noted with a small delay."""
 
@@ -45,10 +48,21 @@ def misstated(run: StoredRun) -> list[str]:
     known = run.demands.recovery_limit_s
     if known and real(stated.get("limit_s"), known) != known:
         clauses.append(f"outcome.json states a limit of {stated['limit_s']} s for recovery, and the spec {known:g} s")
+    clauses += _without_proof(run, stated)
     phase_s = _phase_s(run)
     if phase_s is not None and real(stated.get("seconds"), 0.0) > phase_s + ROUNDED_S:
         clauses.append(f"recovery took {stated['seconds']} s, and the phase of recovery only {phase_s:.1f} s")
     return clauses + _overlooked(run, stated)
+
+
+def _without_proof(run: StoredRun, stated: Mapping[str, Any]) -> list[str]:
+    """The harness heals everything and measures that before it waits for recovery, so every run of a format with a
+    ledger holds the proof.  What the proof shows is not judged here: a system may recover from half a heal, too."""
+    if not run.demands.ledger or "recovered" not in stated:
+        return []
+    if mapping(stated.get("proof")).get("verdict") in VERDICTS_OF_PROOFS:
+        return []
+    return ["outcome.json holds no proof of the last heal"]
 
 
 def _overlooked(run: StoredRun, stated: Mapping[str, Any]) -> list[str]:
@@ -60,6 +74,9 @@ def _overlooked(run: StoredRun, stated: Mapping[str, Any]) -> list[str]:
     clauses = [f"recovery did not look at {', '.join(missing)}"] if missing else []
     states = mapping(proof.get("states"))
     alive = [node for node, words in looked_at.items() if "process dead" not in sequence(words)]
+    known = sequence(stated.get("without_evidence"))
+    if bare := [node for node in alive if len(sequence(looked_at[node])) < 2 and node not in known]:
+        clauses.append(f"recovery looked at nothing but the process of {', '.join(bare)}, and does not state that")
     if states and proof.get("verdict") == PROVEN and (lacking := [node for node in alive if node not in states]):
         clauses.append(f"the proof of the heal does not show the state of {', '.join(lacking)}")
     return clauses

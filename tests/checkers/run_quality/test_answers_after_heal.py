@@ -70,3 +70,36 @@ def test_an_answer_before_the_server_s_own_last_death_is_no_evidence(unseen: Evi
 def test_what_did_not_recover_is_invalid_whatever_was_looked_at(unseen: Evidence, tmp_path: Path) -> None:
     unseen.outcome["recovery"] |= {"recovered": False, "waiting_for": "n4 gives no status"}
     assert recovery(unseen, tmp_path).validity is Validity.INVALID
+
+
+@pytest.fixture
+def locks(unseen: Evidence) -> Evidence:
+    """A run of a workload without final reads, whose system states of each server that it came back."""
+    unseen.demands = replace(unseen.demands, concurrency=2, final_reads=())
+    unseen.outcome["recovery"] |= {
+        "looked_at": {node: ["process running", "caught_up()"] for node in ("n1", "n4")},
+        "without_evidence": [],
+    }
+    return unseen
+
+
+def test_without_final_reads_the_word_of_the_system_alone_shows_nothing(locks: Evidence, tmp_path: Path) -> None:
+    locks.answer("n1", HEALED_NS - 1)
+    locks.answer("n1", HEALED_NS + 1, Type.FAIL)
+    verdict = recovery(locks, tmp_path)
+    assert verdict.validity is Validity.UNKNOWN and "no client got an answer after the last heal" in verdict.reason
+
+
+def test_one_answer_of_any_server_after_the_last_heal_is_enough(locks: Evidence, tmp_path: Path) -> None:
+    locks.answer("n4", HEALED_NS + 1)
+    assert recovery(locks, tmp_path).validity is Validity.VALID
+
+
+def test_final_reads_show_that_a_system_serves_again(locks: Evidence, tmp_path: Path) -> None:
+    locks.demands = replace(locks.demands, final_reads=(("read", "k0"),))
+    assert recovery(locks, tmp_path).validity is Validity.VALID
+
+
+def test_without_faults_there_was_nothing_after_which_to_answer(locks: Evidence, tmp_path: Path) -> None:
+    locks.faults.clear()
+    assert recovery(locks, tmp_path).validity is Validity.VALID

@@ -99,3 +99,22 @@ def test_recovery_looks_at_every_server_of_the_spec(
     verdict = recovery(evidence, tmp_path, looked_at=seen, proof=proof)
     assert verdict.validity is (Validity.UNKNOWN if words else Validity.VALID)
     assert words in (verdict.reason or "")
+
+
+@pytest.mark.parametrize("proof", [None, {}, {"verdict": "yes"}, "as ordered"])
+def test_a_run_with_a_ledger_holds_the_proof_of_its_last_heal(evidence: Evidence, tmp_path: Path, proof: Any) -> None:
+    evidence.demands = replace(evidence.demands, ledger=True)
+    verdict = recovery(evidence, tmp_path, proof=proof)
+    assert verdict.validity is Validity.UNKNOWN and "no proof of the last heal" in verdict.reason
+
+
+@pytest.mark.parametrize("verdict", ["as ordered", "not as ordered", "indeterminate"])
+def test_a_system_may_recover_from_half_a_heal(evidence: Evidence, tmp_path: Path, verdict: str) -> None:
+    evidence.demands = replace(evidence.demands, ledger=True)
+    assert recovery(evidence, tmp_path, proof={"verdict": verdict}).validity is Validity.VALID
+
+
+def test_a_server_of_which_only_the_process_was_seen_must_be_stated(evidence: Evidence, tmp_path: Path) -> None:
+    seen = looked_at(*SERVERS) | {"n5": ["process running"]}
+    verdict = recovery(evidence, tmp_path, looked_at=seen, without_evidence=[])
+    assert verdict.validity is Validity.UNKNOWN and "nothing but the process of n5" in verdict.reason
