@@ -101,12 +101,32 @@ class Names:
 class WritesInHistory:
     """What a history shows of some names.  fates: by name, and bits by row.  rows: the number of rows of the history.
     acknowledged: writes, those of other names too.
-    whole: the history ends as the harness ends it and its indexes have no gap, so no operation is missing from it."""
+    whole: as in `RowsSeen`."""
 
     fates: Fates
     rows: int
     acknowledged: int
     whole: bool
+
+
+@dataclass(slots=True)
+class RowsSeen:
+    """Whether a history is whole, from its chunks in order.  Each chunk has the columns index, process and f."""
+
+    count: int = 0
+    _gapless: bool = True
+    _ended: bool = False
+
+    def add(self, rows: pa.Table) -> None:
+        """rows: the next chunk; it has at least one row."""
+        self._gapless &= np.array_equal(numbers(rows, "index"), np.arange(self.count, self.count + len(rows)))
+        self._ended = bool(rows["process"][-1].as_py() == NEMESIS and rows["f"][-1].as_py() == END)
+        self.count += len(rows)
+
+    @property
+    def whole(self) -> bool:
+        """The history ends as the harness ends it and its indexes have no gap, so no operation is missing from it."""
+        return self._gapless and self._ended
 
 
 def read_writes(history: str, names: Names) -> WritesInHistory:
@@ -123,7 +143,7 @@ def read_writes(history: str, names: Names) -> WritesInHistory:
     )
     under, processes = _idle(64), Processes()
     first_row = acknowledged = 0
-    gapless, ended = True, False
+    seen = RowsSeen()
     for rows in chunks_of_groups(history, ("index", "process", "type", "f", "key", "value")):
         process = np.asarray(rows["process"].combine_chunks())
         dense = processes.dense(process)
@@ -133,10 +153,9 @@ def read_writes(history: str, names: Names) -> WritesInHistory:
         is_write = function_is(rows, *WRITES) & present(rows, "key") & present(rows, "value")
         name = names.number(rows, is_write)
         acknowledged += follow(first_row, dense, type_, is_write, name, process != NEMESIS, under, fates)
-        gapless &= np.array_equal(numbers(rows, "index"), np.arange(first_row, first_row + len(rows)))
-        ended = bool(process[-1] == NEMESIS and rows["f"][-1].as_py() == END)
+        seen.add(rows)
         first_row += len(rows)
-    return WritesInHistory(fates, total, acknowledged, gapless and ended)
+    return WritesInHistory(fates, total, acknowledged, seen.whole)
 
 
 def _idle(count: int, known: Under | None = None) -> Under:

@@ -130,7 +130,7 @@ def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
             questions += _few(agree(run, kept))
         except BrokenFile as problem:
             questions.append(str(problem))
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as problem:
             questions.append(
                 f"{_NAMES[agree]} cannot be compared with the history ({type(problem).__name__}: {problem})"
             )

@@ -10,6 +10,9 @@ log, however often clients tried, and none if every `create` failed.  In every c
 A topic that is made twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
 each one batch too many.  (`history_against_log.py` looks at the entries that set or remove a client's object.)
 
+A history that lacks its end may lack the create of an object, too.  Then an entry that nothing explains is no violation,
+and the verdict is unknown.
+
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 
 A part is one node's log, or the history.  Cost: linear; memory: one range of a log, and a chunk of the history.
@@ -32,7 +35,7 @@ from checkers.base.history import Type
 from checkers.base.run_evidence import conclude, gaps, log_rows, not_judged, numbers, present, read_entries
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Verdict, Witness
-from checkers.raft.client_writes import function_is, offset_ranges
+from checkers.raft.client_writes import RowsSeen, function_is, offset_ranges
 from checkers.raft.trace_findings_to_verdict import nothing_of
 from checkers.sealing.history_rows import chunks_of_groups
 
@@ -58,11 +61,12 @@ class CopyOfLog:
 
 @dataclass(frozen=True, slots=True)
 class EntriesFinding:
-    """node: "" for the history.  creates: objects with a create that did not fail."""
+    """node: "" for the history.  creates: objects with a create that did not fail.  whole: as in `RowsSeen`."""
 
     node: str = ""
     copies: tuple[CopyOfLog, ...] = ()
     creates: int = 0
+    whole: bool = False
     unknown: str = ""
 
 
@@ -80,7 +84,7 @@ def _split(run: StoredRun) -> list[Part]:
 
 def _judge(part: Part, budget: Budget) -> EntriesFinding:
     if "node" not in part.params:
-        return EntriesFinding(creates=_creates(part.paths[0]))
+        return _creates(part.paths[0])
     node, path = part.params["node"], part.paths[0]
     copies = tuple(_copy(path, copy) for copy in part.params["copies"])
     if sum(len(copy.others) for copy in copies) * 100 > budget.size_bytes:
@@ -88,16 +92,18 @@ def _judge(part: Part, budget: Budget) -> EntriesFinding:
     return EntriesFinding(node, copies)
 
 
-def _creates(history: str) -> int:
+def _creates(history: str) -> EntriesFinding:
     """Count the objects with a create that was invoked and did not fail."""
     left: Counter[str | None] = Counter()
-    for rows in chunks_of_groups(history, ("type", "f", "key")):
+    seen = RowsSeen()
+    for rows in chunks_of_groups(history, ("index", "process", "type", "f", "key")):
+        seen.add(rows)
         mine, type_ = function_is(rows, CREATE), numbers(rows, "type")
         for of_type, sign in ((Type.INVOKE, 1), (Type.FAIL, -1)):
             keys = pc.cast(rows["key"].filter(pa.array(mine & (type_ == of_type))), pa.string())
             for name in keys.to_pylist():
                 left[name] += sign
-    return sum(tries > 0 for tries in left.values())
+    return EntriesFinding(creates=sum(tries > 0 for tries in left.values()), whole=seen.whole)
 
 
 def _copy(path: str, copy: int) -> CopyOfLog:
@@ -143,12 +149,14 @@ def _combine(run: StoredRun, findings: Sequence[EntriesFinding]) -> Verdict:
     if not run.history.exists():
         unknown.append("there is no sealed history")
     unknown += nothing_of(looked_at, "entries")
-    witnesses = []
-    for node, copy in copies:
-        if copy.wrong >= 0:
-            witnesses.append(_unopened(run, node, copy))
-        if len(copy.others) > creates:
-            witnesses.append(_without_cause(run, node, copy, creates))
+    whole = any(f.whole for f in findings)
+    witnesses = [_unopened(run, node, copy) for node, copy in copies if copy.wrong >= 0]
+    beyond = [(node, copy) for node, copy in copies if len(copy.others) > creates]
+    if whole:
+        witnesses += [_without_cause(run, node, copy, creates) for node, copy in beyond]
+    elif beyond:
+        most = max(len(copy.others) - creates for _, copy in beyond)
+        unknown.append(f"no create in the history explains {most} entries of a log, and the history lacks its end")
     return conclude(_latest_of_each_kind(witnesses), looked_at, unknown)
 
 

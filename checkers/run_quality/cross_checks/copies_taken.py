@@ -84,11 +84,10 @@ def lacking(run: StoredRun, rows: Sequence[Row]) -> list[str]:
     rows: those of process -1.  The run must not have been broken off.
     """
     begun = {ledger.payload(row)["when"] for row in ledger.of(rows, ledger.COPY, Type.INVOKE)}
-    main_ns = next(
-        row["time_ns"] for row in ledger.of(rows, ledger.PHASE, Type.INVOKE) if ledger.payload(row) == "main"
-    )
+    phases = ledger.of(rows, ledger.PHASE, Type.INVOKE)
+    main_ns = next((row["time_ns"] for row in phases if ledger.payload(row) == "main"), None)
     wanted = ["final"]
-    for record in run.faults:
+    for record in run.faults if main_ns is not None else ():  # `evidence` names a phase that is missing
         held_s = record["card"]["heal_s"] - (record["injected_ns"] - main_ns) / 1e9
         if record["injected_ns"] >= 0 and record["heal_ordered_ns"] >= 0 and held_s >= HELD_S_MIN:
             wanted.append(f"before heal {record['card']['number']}")

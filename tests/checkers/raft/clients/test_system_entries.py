@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from test_history_against_log import with_end_mark
 from toy_quorum import Entry, Evidence, Quorum, random_run
 
 from checkers.base.verdict import Validity, Verdict
@@ -43,7 +44,8 @@ def add_entry(quorum: Quorum) -> None:
 
 
 def judged(evidence: Evidence, folder: Path) -> Verdict:
-    return evidence.judge(folder, NAME)[NAME]
+    """The verdict on the run with a history that ends as the harness ends it."""
+    return with_end_mark(evidence).judge(folder, NAME)[NAME]
 
 
 def test_openings_and_creates_explain_every_entry(quorum: Quorum, tmp_path: Path) -> None:
@@ -126,3 +128,10 @@ def test_only_the_bundled_kraft_must_take_the_steps_of_kraft() -> None:
     offered = {"history", "logs", "traces", "nodes", "unique-values"}
     assert not of_kraft & {checker.name for checker in select(offered)}  # type: ignore[arg-type]
     assert of_kraft <= {checker.name for checker in select({*offered, "kraft-steps"})}  # type: ignore[arg-type]
+
+
+def test_a_history_that_lacks_its_end_may_lack_the_create_of_an_entry(quorum: Quorum, tmp_path: Path) -> None:
+    add_entry(quorum)
+    verdict = quorum.evidence().judge(tmp_path, NAME)[NAME]
+    assert verdict.validity is Validity.UNKNOWN
+    assert "no create in the history explains 1 entries of a log, and the history lacks its end" in verdict.reason
