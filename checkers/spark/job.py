@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ def run_job(
             if seconds_max is not None and now - began > seconds_max:
                 raise SparkUnavailable(f"{context.master} did not answer within {seconds_max:.0f} s")
     except (KeyboardInterrupt, SparkUnavailable):
-        context.cancelJobGroup(group)
+        _cancel(context, group)
         raise
     if problems:
         if stopped(context):
@@ -81,6 +82,14 @@ def run_job(
         raise JobFailed(problems[0])
     progress(len(items))
     return results
+
+
+def _cancel(context: Any, group: str) -> None:
+    """Cancel a job.  It has ended already if the virtual machine is gone."""
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(Py4JError, OSError):
+        context.cancelJobGroup(group)
 
 
 def executors(context: Any) -> int:

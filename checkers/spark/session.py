@@ -135,12 +135,19 @@ class SparkJudge:
 
         progress is called with (done, total) a few times a second.  If the worker of a task dies four times, that
         task fails, and the others are still judged.  Ctrl-C cancels the job and raises KeyboardInterrupt.
-        Raises SparkUnavailable if Spark did not start or its cluster went away.
+        Raises SparkUnavailable if Spark did not start, or if its cluster or its virtual machine went away.
         """
+        from py4j.protocol import Py4JError
+
         self.wait_until_started()
-        say = progress or (lambda done, total: None)
         if not tasks:
             return []
+        try:
+            return self._judged(tasks, progress or (lambda done, total: None))
+        except (Py4JError, OSError) as problem:  # a job that fails is no such error: the virtual machine is gone
+            raise SparkUnavailable("; ".join(_ended(self._gateway)) or self._last_words(problem)) from problem
+
+    def _judged(self, tasks: Sequence[Task], say: Progress) -> list[Judged]:
         if self._local:
             return self._answers(judge_task, tasks, lambda done: say(done, len(tasks)), lambda task: task)
         with _Cluster(self._context, self._answers) as nodes:
@@ -182,7 +189,7 @@ class SparkJudge:
         while self._context is None and not self._ready.wait(POLL_S) and time.monotonic() < until:
             terminate_children(starting)
         if self._context is not None:
-            self._context.stop()
+            _stop_context(self._context)
             self._context = None
         self._ready.wait(STOP_S_MAX)
         _end_gateway(self._gateway, RECORD_S_MAX if self._record_archive else STOP_S_MAX)
@@ -236,6 +243,7 @@ class SparkJudge:
         from pyspark import SparkConf, SparkContext
 
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_not_of_py4j)
         if SparkContext._active_spark_context is not None:
             raise SparkUnavailable("this process already runs a Spark, and it can run only one")
         java = find_java()
@@ -252,6 +260,7 @@ class SparkJudge:
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
         context.setLogLevel("OFF")
+        context._accumulatorServer.handle_error = lambda *_: None  # it prints a trace if the virtual machine ends
         return context
 
     def _settings(self, java: Java) -> Settings:
@@ -267,14 +276,15 @@ class SparkJudge:
         return cluster_settings(self.master, options, starter, make_bundle())
 
     def _last_words(self, problem: Exception) -> str:
-        """Why it did not start, in one line: what the virtual machine printed last, else the exception's first line."""
+        """Why it did not start, in one line: an error that the virtual machine printed, how it ended, or what it printed
+        last, else the exception's first line."""
         printed = b""
         if self._log is not None:
             self._log.seek(0)
             printed = self._log.read()[-4000:]
         lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line or "xception" in line]
-        return (errors or lines or str(problem).splitlines() or [type(problem).__name__])[-1][:300]
+        return (errors or _ended(self._gateway) or lines or str(problem).splitlines() or [type(problem).__name__])[-1][:300]
 
 
 @dataclass
@@ -315,6 +325,28 @@ def terminate_children(thread: threading.Thread) -> None:
     with contextlib.suppress(OSError):
         for pid in listed.read_text().split():
             os.kill(int(pid), signal.SIGTERM)
+
+
+def _ended(opened: Any) -> list[str]:
+    """One line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
+    process = getattr(opened, "proc", None)
+    status = process.poll() if process is not None else None
+    return [] if status is None else [f"its virtual machine ended with status {status}"]
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """A filter of the root logger, on which py4j logs the traces of a virtual machine that has ended."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def _stop_context(context: Any) -> None:
+    """Stop a context.  One whose virtual machine is gone answers with an error, and the second call only forgets it."""
+    from py4j.protocol import Py4JError
+
+    try:
+        context.stop()
+    except (Py4JError, OSError):
+        context.stop()
 
 
 def _end_gateway(opened: Any, seconds_max: float) -> None:

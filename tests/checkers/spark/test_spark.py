@@ -221,3 +221,45 @@ def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> 
     assert out == "starting\ninterrupted\n"
     assert err == ""
     assert process.returncode == 0
+
+
+ITS_VIRTUAL_MACHINE_IS_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from checkers.base.checker import Budget, Part
+from checkers.judging.tasks import CannotJudge, Task
+from checkers.spark.session import SparkJudge
+
+def squared(part, budget):
+    return part.params["number"] ** 2
+
+def judged(spark, number):
+    return spark.judge([Task(squared, Part((), {"number": number}), Budget())])[0].finding
+
+def child_with(word):
+    listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(pid) for path in listed for pid in path.read_text().split()]
+    return next(pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+if __name__ == "__main__":
+    first = SparkJudge()
+    print(judged(first, 3), flush=True)
+    os.kill(child_with(b"SparkSubmit"), signal.SIGKILL)
+    try:
+        judged(first, 4)
+    except CannotJudge as problem:
+        print(type(problem).__name__)
+    first.stop()
+    second = SparkJudge()
+    print(judged(second, 5))
+    second.stop()
+"""
+
+
+def test_a_virtual_machine_that_is_killed_leaves_no_trace_and_another_may_start(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ITS_VIRTUAL_MACHINE_IS_KILLED)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, script], text=True, capture_output=True, env=environment, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("9\nSparkUnavailable\n25\n", "")
+    assert done.returncode == 0
