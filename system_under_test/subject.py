@@ -30,6 +30,10 @@ class Completed:
     stderr: bytes
 
 
+class NotKnown(RuntimeError):
+    """What a system says of itself settles nothing; the message says why in one sentence."""
+
+
 class NodeGone(ConnectionError):
     """The agent of a node no longer answers (its container died, or the backend was destroyed)."""
 

@@ -7,6 +7,7 @@ request over it would disturb the node.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,18 @@ from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.log.meta_properties import derived_uuid, kafka_uuid
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Live, Needs, Node, NodeStatus, StartedOn
+from system_under_test.subject import (
+    Bug,
+    Collected,
+    Complaint,
+    Declares,
+    Live,
+    Needs,
+    Node,
+    NodeStatus,
+    NotKnown,
+    StartedOn,
+)
 
 PORT = 9092
 OUTPUT = "kraft.log"
@@ -151,7 +163,7 @@ class Kraft:
                 return None
             heard = await self._hear(node)
         except OSError:
-            return None  # the agent is gone, and the node with it
+            return None  # the agent is gone, and the node with it; or its trace is lost
         if not heard.rows:
             return None
         return NodeStatus(
@@ -169,12 +181,16 @@ class Kraft:
         return None
 
     async def caught_up(self, nodes: Sequence[Node], key_count: int) -> str | None:
-        """One leader whom every live node follows, and every log reaches the largest reported mark."""
+        """One leader whom every live node follows, and every log reaches the largest reported mark.
+
+        Raises NotKnown if the trace of a live node is lost."""
         states = await asyncio.gather(*(node.state() for node in nodes))
         live = [node for node, state in zip(nodes, states, strict=True) if state != "dead"]
         if len(live) <= len(nodes) // 2:
             return f"only {len(live)} of {len(nodes)} nodes are alive"
         statuses = await asyncio.gather(*(self.status(node) for node in live))
+        if lost := [node.name for node in live if node.name in self._heard and self._heard[node.name].lost]:
+            raise NotKnown(f"the trace of {', '.join(lost)} was cut or removed while the run went on")
         known = [status for status in statuses if status is not None]
         if len(known) < len(live):
             silent = {node.name for node in live} - {status.node for status in known}
@@ -215,10 +231,12 @@ class Kraft:
         write_tables(run_folder, copies, started_on)
 
     async def _hear(self, node: Node) -> Hearsay:
+        """Raises OSError if the agent does not answer, or if the trace is lost."""
         heard = self._heard.setdefault(node.name, Hearsay())
-        start = heard.read_bytes
-        data = await node.read(_trace_path(node), start)
-        heard.take(data[heard.read_bytes - start :])  # another poll may have been faster
+        start = heard.wanted_from
+        heard.take_from(start, await node.read(_trace_path(node), start))
+        if heard.lost:
+            raise OSError(errno.EIO, f"{node.name}: its trace was cut or removed")
         return heard
 
 

@@ -20,6 +20,7 @@ from system_under_test.own import source_only
 from system_under_test.own.client import Client
 from system_under_test.own.libraries import imported, is_installed, stand_ins
 from system_under_test.own.system import System
+from system_under_test.subject import NotKnown
 
 GROUP = "krucible.systems"
 MAIN = "system.py"
@@ -28,10 +29,6 @@ MODULE = "krucible_own_system"
 
 class NoSystem(ValueError):
     """The files are no system; the message says why in one sentence."""
-
-
-class NotKnown(RuntimeError):
-    """What a system says of itself settles nothing; the message says why in one sentence."""
 
 
 class BrokenSystem(NotKnown):

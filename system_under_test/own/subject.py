@@ -18,7 +18,6 @@ from system_under_test.own.client import Client
 from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of
 from system_under_test.own.read_own_system import (
     BrokenSystem,
-    NotKnown,
     blamed,
     client_in,
     files_of,
@@ -38,6 +37,7 @@ from system_under_test.subject import (
     Needs,
     Node,
     NodeStatus,
+    NotKnown,
     StartedOn,
 )
 

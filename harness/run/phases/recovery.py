@@ -20,9 +20,8 @@ from harness.plain_words import listed
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import Cluster, Marks
 from nemesis.heal import heal_all
-from system_under_test.own.read_own_system import NotKnown
 from system_under_test.own.subject import NO_LEADER, OwnSubject
-from system_under_test.subject import Node, ProcessState, Subject
+from system_under_test.subject import Node, NotKnown, ProcessState, Subject
 
 UNANSWERED = "caught_up() has not answered yet"
 

@@ -12,7 +12,8 @@ from typing import Any
 class Hearsay:
     """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
     of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first."""
+    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  lost: the trace no longer goes
+    on where it was read last, so what it reported before may not hold any more."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -25,6 +26,27 @@ class Hearsay:
     campaigned: bool = False
     voted_epoch: int = -1
     unread: bytearray | None = None
+    lost: bool = False
+
+    @property
+    def wanted_from(self) -> int:
+        """From this byte on, `take_from` wants the trace: the end of the last row that it has read comes first."""
+        return max(0, self.read_bytes - 1)
+
+    def take_from(self, start: int, data: bytes) -> None:
+        """The trace from `start` on, which was `wanted_from` before; if another call was faster, this one is of no use.
+
+        A node only adds to its trace.  So a trace that lacks what was read before was cut or removed by another hand."""
+        if start != self.wanted_from:
+            return
+        seen = self.read_bytes - start
+        if data[:seen] != b"\n"[:seen]:
+            self.lost = True
+        if not self.lost:
+            try:
+                self.take(data[seen:])
+            except (ValueError, KeyError, TypeError):  # not a row of a trace
+                self.lost = True
 
     def take(self, data: bytes) -> None:
         """More of the trace, from `read_bytes` on; an unfinished row is left for the next time."""

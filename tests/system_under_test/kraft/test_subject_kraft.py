@@ -29,9 +29,10 @@ from system_under_test.kraft.collected.log_files import read_log
 from system_under_test.kraft.collected.trace_files import read_trace
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.process import CannotStart, run
+from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind
-from system_under_test.subject import Collected, Completed, NodeStatus, ProcessState, Subject
+from system_under_test.subject import Collected, Completed, NodeStatus, NotKnown, ProcessState, Subject
 
 
 class LocalNode:
@@ -330,6 +331,56 @@ def test_a_trace_is_heard_in_pieces() -> None:
                     break
         assert (heard.rows, heard.epoch, heard.role, heard.leader) == (5, 2, "unattached", None)
         assert (heard.high_watermark, heard.largest_mark, heard.log_end) == (None, 4, 5)
+
+
+ROWS = b'{"event":"role","epoch":3,"role":"leader"}\n{"event":"append","epoch":3,"offset":7}\n'
+MORE = b'{"event":"append","epoch":3,"offset":8}\n'
+
+
+@pytest.mark.parametrize(
+    ("now", "lost"),
+    [
+        (ROWS, False),
+        (ROWS + MORE, False),
+        (ROWS + MORE[:9], False),
+        (b"", True),
+        (ROWS[:-9], True),
+        (MORE * 4, True),
+        (ROWS + b"no row\n", True),
+        (ROWS + b"[]\n", True),
+    ],
+)
+def test_a_trace_that_no_longer_goes_on_where_it_ended_is_lost(now: bytes, lost: bool) -> None:
+    heard = Hearsay()
+    heard.take_from(0, ROWS)
+    heard.take_from(heard.wanted_from, now[heard.wanted_from :])
+    assert heard.lost is lost
+    assert heard.log_end == (8 if now == ROWS + MORE else 7)
+
+
+def test_of_two_readers_of_a_trace_the_slower_one_changes_nothing() -> None:
+    heard = Hearsay()
+    start = heard.wanted_from
+    heard.take_from(start, ROWS + MORE)
+    heard.take_from(start, ROWS)
+    assert (heard.lost, heard.rows) == (False, 3)
+
+
+async def test_without_its_trace_it_is_not_known_whether_a_node_caught_up(tmp_path: Path) -> None:
+    node = LocalNode(1, tmp_path)
+    trace = Path(node.trace_dir) / FILE_NAME
+    trace.write_bytes(ROWS)
+    node.process = await asyncio.create_subprocess_exec("sleep", "600")
+    kraft = Kraft()
+    try:
+        assert (await kraft.status(node)) is not None
+        trace.write_bytes(ROWS[:5])
+        assert (await kraft.status(node)) is None
+        with pytest.raises(NotKnown, match="the trace of n1 was cut or removed"):
+            await kraft.caught_up([node], 1)
+    finally:
+        node.process.kill()
+        await node.process.wait()
 
 
 def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:

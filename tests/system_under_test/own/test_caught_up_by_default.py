@@ -12,8 +12,8 @@ from harness.registry import load_subject
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import RecoveryPhase
 from nemesis.faults import Proof
-from system_under_test.own.read_own_system import NotKnown
 from system_under_test.own.subject import OwnSubject
+from system_under_test.subject import NotKnown
 
 SYSTEM = """
 from krucible import Client, System
