@@ -1,7 +1,8 @@
 """The verdict for a CI system: one JUnit test case per checker.
 
 Invalid is a failure, unknown an error (a run that proved nothing must not turn a build green), not applicable is
-skipped.
+skipped.  A run may prove nothing although no checker shows that: the harness failed, a planted bug was not found, or
+nothing was judged.  Such a run has one test case more, which is an error.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from harness.report.evidence.report_data import ReportData
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST = 4000
+THE_RUN = "the run itself"
+"""Name of the test case that is no checker's."""
 
 
 def write(data: ReportData, path: Path) -> None:
     """Write junit.xml for one judged run."""
     test = str(data.test.get("test") or data.folder.parent.name)
-    checkers = data.checkers
+    checkers = {**data.checkers, **_of_the_run(data)}
     verdicts = [c.get("verdict") for c in checkers.values()]
     suite = ET.Element(
         "testsuite",
@@ -48,6 +51,14 @@ def write(data: ReportData, path: Path) -> None:
     root.append(suite)
     ET.indent(root)
     path.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _of_the_run(data: ReportData) -> dict[str, Mapping[str, Any]]:
+    """A case for the run itself, if it did not pass and no checker's case shows that."""
+    passed = data.results.get("verdict") == "valid" and data.results.get("exit_code", 0) == 0
+    if passed or any(c.get("verdict") not in ("valid", "not applicable") for c in data.checkers.values()):
+        return {}
+    return {THE_RUN: {"verdict": "unknown", "reason": verdict_in_words(data.results, data.test)}}
 
 
 def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -> None:

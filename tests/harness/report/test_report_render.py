@@ -233,6 +233,26 @@ def test_junit_says_the_same_as_the_page(tmp_path: Path) -> None:
     assert ET.parse(folder.with_name("vague") / "junit.xml").getroot()[0].get("errors") == "1"
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        {"verdict": "harness failed", "exit_code": 3, "checkers": {}, "reason": "no room", "failure": "no room"},
+        {"verdict": "unknown", "exit_code": 2, "checkers": {}, "summary": "nothing was judged"},
+        {"verdict": "unknown", "exit_code": 2, "checkers": {"vote-once": {"verdict": "valid"}}},
+        {"verdict": "valid", "exit_code": 3, "checkers": {"vote-once": {"verdict": "valid"}}, "failure": "no report"},
+        {},
+    ],
+)
+def test_a_run_that_did_not_pass_is_never_green_in_junit(tmp_path: Path, results: dict[str, object]) -> None:
+    folder = build(tmp_path / "run", "valid")
+    (folder / "results.json").write_text(json.dumps(results))
+    render(folder)
+    suite = ET.parse(folder / "junit.xml").getroot()[0]
+    assert suite.get("errors") == "1"
+    assert suite.get("tests") == str(len(list(suite.iter("testcase"))))
+    assert [case.get("name") for case in suite.iter("testcase") if case.find("error") is not None] == ["the run itself"]
+
+
 def test_plots_stand_alone_and_follow_the_theme_on_the_page(tmp_path: Path) -> None:
     folder = build(tmp_path / "run", "stale")
     render(folder)
