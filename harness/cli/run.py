@@ -161,7 +161,13 @@ def analyze(
     """Judge a stored run again, also one whose harness was killed."""
     root = run_folder.resolve()
     if not (root / "test.json").exists():
-        raise WrongSpec(f"{run_folder} is not a run folder: it holds no test.json")
+        from harness.judge import results_before
+
+        words = f"{run_folder} is not a run folder: it holds no test.json"
+        if results_before.is_judged(root):
+            results_before.set_aside(root)
+            results_before.refused(root, words)
+        raise WrongSpec(words)
 
     from rich.console import Console
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ def record_failure(
     *,
     with_plots: bool = True,
     not_tested: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write results.json and report.html into a run folder; the content of results.json.
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
     problem: an unexpected exception; its traceback is kept in failure.txt.  with_plots: as in `render`.
-    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  Never raises for a page
-    that cannot be written: results.json alone must then do.
+    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  more: added to the results.
+    Never raises for a page that cannot be written: results.json alone must then do.  Raises OSError without it.
     """
     results = _reached(root) or {"verdict": VERDICT, "checkers": {}}
+    results |= dict(more or {})
     results |= {"exit_code": HARNESS_FAILED, "failure": reason, "reason": reason}
     results |= {"not_tested": True} if not_tested else {}
     results["summary"] = f"{'No test took place' if not_tested else 'The harness failed'}: {reason}"

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from checkers.spark.session import SparkJudge
 from harness.backends.backend import ClusterSpec
+from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
@@ -109,15 +110,30 @@ def run_and_judge(
 def judge_again(
     root: Path, spark_master: str | None, in_process: bool, console: Console, trust_old_format: bool = False
 ) -> dict[str, Any]:
-    """Judge the stored run in `root` again.  Raises what `judge` raises; then results.json stays as it was."""
+    """Judge the stored run in `root` again.
+
+    Raises what `judge` raises.  Then results.json says why, and the results before it are kept (`results_before`).
+    """
     progress = Progress(console)
     spark = None if in_process else SparkJudge(spark_master)
     try:
         if spark is not None:
             spark.start_in_background()
         progress.phase("judging")
-        found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format))
-        return _for_terminal(root, found, spec_of(root))
+        results_before.set_aside(root)
+        with sigterm_as_ctrl_c():
+            found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format))
+        spec = spec_of(root)
+        results_before.remove(root)
+        return _for_terminal(root, found, spec)
+    except KeyboardInterrupt:
+        results_before.refused(root, "it was interrupted while it was judged again")
+        raise
+    except (Exception, SystemExit) as problem:
+        words = " ".join(sentences(problem))
+        reason = words or f"it could not be judged again ({type(problem).__name__}: {problem})"
+        results_before.refused(root, reason, None if words else problem)
+        raise
     finally:
         progress.stop()
         if spark is not None:

@@ -1,0 +1,95 @@
+"""A judging that refuses a run leaves no verdict of before in results.json, and loses none."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from canary_run import canary_run
+from click.testing import CliRunner
+
+from checkers.base.json_file import BrokenFile
+from harness.cli.main import cli
+from harness.judge.results_before import NAMES
+from harness.run import session
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """A run that is valid."""
+    run = canary_run(tmp_path)
+    assert analyze(run) == 0
+    assert results(run)["verdict"] == "valid"
+    return run
+
+
+def analyze(run: Path) -> int:
+    """The exit code; 3 for a refusal too, which ends the command line with one sentence."""
+    result = CliRunner().invoke(cli, ["analyze", "--in-process", str(run)])
+    return 3 if isinstance(result.exception, Exception) else result.exit_code
+
+
+def results(run: Path, name: str = "results.json") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / name).read_text())
+    return content
+
+
+def cut(run: Path) -> None:
+    history = run / "history.parquet"
+    history.write_bytes(history.read_bytes()[:100])
+
+
+BROKEN: dict[str, Callable[[Path], None]] = {
+    "half a history": cut,
+    "no spec": lambda run: (run / "test.json").write_text("{}"),
+    "no test.json": lambda run: (run / "test.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_refused_judging_keeps_the_verdict_of_before_and_does_not_repeat_it(judged: Path, broken: str) -> None:
+    BROKEN[broken](judged)
+    for _ in range(2):
+        assert analyze(judged) == 3
+        assert results(judged)["verdict"] == "harness failed"
+        assert results(judged)["exit_code"] == 3
+        assert results(judged)["before"] == "results.before.json"
+        assert results(judged, "results.before.json")["verdict"] == "valid"
+        assert ET.parse(judged / "junit.xml").getroot()[0].get("errors") == "1"
+        assert "The harness failed" in (judged / "report.html").read_text()
+        assert all((judged / name).exists() for name in NAMES.values())
+
+
+def test_a_judging_that_ends_removes_what_was_set_aside(judged: Path) -> None:
+    whole = (judged / "history.parquet").read_bytes()
+    cut(judged)
+    assert analyze(judged) == 3
+    (judged / "history.parquet").write_bytes(whole)
+    assert analyze(judged) == 0
+    assert results(judged)["verdict"] == "valid"
+    assert not any((judged / name).exists() for name in NAMES.values())
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), BrokenFile("it is broken"), RuntimeError("a mistake")])
+def test_a_judging_that_was_broken_off_leaves_no_verdict(
+    judged: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        assert not (judged / "results.json").exists()  # a kill would leave the folder like this
+        raise end
+
+    monkeypatch.setattr(session, "judge", breaks)
+    analyze(judged)
+    assert results(judged)["verdict"] == "harness failed"
+    assert results(judged, "results.before.json")["verdict"] == "valid"
+
+
+def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"tests": 3}')
+    assert analyze(tmp_path) == 3
+    assert results(tmp_path) == {"tests": 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
