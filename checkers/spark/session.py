@@ -284,7 +284,9 @@ class SparkJudge:
             printed = self._log.read()[-4000:]
         lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line or "xception" in line]
-        return (errors or _ended(self._gateway) or lines or str(problem).splitlines() or [type(problem).__name__])[-1][:300]
+        return (errors or _ended(self._gateway) or lines or str(problem).splitlines() or [type(problem).__name__])[-1][
+            :300
+        ]
 
 
 @dataclass
