@@ -1,7 +1,8 @@
 """Measures faults: one measurement after another while a fault holds, and again after its heal.
 
 A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
-inject and heal they run faster.  A measurement of processes reads their state.  What the readings mean is computed by
+inject and heal they run faster.  While a fault holds, each window begins where the one before ended, so that every
+beacon counts and no lapse fits between two measurements.  A measurement of processes reads their state.  What the readings mean is computed by
 `checkers.run_quality.faults_installed`, from the record alone.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from checkers.run_quality.faults_installed import readings, shortened
 from nemesis.beacons import CALM_INTERVAL_MS, DENSE_INTERVAL_MS
-from nemesis.cluster import CannotInject, Cluster
+from nemesis.cluster import CannotInject, Cluster, Link, Marks
 from nemesis.faults import Fault, FaultRecord, Measurement, Ordered, Proof
 from nemesis.kind import Kind
 from nemesis.overlapping_faults import Field
@@ -29,14 +30,24 @@ HOLD_EVERY_S = 0.8
 
 
 @dataclass(frozen=True, slots=True)
+class _Edge:
+    """The begin or the end of a window.  cut, changes: what was ordered then (`Field.now_cut`, `Field.changes`)."""
+
+    cut: frozenset[Link]
+    changes: int
+    marks: Marks
+
+
+@dataclass(slots=True)
 class Meter:
-    """Takes measurements of one fault.  clock: ns since the test began."""
+    """Takes measurements of one fault, one after another.  clock: ns since the test began."""
 
     field: Field
     kind: Kind
     fault: Fault
     ordered: Ordered
     clock: Callable[[], int]
+    _last: _Edge | None = None
 
     async def take(self, phase: str, window_s: float, stop: asyncio.Event | None = None) -> Measurement:
         """One measurement over at most `window_s`; less if `stop` is set.  Never raises for what nodes do."""
@@ -64,30 +75,35 @@ class Meter:
         self, taken: Measurement, window_s: float, stop: asyncio.Event | None, problems: list[str]
     ) -> Measurement:
         field, cluster = self.field, self.field.cluster
-        cut_before, changes = field.now_cut(), field.changes()
+        last, self._last = self._last, None
         fast = taken.phase in ("inject", "heal")
         try:
             if fast:
                 await cluster.beat(DENSE_INTERVAL_MS)
             try:
-                first = await cluster.mark()
+                first = last if last is not None and taken.phase != "heal" else await self._edge()
                 await _pause(window_s, stop)
-                last = await cluster.mark()
+                end = await self._edge()
             finally:
                 if fast:
                     await cluster.beat(CALM_INTERVAL_MS)
-            unsettled = field.unsettled(changes)
-            arrived = await cluster.arrived(first, last)
+            unsettled = field.unsettled(first.changes)
+            arrived = await cluster.arrived(first.marks, end.marks)
         except (OSError, CannotInject) as problem:
             problems.append(f"the links could not be measured: {words_of(problem)}")
             return taken
+        self._last = end
         own = frozenset() if taken.phase == "heal" else self.fault.cut
         return replace(
             taken,
             links={f"{a}>{b}": (seen.sent, seen.received) for (a, b), seen in sorted(arrived.items())},
-            also_cut=tuple(sorted(cut_before - own - unsettled)),
+            also_cut=tuple(sorted(first.cut - own - unsettled)),
             unsettled=tuple(sorted(unsettled)),
         )
+
+    async def _edge(self) -> _Edge:
+        """The orders are read first: what changes while the marks are taken is unsettled in the window that follows."""
+        return _Edge(self.field.now_cut(), self.field.changes(), await self.field.cluster.mark())
 
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:

@@ -65,6 +65,27 @@ def test_a_lapse_in_the_last_tenth_of_a_second_before_the_heal_is_seen():
     assert record.achieved is Achieved.NOT_ACHIEVED and "it lapsed" in record.reason
 
 
+class Lapsing(FakeCluster):
+    """Its links are whole while beacons are counted for the third time, and for no longer."""
+
+    counted = 0
+
+    async def arrived(self, first, last):
+        self.counted += 1
+        if self.counted == 3:
+            cut, self.silent = self.silent, ()
+            await asyncio.sleep(0.1)
+            self.silent = cut
+        return await super().arrived(first, last)
+
+
+def test_a_lapse_between_two_measurements_is_seen():
+    cluster = Lapsing()
+    (record,), _ = in_no_time(played(cluster, card()))
+    assert cluster.counted > 3
+    assert record.achieved is Achieved.NOT_ACHIEVED and record.reason.startswith("it lapsed"), record.reason
+
+
 def test_a_link_that_is_cut_later_although_it_should_be_whole_is_seen():
     cluster = FakeCluster()
     more = at(5.0, lambda: cut_again(cluster, cluster.silent | {("n2", "n3")}))
