@@ -1,9 +1,9 @@
 """Measures faults: one measurement after another while a fault holds, and again after its heal.
 
 A measurement of links counts the beacons that were sent within a window and arrived.  Beacons run all the time; around
-inject and heal they run faster.  While a fault holds, each window begins where the one before ended, so that every
-beacon counts and no lapse fits between two measurements.  A measurement of processes reads their state.  What the readings mean is computed by
-`checkers.run_quality.faults_installed`, from the record alone.
+inject and heal they run faster.  While a fault holds, each window begins where the one before ended: every beacon
+counts, and no lapse fits between two measurements.  A measurement of processes reads their state.  What the readings
+mean is computed by `checkers.run_quality.faults_installed`, from the record alone.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ violates it, unless its nodes hardly got any processor time.
 A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
 each server after the last heal is evidence too.  Without any, the verdict is unknown.
 
-What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A workload
-without final reads, such as locks, must show one answer of any server after the last heal.
+What a system states of itself is no answer.  Where final reads are demanded, they show that it serves again.  A
+workload without final reads, such as locks, must show one answer of any server after the last heal.
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ def _ended_by_themselves(run: StoredRun, proof: Mapping[str, Any]) -> list[str]:
 
 
 _NO_ANSWER = (
-    "no client got an answer after the last heal, and the workload reads nothing at the end: so nothing but its own word "
-    "shows that the system serves again; let the last fault heal some seconds before the main phase ends"
+    "no client got an answer after the last heal, and the workload reads nothing at the end: so nothing but its own "
+    "word shows that the system serves again; let the last fault heal some seconds before the main phase ends"
 )
 
 

@@ -10,9 +10,11 @@ bug was not found); 3 the harness itself failed or was called wrongly.
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import difflib
 import importlib
+import locale
 import logging
 import os
 import sys
@@ -106,6 +108,7 @@ def main() -> NoReturn:
     Python's own end takes every module apart, which costs half a second of CPU after a run.  That is left out here:
     threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
     """
+    _demand_utf8()
     try:
         run_command_line()
     except SystemExit as end:
@@ -116,6 +119,13 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _demand_utf8() -> None:
+    """Start again in Python's UTF-8 mode if the locale cannot write every sign of a report.  Else this does nothing."""
+    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def run_command_line() -> NoReturn:

@@ -31,8 +31,9 @@ def record_failure(
 
     A verdict that was reached before the failure stands; then only the reason and the exit code are added.
     problem: an unexpected exception; its traceback is kept in failure.txt.  with_plots: as in `render`.
-    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  more: added to the results.
-    Never raises for a page that cannot be written: results.json alone must then do.  Raises OSError without it.
+    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`).  more: is added to the
+    results.  Never raises for a page that cannot be written: results.json alone must then do.  Raises OSError if not
+    even that can be written.
     """
     results = _reached(root) or {"verdict": VERDICT, "checkers": {}}
     results |= dict(more or {})

@@ -33,7 +33,7 @@ def is_judged(root: Path) -> bool:
 def set_aside(root: Path) -> None:
     """Give the results of an earlier judging their other names.  Raises OSError if the folder cannot be written.
 
-    What says that the last judging refused the run is removed: the results of a judging before it are set aside already.
+    If the last judging refused the run, its results are removed: those of the judging before it are set aside already.
     """
     refused = _BEFORE in _results(root)
     for name, other in NAMES.items():

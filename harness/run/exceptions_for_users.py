@@ -26,8 +26,15 @@ def sentences(problem: BaseException) -> list[str]:
     """The problem in sentences, one for each exception of a group; [] if it is a mistake of the harness."""
     leaves = list(_leaves(problem))
     if all(isinstance(leaf, expected()) for leaf in leaves):
-        return [str(leaf) for leaf in leaves]
+        return list(map(_words, leaves))
     return []
+
+
+def _words(problem: BaseException) -> str:
+    """An error of the operating system without its number, which says nothing to a user."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
+    return str(problem)
 
 
 def not_of_the_harness(problem: BaseException) -> bool:

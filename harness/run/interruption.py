@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from checkers.base.stored_run import TEST
 from harness.judge.harness_failed import record_failure
 from harness.run.conductor import Conductor
 from harness.run.run_folder import as_typed
@@ -55,8 +56,10 @@ class Once:
 
 
 def report_interruption(root: Path, progress: Progress) -> None:
-    again = f"python -m harness analyze {as_typed(root)}"
-    progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
-    progress.command(again)
-    reason = f"the run was interrupted; judge what was recorded with: {again}"
+    reason = "the run was interrupted before anything was recorded"
+    if (root / TEST).exists():
+        again = f"python -m harness analyze {as_typed(root)}"
+        progress.say("interrupted; everything that was recorded is kept.  Judge it with:")
+        progress.command(again)
+        reason = f"the run was interrupted; judge what was recorded with: {again}"
     record_failure(root, reason, with_plots=False)

@@ -99,7 +99,7 @@ def run_and_judge(
             report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
-            found = _failed(run.root, problem)
+            found = _kept(run.root, problem)
         return _for_terminal(run.root, found, spec)
     finally:
         progress.stop()
@@ -138,6 +138,16 @@ def judge_again(
         progress.stop()
         if spark is not None:
             spark.stop()
+
+
+def _kept(root: Path, problem: Exception | SystemExit) -> dict[str, Any]:
+    """As `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
+    try:
+        return _failed(root, problem)
+    except OSError as refusal:
+        first = " ".join(sentences(problem)) or f"{type(problem).__name__}: {problem}"
+        words = f"the run has no verdict, because {as_typed(root)} cannot be written ({refusal.strerror or refusal})"
+        raise OSError(f"{words}; the run had ended because of this: {first}") from problem
 
 
 def _failed(root: Path, problem: Exception | SystemExit) -> dict[str, Any]:

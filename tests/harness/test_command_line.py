@@ -54,6 +54,13 @@ def test_a_process_ends_with_its_code_its_output_and_its_exit_functions() -> Non
     assert "No such command 'flounder'" in done.stderr
 
 
+def test_a_locale_without_utf_8_is_no_obstacle() -> None:
+    script = "from harness.cli import main\nmain._demand_utf8()\nprint('\\N{MIDDLE DOT}')"
+    narrow = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, env=narrow, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("\N{MIDDLE DOT}\n".encode(), b"", 0)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("bug", "code"), [(None, 0), ("stale", 1), ("lose", 1)])
 def test_the_canary_comes_out_valid_invalid_invalid(tmp_path: Path, bug: str | None, code: int) -> None:

@@ -10,8 +10,8 @@ log, however often clients tried, and none if every `create` failed.  In every c
 A topic that is made twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
 each one batch too many.  (`history_against_log.py` looks at the entries that set or remove a client's object.)
 
-A history that lacks its end may lack the create of an object, too.  Then an entry that nothing explains is no violation,
-and the verdict is unknown.
+A history that lacks its end may lack the create of an object, too.  Then an entry that nothing explains is no
+violation, and the verdict is unknown.
 
 What opens an epoch is not known in the first entry of a log that begins above offset 0: such an entry is not judged.
 

@@ -12,8 +12,8 @@ from typing import Any
 class Hearsay:
     """What a node's trace has reported so far.  largest_mark: over all its incarnations.  unread: rows that a follower
     of this node has not taken yet; None while it has no follower.  campaigned: it has sought votes since
-    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  lost: the trace no longer goes
-    on where it was read last, so what it reported before may not hold any more."""
+    `take_campaigned` was called last.  voted_epoch: of its last vote, -1 before the first.  lost: the trace no longer
+    goes on where it was read last, so what it reported before may not hold any more."""
 
     read_bytes: int = 0
     rows: int = 0
@@ -36,7 +36,7 @@ class Hearsay:
     def take_from(self, start: int, data: bytes) -> None:
         """The trace from `start` on, which was `wanted_from` before; if another call was faster, this one is of no use.
 
-        A node only adds to its trace.  So a trace that lacks what was read before was cut or removed by another hand."""
+        A node only adds to its trace.  If it lacks what was read before, another hand has cut or removed it."""
         if start != self.wanted_from:
             return
         seen = self.read_bytes - start

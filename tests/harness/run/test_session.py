@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -166,6 +167,38 @@ def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
     code, results, _ = run()
     assert (code, results["verdict"]) == (3, "harness failed")
     assert results["reason"].startswith("the run was interrupted")
+
+
+def test_an_interruption_before_anything_was_recorded_offers_no_judging(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "Conductor", is_interrupted)
+    code, results, _ = run()
+    assert (code, results["verdict"]) == (3, "harness failed")
+    assert results["reason"] == "the run was interrupted before anything was recorded"
+    assert "analyze" not in "".join(capsys.readouterr())
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(session, "SparkJudge", NoSpark)
+    monkeypatch.setattr(session, "Conductor", full)
+    monkeypatch.setattr(session, "record_failure", full)
+    words = ["run", "--subject", "canary", "--nemesis", "none", "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["krucible", *words])
+    with pytest.raises(SystemExit) as end:
+        run_command_line()
+    assert end.value.code == 3
+    said = capsys.readouterr().err
+    assert "the run has no verdict, because" in said and "cannot be written (No space left on device)" in said
+    assert "Errno" not in said and "Traceback" not in said
 
 
 def test_sigterm_while_judging_is_an_interruption_too(
