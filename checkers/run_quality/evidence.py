@@ -32,7 +32,7 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.cross_checks import copies_taken, dealt_operations, deaths_listed
+from checkers.run_quality.cross_checks import copies_taken, dealt_operations, deaths_listed, traces_at_copies
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
 from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
 from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
@@ -281,6 +281,11 @@ def _copies(run: StoredRun, kept: Ledger) -> list[str]:
     return clauses if broken_off or not run.demands.logs else clauses + copies_taken.lacking(run, kept.rows)
 
 
+def _moments(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether each copy was taken when its trace was as long as copies.json notes."""
+    return traces_at_copies.at_another_length(run, kept.rows) if run.demands.logs else []
+
+
 def _dealt(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether each thread invoked what the seed deals to it."""
     return dealt_operations.differences(run, kept.rows)
@@ -344,6 +349,7 @@ _NAMES: Mapping[Agree, str] = {
     _answers: "a measured state or link",
     _deaths: "the deaths of outcome.json",
     _copies: "copies.json",
+    _moments: "the traces at the copies",
     _final_reads: "the final reads of outcome.json",
     _declared: "what outcome.json declares",
 }

@@ -105,6 +105,33 @@ def copies_exchanged(run: Path) -> None:
     forge_everything(run)
 
 
+def an_early_copy_replaced_by_a_later_one(run: Path) -> None:
+    """The first copy of one node becomes its second one, with the size of the trace that was noted there."""
+    first, second = run / "nodes" / "n2" / "copies" / "0", run / "nodes" / "n2" / "copies" / "1"
+    shutil.rmtree(first)
+    shutil.copytree(second, first)
+
+    def change(rows: list[Any]) -> None:
+        of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
+        of_node[0]["trace_size_bytes"] = of_node[1]["trace_size_bytes"]
+
+    edit(run, "copies.json", change)
+    forge_everything(run)
+
+
+def a_late_copy_replaced_by_an_earlier_one(run: Path) -> None:
+    first, second = run / "nodes" / "n2" / "copies" / "0", run / "nodes" / "n2" / "copies" / "1"
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+
+    def change(rows: list[Any]) -> None:
+        of_node = {row["copy"]: row for row in rows if row["node"] == "n2"}
+        of_node[1]["trace_size_bytes"] = of_node[0]["trace_size_bytes"]
+
+    edit(run, "copies.json", change)
+    forge_everything(run)
+
+
 def last_rows_of_a_trace_dropped(run: Path) -> None:
     path = run / "trace" / "n1.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
@@ -217,6 +244,9 @@ ATTACKS: list[tuple[str, str, Attack]] = [
     (PARTITION, "unknown made failed", of_rows(unknown_made_failed)),
     (PARTITION, "traces exchanged with names", traces_exchanged_with_their_names),
     (PARTITION, "copies exchanged", copies_exchanged),
+    (PARTITION, "early copy replaced by a later one", an_early_copy_replaced_by_a_later_one),
+    (PARTITION, "late copy replaced by an earlier one", a_late_copy_replaced_by_an_earlier_one),
+    (PARTITION, "proof of the heal removed", of_file("outcome.json", lambda o: o["recovery"].pop("proof"))),
     (KILL, "end of a trace dropped", last_rows_of_a_trace_dropped),
     (KILL, "a copy left out", a_copy_left_out),
     (PARTITION, "size of a trace", of_file("copies.json", lambda rows: rows[-1].update(trace_size_bytes=100))),

@@ -1,0 +1,80 @@
+"""Checks that each copy of a data directory was taken when its trace was as long as copies.json notes.
+
+A copy notes how many bytes the trace of its node had.  That binds the copy to a moment in the trace, and checkers rest
+on it: they demand of the log what the trace had reported until then.  So a later copy must not stand in for an earlier
+one with the later size.  A node stamps each row before it writes it, and does not run while its disk is copied:
+
+* The last row within the noted size was stamped before the copy had been taken.
+* Of the rows behind it, one may have been stamped before the node was stopped and written after it ran again.  The row
+  after that one was stamped later than the order to copy.
+
+The times of both come from different hands: the node stamps its rows, and the harness notes its orders in the history.
+The check needs one clock.  Where an engine runs in a virtual machine, its nodes have another: then rows have times
+outside of the run, and nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from checkers.base import ledger
+from checkers.base.arrays import Int64
+from checkers.base.clocks import one_clock
+from checkers.base.history import Type
+from checkers.base.run_evidence import numbers
+from checkers.base.stored_run import StoredRun, node_files
+
+IN_FLIGHT = 1
+"""So many rows a node may have stamped and not yet written when it is stopped."""
+
+Row = Mapping[str, Any]
+
+
+def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
+    """One sentence for each copy whose size of the trace belongs to another moment.  rows: those of process -1.
+
+    Raises KeyError or TypeError if an entry of copies.json or of the history is malformed.
+    """
+    if not run.demands.traces or not one_clock(run.test):
+        return []
+    begun = _times(rows, Type.INVOKE, "when")
+    ended = _times(rows, Type.OK, "copy")
+    taken = {(row["copy"], row["node"]): row.get("taken_ns", -1) for row in run.copies_index}
+    times = {node: _rows_of(path) for node, path in node_files(run.trace).items()}
+    if any(len(at_ns) and not 0 <= at_ns.min() <= at_ns.max() <= rows[-1]["time_ns"] for _, at_ns in times.values()):
+        return []
+    clauses = []
+    for copy in (*run.copies, *run.damaged_copies):
+        number, node, when = copy["copy"], copy["node"], copy["when"]
+        if copy["error"] or node not in times or number not in ended or when not in begun:
+            continue
+        seq, time_ns = times[node]
+        behind = int(np.searchsorted(seq, copy["trace_seq"], side="right"))
+        taken_ns = taken.get((number, node), -1)
+        latest_ns = taken_ns if taken_ns >= 0 else ended[number]
+        late = behind > 0 and int(time_ns[behind - 1]) > latest_ns
+        early = behind + IN_FLIGHT < len(seq) and int(time_ns[behind + IN_FLIGHT]) < begun[when]
+        if late or early:
+            words = "had rows of a later time" if late else "lacked rows of an earlier time"
+            clauses.append(f"copy {number} of {node} cannot be right: its trace {words} than its size shows")
+    return clauses
+
+
+def _times(rows: Sequence[Row], type_: Type, name: str) -> dict[Any, int]:
+    """The value of this name in the payload of each row about copies -> the time of the first such row."""
+    times: dict[Any, int] = {}
+    for row in ledger.of(rows, ledger.COPY, type_):
+        times.setdefault(ledger.payload(row)[name], row["time_ns"])
+    return times
+
+
+def _rows_of(trace: str) -> tuple[Int64, Int64]:
+    """The seq and the time of every row of a trace, in order of seq."""
+    table = pq.read_table(trace, columns=["seq", "time_ns"], partitioning=None)
+    seq, time_ns = numbers(table, "seq"), numbers(table, "time_ns")
+    order = np.argsort(seq, kind="stable")
+    return seq[order], time_ns[order]
