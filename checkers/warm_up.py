@@ -32,6 +32,7 @@ from checkers.kernels.kafka_files.prefix_hash import chain
 from checkers.kernels.kafka_files.record_batch import scan
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online.growing_logs import LIVE, NewEntries, OnlineLogs
+from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
 from checkers.registers.checker import DID_NOT_HAPPEN, OBSERVED
@@ -100,7 +101,9 @@ def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
 def load_online_kernels() -> None:
     """Load the kernels that judge a run while it goes on.  The run waits for this, because loading delays all else."""
     OnlineKeys().take(events_to_table(_STALE_READ))
-    OnlineTraces().take([pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES])
+    traces = {node: pa.Table.from_pylist(_trace_rows(node), TRACE) for node in _NODES}
+    OnlineTraces().take(list(traces.values()))
+    OnlineMarks(_NODES).take(traces)
     logs = OnlineLogs()
     for node in _NODES:
         table = pa.Table.from_pylist(_log_rows(node), LOG)

@@ -31,7 +31,7 @@ from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import Marks
 from checkers.online.online_finding import OnlineFinding
-from checkers.raft.commits import committed_evidence, kept_by_own_trace
+from checkers.raft.commits import committed_evidence, kept_by_own_trace, own_epoch_first
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
 from checkers.raft.nodes import monotonicity as raft_progress
@@ -235,6 +235,9 @@ _RULES = (
         raft_progress.applied_wrongly,
         _highest_applied,
         needs_offset=True,
+    ),
+    _Rule(
+        "commit-own-epoch", tuple(own_epoch_first.EVENTS), own_epoch_first.marks_of_older_epochs, own_epoch_first.still_needed
     ),
     _Rule("committed-never-lost", tuple(kept_by_own_trace.HELD_EVENTS), _removed, _owed),
     _Rule("committed-never-lost", ("fatal",), committed.refused, _none),

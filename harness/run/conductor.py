@@ -183,7 +183,8 @@ class Conductor:
         await asyncio.gather(*(subject.start(node) for node in self.nodes))
         if self.online is not None and subject.declares.traces:
             started_on = clocks.started_on(self.test)
-            self.online.follow({node.name: subject.live(node, started_on(node.name)) for node in self.nodes})
+            lives = {node.name: subject.live(node, started_on(node.name)) for node in self.nodes}
+            self.online.follow(lives, one_clock=clocks.one_clock(self.test))
         await until_ready(subject, self.nodes, self.progress.detail)
         if subject.declares.elections:
             await until_led(self.watch, len(self.nodes))

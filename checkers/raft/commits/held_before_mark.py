@@ -16,7 +16,7 @@ Not applicable where the servers do not share a clock.  One part.  Cost: linear;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,14 +27,16 @@ from checkers.base.run_evidence import coded, conclude, gaps, not_judged, number
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import WITNESSES_PER_PART
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Row
 
 KIND = "high watermark before its majority"
 ROW_SIZE_BYTES = 60
 
-_NEVER = np.iinfo(np.int64).max
-_START, _APPEND, _FLUSH, _MARK, _ROLE = 1, 2, 3, 4, 5
-_EVENTS = {"start": _START, "append": _APPEND, "flush": _FLUSH, "high-watermark": _MARK, "role": _ROLE}
+NEVER = np.iinfo(np.int64).max
+START, APPEND, FLUSH, MARK, ROLE = 1, 2, 3, 4, 5
+EVENTS = {"start": START, "append": APPEND, "flush": FLUSH, "high-watermark": MARK, "role": ROLE}
+ANY, NONE = -2, -3
+"""In place of the epoch of a log's last batch: it may be any, or nothing was appended yet."""
 _COLUMNS = ("epoch", "offset", "time_ns", "role")
 
 
@@ -48,9 +50,49 @@ class MarksFinding:
     unknown: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """How far one voter's log was durable, row by row in the order of time.
+
+    epoch: of the last batch in the log by then; ANY for what a restart recovered, which may be of any epoch.
+    """
+
+    time_ns: Int64
+    end: Int64
+    epoch: Int64
+
+    def since(self, epoch: int, marks: Int64) -> Int64:
+        """When this voter first durably held everything below each of these marks, as entries of this epoch."""
+        rows = np.flatnonzero((self.epoch == epoch) | (self.epoch == ANY))
+        ends = np.maximum.accumulate(self.end[rows])
+        return np.append(self.time_ns[rows], NEVER)[np.searchsorted(ends, marks)]
+
+
+def durable(events: Int64, epochs: Int64, offsets: Int64, time_ns: Int64, last_epoch: int = NONE) -> Durable:
+    """What these rows of one voter show; events as in EVENTS.  last_epoch: of the last batch appended before them."""
+    appended = np.maximum.accumulate(np.where(events == APPEND, np.arange(len(events)), -1))
+    of_last = np.where(appended >= 0, epochs[appended], last_epoch) if len(events) else epochs
+    rows = np.flatnonzero((events == FLUSH) | (events == START))
+    return Durable(time_ns[rows], offsets[rows], np.where(events[rows] == START, ANY, of_last[rows]))
+
+
+def held_since(voters: Mapping[str, Durable], epoch: int, marks: Int64) -> dict[str, Int64]:
+    """Voter -> when it first durably held everything below each of these marks of this epoch."""
+    return {name: voter.since(epoch, marks) for name, voter in voters.items()}
+
+
+def too_early(since: Mapping[str, Int64], time_ns: Int64, silent: int, voters: int) -> Int64:
+    """The places of the marks that were reported, each at its time, before a majority of so many voters held them.
+
+    silent: voters of which nothing is known; each counts as holding everything.
+    """
+    holders = silent + sum((times <= time_ns).astype(np.int64) for times in since.values())
+    return np.flatnonzero(2 * np.asarray(holders) <= voters)
+
+
 @dataclass(slots=True)
 class _Voter:
-    """Columns of one trace.  held: epoch -> (times, largest durable end up to each), of batches of that epoch."""
+    """Columns of one trace.  leads: the rows in which it becomes leader."""
 
     path: str
     event: Int64
@@ -59,17 +101,7 @@ class _Voter:
     time_ns: Int64
     seq: Int64
     leads: Int64
-    held: dict[int, tuple[Int64, Int64]] = field(default_factory=dict)
-
-    def since(self, epoch: int, marks: Int64) -> Int64:
-        """When this voter first durably held everything below each of these marks, as entries of this epoch."""
-        if epoch not in self.held:
-            appended = np.maximum.accumulate(np.where(self.event == _APPEND, np.arange(len(self.event)), -1))
-            of_epoch = (appended >= 0) & (self.epoch[appended] == epoch)
-            rows = np.flatnonzero(((self.event == _FLUSH) & of_epoch) | (self.event == _START))
-            self.held[epoch] = self.time_ns[rows], np.maximum.accumulate(self.offset[rows])
-        times, ends = self.held[epoch]
-        return np.append(times, _NEVER)[np.searchsorted(ends, marks)]
+    durable: Durable
 
 
 def _split(run: StoredRun) -> list[Part]:
@@ -93,39 +125,40 @@ def _judge(part: Part, budget: Budget) -> MarksFinding:
         if rows * ROW_SIZE_BYTES > budget.size_bytes:
             return MarksFinding(unknown=f"{rows} rows of traces are beyond the budget of {budget.size_bytes} bytes")
     silent = part.params["voters"] - len(voters)
+    all_durable = {name: voter.durable for name, voter in voters.items()}
     witnesses: list[Witness] = []
     judged = violations = 0
     for node, leader in voters.items():
         until = part.params["until"].get(node, -1)
         for office in leader.leads.tolist():
             epoch, start = int(leader.epoch[office]), int(leader.offset[office])
-            mine = (leader.event == _MARK) & (leader.epoch == epoch) & (leader.seq <= until)
+            mine = (leader.event == MARK) & (leader.epoch == epoch) & (leader.seq <= until)
             at = np.flatnonzero(mine & (leader.offset > start) & (np.arange(len(mine)) > office))
-            since = {name: voter.since(epoch, leader.offset[at]) for name, voter in voters.items()}
-            holders = silent + sum((times <= leader.time_ns[at]).astype(np.int64) for times in since.values())
-            early = np.flatnonzero(2 * np.asarray(holders) <= part.params["voters"])
+            since = held_since(all_durable, epoch, leader.offset[at])
+            early = too_early(since, leader.time_ns[at], silent, part.params["voters"])
             judged, violations = judged + len(at), violations + len(early)
             for i in early[: WITNESSES_PER_PART - len(witnesses)].tolist():
                 held = {name: int(times[i]) for name, times in since.items()}
-                witnesses.append(_witness(node, leader, int(at[i]), held, part.params["voters"]))
+                mark = trace_row(leader.path, int(leader.seq[at[i]]))
+                witnesses.append(witness(mark, held, part.params["voters"]))
     return MarksFinding(tuple(witnesses), judged, violations)
 
 
 def _read(path: str) -> _Voter:
-    rows = read_trace(path, _EVENTS, _COLUMNS)
+    rows = read_trace(path, EVENTS, _COLUMNS)
     epoch, offset, time_ns, seq = (numbers(rows, name) for name in ("epoch", "offset", "time_ns", "seq"))
-    leads = np.flatnonzero(coded(rows, "role", {"leader": 1}) == 1)
-    return _Voter(path, coded(rows, "event", _EVENTS), epoch, offset, time_ns, seq, leads)
+    event, leads = coded(rows, "event", EVENTS), np.flatnonzero(coded(rows, "role", {"leader": 1}) == 1)
+    return _Voter(path, event, epoch, offset, time_ns, seq, leads, durable(event, epoch, offset, time_ns))
 
 
-def _witness(node: str, leader: _Voter, at: int, since: Mapping[str, int], voters: int) -> Witness:
-    mark = trace_row(leader.path, int(leader.seq[at]))
-    time_ns = int(leader.time_ns[at])
+def witness(mark: Row, since: Mapping[str, int], voters: int) -> Witness:
+    """mark: the leader's row.  since: voter -> when it held everything below the mark."""
+    node, time_ns = mark["node"], int(mark["time_ns"])
     holders = [name for name, held_ns in since.items() if held_ns <= time_ns]
     why = [f"{node} led epoch {mark['epoch']} and reported at {time_ns / 1e9:.6f} s that {mark['offset']} is its mark."]
     for name, held_ns in since.items():
         if held_ns > time_ns:
-            when = f"only at {held_ns / 1e9:.6f} s" if held_ns != _NEVER else "never in that epoch"
+            when = f"only at {held_ns / 1e9:.6f} s" if held_ns != NEVER else "never in that epoch"
             why.append(f"{name} durably held everything below {mark['offset']} {when}.")
     held = f"only {', '.join(holders)} of {voters} voters" if holders else f"none of {voters} voters"
     return Witness(

@@ -13,6 +13,8 @@ A part is the trace of one node.  Cost and memory: linear in its marks and roles
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -21,27 +23,50 @@ from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import coded, numbers, read_trace
 from checkers.base.verdict import Witness
 from checkers.raft.trace_findings_to_verdict import TraceFinding, trace_checker
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Row, fetched_from
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, whole
 
-_EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
-_START, _ROLE, _MARK = _EVENTS.values()
+EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
+_START, _ROLE, _MARK = EVENTS.values()
 _ROW_SIZE_BYTES = 60
 
 
 def _judge(part: Part, budget: Budget) -> TraceFinding:
     path = part.paths[0]
-    rows = read_trace(path, _EVENTS, ("epoch", "offset", "role"))
+    rows = read_trace(path, EVENTS, ("epoch", "offset", "role"))
     if len(rows) * _ROW_SIZE_BYTES > budget.size_bytes:
         return TraceFinding(unknown=f"{path}: {len(rows)} rows are beyond the budget of {budget.size_bytes} bytes")
-    event, offset = coded(rows, "event", _EVENTS), numbers(rows, "offset")
+    marks, early = _early(rows)
+    counts = {"leaders' high watermarks": marks, **({"violations": len(early)} if early else {})}
+    return TraceFinding(tuple(_witnesses(rows, early, fetched_from(path))), counts)
+
+
+def marks_of_older_epochs(rows: pa.Table) -> list[Witness]:
+    """Marks that a leader raised without an entry of its epoch.  rows: those of EVENTS of one node, in seq order."""
+    return _witnesses(rows, _early(rows)[1], whole)
+
+
+def still_needed(rows: pa.Table) -> Sequence[int]:
+    """The rows that decide about later marks: the last change of role and, of this process, the highest mark."""
+    event, offset = coded(rows, "event", EVENTS), numbers(rows, "offset")
+    begin = int(np.flatnonzero(event == _START)[-1]) if (event == _START).any() else 0
+    marks = begin + np.flatnonzero(event[begin:] == _MARK)
+    changes = np.flatnonzero(event != _MARK)
+    kept = [begin, *changes[-1:].tolist()]
+    return kept + ([int(marks[np.argmax(offset[marks])])] if len(marks) else [])
+
+
+def _early(rows: pa.Table) -> tuple[int, list[tuple[int, int]]]:
+    """How many marks leaders reported, and (role, mark) of those that cover no entry of their epoch."""
+    event, offset = coded(rows, "event", EVENTS), numbers(rows, "offset")
     office = _office(rows, event)
     marks = np.flatnonzero((event == _MARK) & (office >= 0))
     raised = offset[marks] > _highest_before(event, offset)[marks]
     early = marks[raised & (offset[marks] > 0) & (offset[marks] <= offset[office[marks]])]
-    fetch = fetched_from(path)
-    witnesses = [_witness(fetch(rows, int(office[i])), fetch(rows, i)) for i in early[:WITNESSES_PER_PART].tolist()]
-    counts = {"leaders' high watermarks": len(marks), **({"violations": len(early)} if len(early) else {})}
-    return TraceFinding(tuple(witnesses), counts)
+    return len(marks), list(zip(office[early].tolist(), early.tolist(), strict=True))
+
+
+def _witnesses(rows: pa.Table, early: Sequence[tuple[int, int]], fetch: Fetch) -> list[Witness]:
+    return [_witness(fetch(rows, office), fetch(rows, mark)) for office, mark in early[:WITNESSES_PER_PART]]
 
 
 def _office(rows: pa.Table, event: Int64) -> Int64:

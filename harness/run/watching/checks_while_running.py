@@ -24,6 +24,7 @@ import pyarrow as pa
 from checkers.base.verdict import Validity
 from checkers.judging.tasks import in_words
 from checkers.online.growing_logs import OnlineLogs
+from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import Alarm, OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
 from checkers.online.online_finding import OnlineFinding
@@ -76,6 +77,7 @@ class Online:
         self._say = say
         self._batches: list[pa.RecordBatch] = []
         self._lives: Mapping[str, Live] = {}
+        self._marks: OnlineMarks | None = None
         self._copies: list[Collected] = []
         self._keys = OnlineKeys()
         self._traces = OnlineTraces()
@@ -85,9 +87,12 @@ class Online:
         """The next events of the history, already on disk (the recorder's `on_flush`)."""
         self._batches.append(batch)
 
-    def follow(self, lives: Mapping[str, Live]) -> None:
-        """Judge the traces and logs of these nodes too, from their beginning."""
+    def follow(self, lives: Mapping[str, Live], *, one_clock: bool = False) -> None:
+        """Judge the traces and logs of these nodes too, from their beginning.
+
+        lives: all servers.  one_clock: whether they share a monotonic clock, so that times of two nodes compare."""
         self._lives = lives
+        self._marks = OnlineMarks(tuple(lives)) if one_clock else None
 
     def copied(self, copies: Sequence[Collected]) -> None:
         """Judge what these copies of data directories have beyond the stable part of their logs."""
@@ -129,7 +134,9 @@ class Online:
         if batches and LINEARIZABILITY in self._checkers:
             findings += self._confirmed(self._keys.take(pa.Table.from_batches(batches)))
             self._withdraw()
-        judged = self._traces.take([live.trace() for live in fresh.values()])
+        traces = {node: live.trace() for node, live in fresh.items()}
+        judged = self._traces.take(list(traces.values()))
+        judged += self._marks.take(traces) if self._marks is not None else []
         for live in fresh.values():
             judged += self._logs.take(live.entries())
         for copy in copies:

@@ -18,6 +18,8 @@ from checkers.online.growing_traces import OnlineTraces
 from checkers.online.online_finding import OnlineFinding
 
 OF_TRACES = ("election-safety", "vote-once", "monotonicity", "state-machine-safety")
+"""Those of which one changed row is likely to be a violation."""
+JUDGED = (*OF_TRACES, "commit-own-epoch")
 
 
 def in_pieces(rng: Random, traces: dict[str, list[Row]], most: int) -> Iterator[list[pa.Table]]:
@@ -81,7 +83,7 @@ def same_as_sealed(seed: int, folder: Path) -> set[str]:
     evidence = random_run(seed % 7).evidence()
     evidence.traces = falsified(rng, evidence.traces)
     findings = findings_of(rng, evidence.traces)
-    sealed = without_copies(evidence).judge(folder / "traces", *OF_TRACES)
+    sealed = without_copies(evidence).judge(folder / "traces", *JUDGED)
     invalid = {name for name, verdict in sealed.items() if verdict.validity is Validity.INVALID}
     assert {f.checker for f in findings} - {"committed-never-lost"} == invalid
     for finding in findings:
@@ -133,3 +135,27 @@ def test_a_truncation_below_a_mark_is_found_long_after_the_mark_was_read() -> No
     traces["n2"].append(row)
     kinds = {(f.checker, f.witness.kind) for f in findings_of(Random(1), traces, most=3)}
     assert ("committed-never-lost", "truncation below the high watermark") in kinds
+
+
+def test_a_mark_over_older_entries_alone_is_found_when_it_is_read() -> None:
+    """The role row and the marks before it were read long before."""
+    quorum = Quorum()
+    quorum.elect("n1")
+    for _ in range(4):
+        quorum.write()
+    quorum.elect("n2", {"n2", "n3", "n4"})
+    traces = {"n2": [row for row in quorum.evidence().traces["n2"] if row["event"] != "high-watermark"]}
+    office = next(row for row in traces["n2"] if row["role"] == "leader")
+    mark = office | {"event": "high-watermark", "role": None, "peer": None, "hash": None}
+    traces["n2"] = [row for row in traces["n2"] if row["seq"] <= office["seq"]]
+    traces["n2"] += [mark | {"seq": office["seq"] + 1, "offset": office["offset"]}]
+    assert of_own_epoch(traces) == ["mark without an entry of its epoch"]
+    known = office | {"event": "high-watermark", "role": None, "peer": None, "seq": office["seq"] - 1}
+    traces["n2"].insert(-2, known)
+    before = [row for row in traces["n2"] if row["seq"] < known["seq"]]
+    assert of_own_epoch({"n2": [*before, *traces["n2"][-3:]]}) == [], "it repeats what it knew"
+
+
+def of_own_epoch(traces: dict[str, list[Row]]) -> list[str]:
+    found = findings_of(Random(2), traces, most=1)
+    return [finding.witness.kind for finding in found if finding.checker == "commit-own-epoch"]
