@@ -10,7 +10,7 @@ votes and fetches arrive when they are long out of date.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from random import Random
@@ -50,6 +50,16 @@ LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.05, 1.3), (0.3, 1.0), 0.5
 less than the three seconds in which one is due.  Of the links between the others, so many are late."""
 LATE_DATAGRAMS, _LATE_WAIT_S = 30, 0.3
 
+RIVALS_LATE = "rivals-late"
+SLOWLY_S, RIVALS_DELAY_S = (0.2, 0.22), (0.44, 0.47)
+"""Twice there and back, for a connection is opened first, `SLOWLY_S` is shorter than an election timeout: a campaign
+finds its majority.  Twice there and back, `RIVALS_DELAY_S` is just shorter than most requests may take, and longer than
+an election timeout: a request for votes finds a rival whose candidacy has failed."""
+
+LEADER_HEARS_LATE = "leader-hears-late"
+HEARS_DELAYS_S = (2.3, 2.5, 2.7, 2.9)
+"""Longer than the others wait for a leader, and shorter than a leader waits for a majority."""
+
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -66,13 +76,25 @@ TARGETS: Mapping[str, Target] = {
         against_leader=True,
         servers_min=NEXT_LEADER_SERVERS_MIN,
         hold_s=LEADER_HOLD_S,
-    )
+    ),
+    RIVALS_LATE: Target(
+        "two servers campaign at once, and hear each other 0.45 s late; the leader is later still",
+        against_leader=True,
+        servers_min=NEXT_LEADER_SERVERS_MIN,
+        hold_s=LEADER_HOLD_S,
+    ),
+    LEADER_HEARS_LATE: Target(
+        "what other servers send to the leader takes 2.3-2.9 s; every other link is whole",
+        against_leader=True,
+        servers_min=3,
+        hold_s=LEADER_HOLD_S,
+    ),
 }
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    if target == ELECTION_LATE:
-        return _election_late(scene)
+    if target in _OF_EACH_LINK:
+        return _OF_EACH_LINK[target](scene)
     whom, _, how = target.partition("-")
     words, impairment = BEHAVIOURS[how]
     nodes = servers_hit(whom, scene)
@@ -99,6 +121,67 @@ def _election_late(scene: Scene) -> Fault | None:
     measurable = [rng.choice(of_leader), *rng.sample(late, min(MEASURED_MAX - 1, len(late)))]
     settings = _settings(sorted([*of_leader, *late]), measurable, {}, rng) | {"delays_s": delays}
     return Fault(NAME, words, (leader,), settings=settings)
+
+
+def _rivals_late(scene: Scene) -> Fault | None:
+    """Two servers lose the leader, and campaign: a and c.
+
+    Each hears one voter at once (b, d), and the other's voter slowly, but in time to know that it would be elected.  So
+    both become candidates of one epoch, and neither finds a majority.  Each hears the other when its own candidacy has
+    failed: whoever forgets its vote then votes again.  What the leader still says arrives when nobody waits for it."""
+    hit, rng = servers_hit("leader", scene), scene.rng
+    others = sorted(set(scene.running) - set(hit))
+    if not hit or len(others) < NEXT_LEADER_SERVERS_MIN - 1:
+        return None
+    (leader,), (a, b, c, d) = hit, rng.sample(others, 4)
+    delays: dict[Link, float] = {}
+    for link in permutations([leader, a, b, c, d], 2):
+        if leader in link:
+            delays[link] = rng.uniform(HEARS_DELAYS_S[0], HEARS_DELAYS_S[-1])
+        elif set(link) in ({a, d}, {b, c}):
+            delays[link] = rng.uniform(*SLOWLY_S)
+        elif set(link) not in ({a, b}, {c, d}):
+            delays[link] = rng.uniform(*RIVALS_DELAY_S)
+    words = f"{a} and {c} campaign, {b} hears {a} at once and {d} {c}; leader {leader} and others are up to 2.9 s late"
+    measurable = sorted(link for link in delays if leader not in link)
+    return _late(leader, words, sorted(delays), delays, measurable, rng)
+
+
+def _leader_hears_late(scene: Scene) -> Fault | None:
+    """What the others sent before they elected a successor reaches the leader when the successor has answered clients.
+
+    A leader that takes it for proof that it still leads answers from the past."""
+    hit, rng = servers_hit("leader", scene), scene.rng
+    others = sorted(set(scene.running) - set(hit))
+    if not hit or len(others) < 2:
+        return None
+    (leader,) = hit
+    rng.shuffle(others)
+    delays = {(other, leader): HEARS_DELAYS_S[place % len(HEARS_DELAYS_S)] for place, other in enumerate(others)}
+    words = f"leader {leader} hears the other servers 2.3-2.9 s late; they and clients hear it at once"
+    soonest = sorted(link for link, delay_s in delays.items() if delay_s == HEARS_DELAYS_S[0])
+    return _late(leader, words, sorted(delays), delays, soonest, rng)
+
+
+def _late(
+    leader: str,
+    words: str,
+    links: Sequence[Link],
+    delays_s: Mapping[Link, float],
+    measurable: Sequence[Link],
+    rng: Random,
+) -> Fault:
+    delays = {f"{a}>{b}": round(delays_s[a, b], 2) for a, b in links}
+    settings = _settings(links, measurable, {}, rng) | {"delays_s": delays}
+    return Fault(NAME, words, (leader,), settings=settings)
+
+
+_OF_EACH_LINK: Mapping[str, Callable[[Scene], Fault | None]] = {
+    ELECTION_LATE: _election_late,
+    RIVALS_LATE: _rivals_late,
+    LEADER_HEARS_LATE: _leader_hears_late,
+}
+"""Targets that give each link a delay of its own."""
 
 
 def _settings(
@@ -191,7 +274,7 @@ KIND = Kind(
     summary="packets are lost, repeated, damaged, reordered, delayed or slowed down",
     targets=TARGETS,
     deck=Deck(
-        opening=(("leader-lossy", 5.0), (ELECTION_LATE, 8.0), ("all-late", 6.0)),
+        opening=((RIVALS_LATE, 7.0), (LEADER_HEARS_LATE, 8.0), ("leader-lossy", 5.0)),
         rest=tuple(TARGETS),
     ),
     needs=frozenset({PACKETS, LINKS}),

@@ -13,10 +13,17 @@ from nemesis.kind import Scene
 from nemesis.kinds.packets import (
     BEHAVIOURS,
     ELECTION_LATE,
+    HEARS_DELAYS_S,
+    INTERVAL_S,
     KIND,
+    LATE_DATAGRAMS,
     LEADER_DELAY_S,
+    LEADER_HEARS_LATE,
     OTHERS_DELAY_S,
     QUEUED_WAIT_S,
+    RIVALS_DELAY_S,
+    RIVALS_LATE,
+    SLOWLY_S,
     healed_limits,
     impairments,
     limits_of,
@@ -107,3 +114,40 @@ def test_a_link_that_stays_late_or_repeats_after_the_heal_is_not_healed():
     healed = KIND.orders(fault).healed.values
     for link, it in impairments(fault.settings, "measured").items():
         assert healed[f"{link[0]}>{link[1]}: least delay ms"] == (0.0, pytest.approx(it["delay_s"] * 500))
+
+
+def resolved(target: str, seed: int, running: tuple[str, ...] = SERVERS) -> Fault | None:
+    return KIND.resolve(target, Scene(SERVERS, ("c1", "c2"), running, LeaderNow("n2", 1), Random(seed)))
+
+
+def delays_of(fault: Fault) -> dict[tuple[str, str], float]:
+    return {link: it["delay_s"] for link, it in impairments(fault.settings).items()}
+
+
+def test_rivals_each_have_a_voter_and_hear_of_each_other_when_their_candidacies_have_failed():
+    fault = resolved(RIVALS_LATE, 1)
+    delays = delays_of(fault)
+    assert {name for link in delays for name in link} == set(SERVERS), "clients are not late"
+    others = [name for name in SERVERS if name != "n2"]
+    prompt = {frozenset((a, b)) for a in others for b in others if a < b and (a, b) not in delays}
+    assert len(prompt) == 2 and len(frozenset().union(*prompt)) == 4, "two rivals with one voter each"
+    slowly = [link for link, delay in delays.items() if SLOWLY_S[0] <= delay <= SLOWLY_S[1]]
+    assert len({frozenset(link) for link in slowly}) == 2 and len(slowly) == 4, "each hears the other's voter in time"
+    late = [link for link, delay in delays.items() if RIVALS_DELAY_S[0] <= delay <= RIVALS_DELAY_S[1]]
+    assert len({frozenset(link) for link in late}) == 2 and len(late) == 4
+    assert min(delay for link, delay in delays.items() if "n2" in link) >= HEARS_DELAYS_S[0]
+    assert resolved(RIVALS_LATE, 1) == fault and resolved(RIVALS_LATE, 2) != fault
+    assert resolved(RIVALS_LATE, 1, SERVERS[:4]) is None
+
+
+def test_a_leader_hears_the_others_late_and_one_after_another():
+    delays = delays_of(resolved(LEADER_HEARS_LATE, 3))
+    assert sorted(delays.values()) == list(HEARS_DELAYS_S)
+    assert {target for _, target in delays} == {"n2"} and {source for source, _ in delays} == set(SERVERS) - {"n2"}
+
+
+@pytest.mark.parametrize("target", [ELECTION_LATE, RIVALS_LATE, LEADER_HEARS_LATE])
+def test_a_burst_over_a_late_link_ends_before_the_next_measurement_is_due(target: str):
+    late = OneLink({**CAME, "least_delay_ms": 3000.0})
+    asyncio.run(KIND.measure(late, resolved(target, 4)))
+    assert max(late.waits_s) + LATE_DATAGRAMS * INTERVAL_S < 3.0

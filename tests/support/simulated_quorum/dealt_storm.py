@@ -29,6 +29,8 @@ from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, Link
 from nemesis.faults import Card, Fault
 from nemesis.kind import LeaderNow, Scene
+from nemesis.kinds.packets import NAME as PACKETS_NAME
+from nemesis.kinds.packets import impairments
 from nemesis.leader import leader_now
 from nemesis.playing.struck_nodes import isolated
 from simulated_quorum.world import World
@@ -155,10 +157,9 @@ class DealtStorm:
         self.world.blocked = {(numbers[a], numbers[b]) for a, b in self._cut() if {a, b} <= numbers.keys()}
         self.world.lag_s = {}
         for fault in self._active.values():
-            delay_s = float(fault.settings.get("impairment", {}).get("delay_s", 0.0))
-            for a, b in fault.settings.get("links", ()) if delay_s else ():
+            for (a, b), impairment in impairments(fault.settings).items() if fault.kind == PACKETS_NAME else ():
                 if {a, b} <= numbers.keys():
-                    self.world.lag_s[numbers[a], numbers[b]] = delay_s
+                    self.world.lag_s[numbers[a], numbers[b]] = impairment.get("delay_s", 0.0)
             if fault.settings.get("behaviour") == "slow":
                 self._slow_disks(self._ids(fault))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from simulated_quorum.disk import Disk
 from simulated_quorum.invariants import Watch
@@ -50,6 +51,7 @@ class Connection:
     server: int
     server_incarnation: int | None = None
     open: bool = True
+    used: bool = False  # a request was sent on it
     busy: Call | None = None
     waiting: deque[Call] = field(default_factory=deque)
 
@@ -98,7 +100,14 @@ class Network(Timeline):
     def _transmit(self, connection: Connection) -> None:
         if connection.open and connection.busy is None and connection.waiting:
             call = connection.busy = connection.waiting.popleft()
-            self._post(connection.client, connection.server, lambda: self._arrive(connection, call))
+            lag_s, connection.used = 0.0 if connection.used else self._lag_s(connection), True
+            post = partial(self._post, connection.client, connection.server, partial(self._arrive, connection, call))
+            self.after(lag_s, post) if lag_s else post()
+
+    def _lag_s(self, connection: Connection) -> float:
+        """What it costs to open a connection over slow links: once there and back.  Over others it costs nothing."""
+        ends = (connection.client, connection.server)
+        return self.lag_s.get(ends, 0.0) + self.lag_s.get(ends[::-1], 0.0)
 
     def _post(self, source: int, target: int, action: Callable[[], None]) -> None:
         delay_s = self.delay_s() + self.lag_s.get((source, target), 0.0)
