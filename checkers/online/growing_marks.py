@@ -92,7 +92,8 @@ class OnlineMarks:
                 led = bool(leads[begin])
                 voter.epoch, voter.start = (int(epoch[begin]), int(offset[begin])) if led else (-1, -1)
             if voter.start >= 0:
-                mine = (event[begin:end] == MARK) & (epoch[begin:end] == voter.epoch) & (offset[begin:end] > voter.start)
+                here = slice(begin, end)
+                mine = (event[here] == MARK) & (epoch[here] == voter.epoch) & (offset[here] > voter.start)
                 self._wait(rows.take(pa.array(begin + np.flatnonzero(mine))), voter.epoch)
 
     def _wait(self, marks: pa.Table, epoch: int) -> None:

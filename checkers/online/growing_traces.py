@@ -237,7 +237,10 @@ _RULES = (
         needs_offset=True,
     ),
     _Rule(
-        "commit-own-epoch", tuple(own_epoch_first.EVENTS), own_epoch_first.marks_of_older_epochs, own_epoch_first.still_needed
+        "commit-own-epoch",
+        tuple(own_epoch_first.EVENTS),
+        own_epoch_first.marks_of_older_epochs,
+        own_epoch_first.still_needed,
     ),
     _Rule("committed-never-lost", tuple(kept_by_own_trace.HELD_EVENTS), _removed, _owed),
     _Rule("committed-never-lost", ("fatal",), committed.refused, _none),
