@@ -34,6 +34,9 @@ from system_under_test.subject import (
 
 PORT = 9092
 OUTPUT = "kraft.log"
+SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
+"""A run of a minute writes 0.1 to 1 MB.  With the sizes of a real cluster it would never begin a second segment,
+cut one away, recover several, or read a batch from the disk for a voter that lags."""
 _MODULE = "system_under_test.kraft"
 _FORMAT_LIMIT_S = 60.0
 _COMPLAINTS_MAX = 5  # of one node
@@ -147,6 +150,8 @@ class Kraft:
             "peers": peers,
             "seed": seed,
             "bug": of_nodes,
+            "segment_bytes": SEGMENT_BYTES,
+            "cached_bytes": CACHED_BYTES,
         }
         formatted = await asyncio.gather(*(_format(node, peers[node.name][0], common) for node in nodes))
         # Only now every disk has an identity, and only a disk with that identity votes as its node.

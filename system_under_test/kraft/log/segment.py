@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import closing
 
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import Header
@@ -126,8 +127,7 @@ class Segment:
         self._log.fsync()
 
     def close(self) -> None:
-        for file in (self._log, self._index, self._times):
-            file.close()
+        self._log.close()
 
     def remove(self) -> None:
         """Delete the segment, durable on return."""
@@ -161,10 +161,10 @@ class Segment:
 
 
 class _Index:
-    """The content of an index file, and what of it is written already."""
+    """The content of an index file, and what of it is written already.  The file is open only while it is written."""
 
     def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
-        self._file = disk.open(path)
+        self._open = lambda: closing(disk.open(path))
         self._entry = entry
         self._content = bytearray()
         self._written = -1  # unknown
@@ -179,7 +179,8 @@ class _Index:
         """Drop all entries but the first `count`."""
         del self._content[count * self._entry.size :]
         if self._written > len(self._content):
-            self._file.truncate(len(self._content))
+            with self._open() as file:
+                file.truncate(len(self._content))
             self._written = len(self._content)
 
     def keep_before(self, position: int) -> int:
@@ -200,13 +201,10 @@ class _Index:
     def write(self) -> None:
         if self._written == len(self._content):
             return
-        if self._written < 0:
-            if self._file.read_at(0, self._file.size()) != self._content:
-                self._file.truncate(0)
-                self._file.write_at(0, bytes(self._content))
-        else:
-            self._file.write_at(self._written, bytes(self._content[self._written :]))
+        with self._open() as file:
+            if self._written >= 0:
+                file.write_at(self._written, bytes(self._content[self._written :]))
+            elif file.read_at(0, file.size()) != self._content:
+                file.truncate(0)
+                file.write_at(0, bytes(self._content))
         self._written = len(self._content)
-
-    def close(self) -> None:
-        self._file.close()

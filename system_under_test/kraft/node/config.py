@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from system_under_test.kraft.log.log import CACHE_MAX_BYTES
 from system_under_test.kraft.log.meta_properties import parse_uuid
+from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES
 from system_under_test.kraft.raft.decisions import BUGS
 
 
@@ -32,6 +34,8 @@ class Config:
     """peers: every voter, this one included, by id.  seed: of timeouts and topic ids.  bug: a planted bug, or None.
 
     directories: voter -> the directory id of its disk.  A voter that is not named here may have any disk.
+    segment_bytes: a segment of the log that would grow beyond this is followed by another one.  cached_bytes: so much
+    of the log's end is kept in memory.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Config:
     seed: int
     bug: str | None = None
     directories: Mapping[int, UUID] = field(default_factory=dict)
+    segment_bytes: int = SEGMENT_MAX_BYTES
+    cached_bytes: int = CACHE_MAX_BYTES
 
 
 def load(path: Path) -> Config:
@@ -59,7 +65,8 @@ def load(path: Path) -> Config:
 
 def parse(fields: dict[str, Any]) -> Config:
     """The JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
-    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}}; the last two may be absent.
+    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes"}; the
+    last four may be absent.
 
     Raises BadConfig.
     """
@@ -80,6 +87,8 @@ def parse(fields: dict[str, Any]) -> Config:
             int(fields["seed"]),
             fields.get("bug"),
             {_id_of(by_id.values(), name): parse_uuid(text) for name, text in fields.get("directories", {}).items()},
+            int(fields.get("segment_bytes", SEGMENT_MAX_BYTES)),
+            int(fields.get("cached_bytes", CACHE_MAX_BYTES)),
         )
     except KeyError as problem:
         raise BadConfig(f"{problem} is missing") from None

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,11 +49,18 @@ class CannotStart(RuntimeError):
 
 async def run(config: Config) -> int:
     """Run the node until it ends; its exit status (see `node`).  Raises CannotStart before it has begun."""
+    _allow_many_files()
     lock = _lock(config.data_dir)
     try:
         return await _run(config)
     finally:
         os.close(lock)
+
+
+def _allow_many_files() -> None:
+    """A log of many small segments keeps each of their files open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _run(config: Config) -> int:
@@ -85,7 +93,12 @@ def _parts(config: Config, transport: ChannelTransport) -> NodeParts:
         properties = meta_properties.read(disk, config.cluster_id, config.node_id)
         bugs = frozenset() if config.bug is None else frozenset({config.bug})
         disk = with_bugs(RealDisk(config.data_dir), bugs)
-        log = open_log(disk, checks_batches=must_check_batches(bugs))
+        log = open_log(
+            disk,
+            segment_max_bytes=config.segment_bytes,
+            cache_max_bytes=config.cached_bytes,
+            checks_batches=must_check_batches(bugs),
+        )
         state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, tuple(config.peers))
         state_file.load()
         config.trace_dir.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,9 @@ from system_under_test.kraft.log.quorum_state import QuorumStateFile, Unreadable
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.disks.volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
-from system_under_test.kraft.node.process import CannotStart, run
+from system_under_test.kraft.node.process import CannotStart, ChannelTransport, _parts, run
 from system_under_test.kraft.node.trace import UnreadableTrace, open_trace
-from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+from system_under_test.kraft.raft.messages import Batch, QuorumState, ReplicaKey
 
 ids = st.none() | st.integers(0, 2**31 - 1)
 states = st.builds(QuorumState, st.integers(0, 2**31 - 1), ids, st.none() | st.builds(ReplicaKey, st.integers(0, 99)))
@@ -180,6 +180,20 @@ async def test_a_node_whose_disk_was_formatted_anew_does_not_start(tmp_path: Pat
         where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
         with pytest.raises(CannotStart, match=expected):
             await run(config.parse({**GOOD, **names, **where}))
+
+
+async def test_the_log_has_segments_of_the_size_that_the_configuration_names(tmp_path: Path) -> None:
+    where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
+    settings = config.parse({**GOOD, **where, "segment_bytes": 300, "cached_bytes": 100})
+    format_directory(settings)
+    log = _parts(settings, ChannelTransport(settings)).log
+    for offset in range(9):
+        log.append([Batch(offset, 1, 1, (b"x" * 60,))], 0)
+    log.flush()
+    segments = sorted(path.name for path in (settings.data_dir / "__cluster_metadata-0").glob("*.log"))
+    assert len(segments) > 2 and segments[0] == "00000000000000000000.log"
+    assert [batch.base_offset for batch in log.read(0, 1 << 20)] == list(range(9)), "most of it from the disk"
+    log.close()
 
 
 def test_a_configuration_need_not_repeat_the_node_itself() -> None:
