@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 from waiting import PATIENCE_S
 
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.ssh.backend import SshBackend
-from harness.backends.with_agents.cluster import directed_links
 from nemesis.cluster import Beacons, Link
 from system_under_test.subject import Node
 
@@ -41,6 +40,12 @@ except ConnectionResetError:
     print("reset", flush=True)
 """
 """Writes to the LISTENER at the given address until the connection is reset."""
+
+
+def directed_links(nodes: Iterable[str]) -> list[Link]:
+    """Every directed pair of different nodes."""
+    names = list(nodes)
+    return [(source, to) for source in names for to in names if source != to]
 
 
 async def beacons_of(cluster: RealCluster) -> Mapping[Link, Beacons]:

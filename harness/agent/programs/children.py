@@ -50,7 +50,6 @@ class Children:
 
     def __init__(self) -> None:
         self._living: dict[int, Child] = {}
-        self.orphans_reaped = 0
 
     def start(
         self,
@@ -80,11 +79,9 @@ class Children:
             if child is not None:
                 _kill_family(child)
             _, raw = os.waitpid(seen.si_pid, 0)
-            if child is None:
-                self.orphans_reaped += 1
-                continue
-            child.process.returncode = os.waitstatus_to_exitcode(raw)
-            child.ended(child.process.returncode)
+            if child is not None:
+                child.process.returncode = os.waitstatus_to_exitcode(raw)
+                child.ended(child.process.returncode)
 
     def kill_all(self) -> None:
         """Kill every child with its family and collect them; used when the agent ends."""

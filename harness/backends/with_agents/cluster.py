@@ -10,7 +10,7 @@ import asyncio
 import errno
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from harness.backends.backend import BackendUnavailable, ClientHost, ClockOffset, ClusterSpec, Exit, HostHealth
@@ -295,12 +295,6 @@ async def answered(call: Coroutine[Any, Any, T]) -> T | None:
         return await call
     except NodeGone:
         return None
-
-
-def directed_links(nodes: Iterable[str]) -> list[Link]:
-    """Every directed pair of different nodes."""
-    names = list(nodes)
-    return [(source, to) for source in names for to in names if source != to]
 
 
 def _into(to: str, windows: Mapping[Link, tuple[int, int]]) -> dict[str, tuple[int, int]]:

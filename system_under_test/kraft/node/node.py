@@ -48,7 +48,6 @@ from system_under_test.kraft.raft.decisions import (
     must_check_batches,
     must_confirm_no_op,
 )
-from system_under_test.kraft.raft.effects import Effect
 from system_under_test.kraft.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
@@ -206,11 +205,11 @@ class QuorumNode:
 
     # Carrying out
 
-    def _drive(self, event: Callable[[float], list[Effect]]) -> None:
+    def _drive(self, event: Callable[[float], list[fx.Effect]]) -> None:
         """Hand the event to the core, carry out all that follows, and set the timer."""
         self._guarded(lambda: self._drive_unguarded(event))
 
-    def _drive_unguarded(self, event: Callable[[float], list[Effect]]) -> None:
+    def _drive_unguarded(self, event: Callable[[float], list[fx.Effect]]) -> None:
         now = self._clock.now()
         self._carry_out(event(now))
         deadline = self._core.deadline()
@@ -237,7 +236,7 @@ class QuorumNode:
         except Exception as problem:  # noqa: BLE001 - the boundary: any other error is this node's end
             self.collapse(problem)
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
             _CARRY_OUT[type(effect)](self, effect)
             if self.ended.done():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import waiting
-from cluster_links import closed_links, cut, until_file_holds, until_retransmitted
+from cluster_links import closed_links, cut, directed_links, until_file_holds, until_retransmitted
 from docker_things import enable_ipv6, forget_neighbours, left_of, needs_docker
 from group_talk import SORTS, group_talk
 from waiting import PATIENCE_S
@@ -21,7 +21,6 @@ from checkers.base.history import Type
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
 from harness.backends.docker.engine import connect
-from harness.backends.with_agents.cluster import directed_links
 from system_under_test.client import Placement, Request
 from system_under_test.subject import NodeGone
 

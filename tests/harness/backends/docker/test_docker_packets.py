@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from cluster_links import LISTENER, TALKER, silent_links, until_file_holds
+from cluster_links import LISTENER, TALKER, directed_links, silent_links, until_file_holds
 from docker_things import forget_neighbours, left_of, needs_docker
 
 from harness.backends.backend import ClusterSpec
 from harness.backends.docker.backend import DockerBackend
-from harness.backends.with_agents.cluster import directed_links
 from nemesis.cluster import PACKETS, REJECT, CannotInject, Link
 
 pytestmark = [*needs_docker, pytest.mark.asyncio(loop_scope="module")]
