@@ -46,7 +46,7 @@ def checker_of(
     def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
-    question = "did every acknowledged message stay in its log, and was each log read in order and once?"
+    question = "Did every acknowledged message stay in its log, and was each log read in order and once?"
     needs: frozenset[Need] = frozenset({"history", "model"})
     return Checker("kafka", "Kafka's logs", question, split, judge, combine, needs)
 

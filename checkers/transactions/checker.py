@@ -46,7 +46,7 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
 
     consistency: the required model, one of `anomalies.MODELS`.  name: that of the model by default.
     """
-    question = f"could a {consistency} database have given these answers?"
+    question = f"Could a {consistency} database have given these answers?"
     params = {"model": model, "consistency": consistency}
 
     def split(run: StoredRun) -> list[Part]:

@@ -21,7 +21,7 @@ def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
             "append to another log than the leader's",
             f"its log shares only {quorum.common(voter.epoch, voter.log)} of {voter.log.end} entries with "
             f"{branch.leader}'s",
-            "a follower takes an entry only behind the one that the leader has before it",
+            "a follower appends only where its log is equal to the leader's up to there",
         )
     if branch.end < row.offset:
         return Blocked(f"that {branch.leader} wrote offset {row.offset - 1} in epoch {voter.epoch}", (branch.leader,))

@@ -114,10 +114,15 @@ def _words(stop: Stop) -> str:
             return f"{node} reported in epoch {row.epoch} that everything below offset {row.offset} is committed"
         case "start":
             return f"{node} started in epoch {row.epoch} with a log that ends at offset {row.offset}"
-        case "append" | "flush" | "truncate" | "applied" | "snapshot":
-            return f"{node} reported {row.event} up to offset {row.offset} in epoch {row.epoch}"
+        case "append" | "flush" | "snapshot":
+            article = "an" if row.event == "append" else "a"
+            return f"{node} reported {article} {row.event} up to offset {row.offset} in epoch {row.epoch}"
+        case "truncate":
+            return f"{node} truncated its log to offset {row.offset} in epoch {row.epoch}"
+        case "applied":
+            return f"{node} had applied everything below offset {row.offset} in epoch {row.epoch}"
         case _:
-            return f"{node} reported {row.event} in epoch {row.epoch}"
+            return f'{node} reported "{row.event}" in epoch {row.epoch}'
 
 
 def _lost(epoch: int, mark: int, later: int, leader: str) -> Witness:
