@@ -1,8 +1,8 @@
 """`set` and `large-set`: elements are added, each once, and whole sets are read.
 
 A set shows a lost acknowledged write where a register hides it: nothing overwrites an element, so the last read must
-show every element that was acknowledged.  `large-set` has one set that is read seldom while the run goes on and whole
-at its end, so that an element lost late is found too.
+show every element that was acknowledged.  `large-set` has one set.  It is read seldom while the run goes on, and whole
+at its end, so an element lost late is found too.
 """
 
 from __future__ import annotations

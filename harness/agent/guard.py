@@ -3,9 +3,10 @@
     python3 -m harness.agent.guard '{"folder": ..., "silence_s": ..., "stay": true, "lock": ...}'
 
 A container takes everything along when it ends; a machine does not.  So the agent's parent is this process.  It starts
-the agent over its own stdin and stdout, waits for its end, for any reason, and then removes the processes, rules,
-mounts and files of the run.  Before it starts the agent, it removes what dead runs left here.  No other run can be
-alive: this process holds the lock that `arrival` took.  With "stay" false it only removes what dead runs left.
+the agent over its own stdin and stdout and waits for its end, which may have any reason.  Then it removes the
+processes, rules, mounts and files of the run.  Before it starts the agent, it removes what dead runs left here.  No
+other run can be alive: this process holds the lock that `arrival` took.  With "stay" false it only removes what dead
+runs left.
 
 What belongs to a run is known by marks alone: `MARK` in the environment of a process, a name that begins with
 `TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  Everything else is left alone.

@@ -2,7 +2,8 @@
 
 A run counts as found if the checker that the subject names is invalid, with a witness of the planted mechanism
 (`planted` in results.json).  The seconds to find count from the beginning of the main phase.  They end when an online
-check of that checker found it, or else with the last phase of the run, after which the sealed run is judged.
+check of that checker found it.  If none did, they end with the last phase of the run, after which the sealed run is
+judged.
 
 What was run is kept in `hunt.json` as each run ends.  A hunt that was broken off goes on where it stood, and a hunt at
 another revision begins a folder of its own.

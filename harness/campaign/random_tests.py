@@ -1,7 +1,7 @@
 """Draws tests at random over one system: which workload, which kinds of fault, how many clients, which seed.
 
-Test number i of a hunt follows from the hunt's seed and i alone, so that a hunt that was broken off goes on with the
-tests that it would have run.  Workloads and kinds of fault are dealt like decks of cards, without replacement: after as
+Test number i of a hunt follows from the hunt's seed and i alone.  So a hunt that was broken off goes on with the tests
+that it would have run.  Workloads and kinds of fault are dealt like decks of cards, without replacement: after as
 many tests as there are names, each name has had its turn.  Everything else is drawn independently.
 """
 

@@ -46,8 +46,8 @@ BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
 
 ELECTION_LATE = "election-late"
 LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.05, 1.3), (0.3, 1.0), 0.5
-"""There and back, the leader's links take longer than the election timeouts of most systems, and a measurement takes
-less than the three seconds in which one is due.  Of the links between the others, so many are late."""
+"""There and back, the leader's links take longer than the election timeouts of most systems.  A measurement is due in
+three seconds, and takes less.  LATE_SHARE of the links between the others are late, too."""
 LATE_DATAGRAMS, SOON_S, _LATE_WAIT_S = 30, 0.15, 0.2
 """Links with delays of their own are tried for a moment first: one that is whole again need not be waited for."""
 

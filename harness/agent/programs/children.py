@@ -2,11 +2,11 @@
 
 Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* at which child ended
 (WNOWAIT).  While the dead leader of a group still holds its number, the rest of the group can be killed without
-hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan (the
-agent is PID 1 of its container, and a subreaper elsewhere) and is collected silently.
+hitting a stranger.  Only then it collects the status.  A process that ends and is not known here was an orphan: the
+agent is PID 1 of its container, and a subreaper elsewhere.  It is collected silently.
 
-Every child leads a session of its own, so that a signal to its group meets what it started, and a Ctrl-C at the
-harness' terminal meets neither.  A child that starts sessions of its own brings its own way to kill them
+Every child leads a session of its own.  So a signal to its group reaches what it started, and a Ctrl-C at the harness'
+terminal reaches neither.  A child that starts sessions of its own brings its own way to kill them
 (`process_tree`).
 """
 

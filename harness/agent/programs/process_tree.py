@@ -22,9 +22,9 @@ first look.  An ordered kill stops each process before it kills one.  So no pare
 /proc is no snapshot: a child can appear behind the reader.  A stopped process cannot fork.  So a stop looks again after
 all were seen stopped.  It misses only a chain of processes that each fork and end before the reader comes to them.
 
-Cost: a look reads one file for each process in /proc (about 15 µs each), one more for each thread of the server, and
-the environment of each child of the agent that is not known.  A container and a run on namespaces show only their own
-processes; a machine reached by SSH shows all of its own.
+Cost: a look reads one file for each process in /proc (about 15 µs each) and one for each thread of the server.  It also
+reads the environment of each child of the agent that is not known.  A container and a run on namespaces show only
+their own processes; a machine reached by SSH shows all of its own.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ in *that port's* table of paths (destination MAC -> port) and sent out there, un
 change at once.  A frame without a path goes nowhere.  That holds for unknown addresses and broadcasts as well; no node
 needs them, because all have each other as permanent neighbours.  If this process dies, everything is cut.
 
-Frames travel with their virtio header.  So checksums and segments that the kernel has not computed yet are left to it
-at the far end, and a TCP segment of 64 KiB passes here as one frame.
+Frames travel with their virtio header.  So the kernel at the far end computes the checksums
+and segments that are not computed yet, and a TCP segment of 64 KiB passes here as one frame.
 
 Nodes that do not know each other's hardware addresses ask with ARP.  The switch answers such a request itself, for the
 addresses of its ports.  So a cut of one direction never loses the answers that the other direction needs.

@@ -10,8 +10,8 @@ the link back is cut.  So the sender lets resets through that come from such a h
 Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and what a host
 sends from another address, is not: hosts may stand behind routers, which hide the hardware address.
 
-The connection of the harness to the host is let through by its own four numbers, so that the harness' machine may be a
-node as well.
+A rule lets the connection of the harness to the host through, by its addresses and ports.  So the harness' machine may
+be a node as well.
 """
 
 from __future__ import annotations
