@@ -54,7 +54,7 @@ def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fa
     """A fault on the processes of these nodes; None if there are none.  done: its words, after the nodes."""
     if not nodes:
         return None
-    hit = f"leader {nodes[0]}" if target == "leader" else f"{target} {'+'.join(nodes)}"
+    hit = "+".join(nodes) if target == "one" else f"{target} {'+'.join(nodes)}"
     return Fault(kind, f"{hit} {done}", tuple(nodes))
 
 

@@ -12,6 +12,7 @@ from checkers.run_quality.announcements import ANNOUNCEMENTS, MAY_ANNOUNCE
 from nemesis.catalog import KINDS, kind_named, kinds_of, summaries
 from nemesis.faults import Fault
 from nemesis.kind import LeaderNow, Scene
+from nemesis.process_faults import process_fault
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ON_PROCESSES = sorted(name for name, kind in KINDS.items() if "all" in kind.targets)
@@ -95,3 +96,8 @@ def test_several_kinds_are_named_with_commas_and_an_unknown_one_is_refused() -> 
         kind_named("flood")
     with pytest.raises(ValueError, match="there is no pause 'cat'; there are leader, one"):
         KINDS["pause"].check("cat")
+
+
+def test_the_words_of_a_fault_name_its_servers_as_a_sentence_does() -> None:
+    faults = [process_fault("kill", target, nodes, "killed") for target, nodes in (("one", ["n2"]), ("leader", ["n1"]))]
+    assert [fault and fault.words for fault in faults] == ["n2 killed", "leader n1 killed"]
