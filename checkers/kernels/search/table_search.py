@@ -87,9 +87,15 @@ class _Play(NamedTuple):
 
 
 @kernel
-def judge(table: Table, schedule: EventSchedule, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
-    """Returns (code, place at which there was certainly no order or -1, steps)."""
-    hopeless_before = _hopeless_before(table, schedule)
+def judge(
+    table: Table, schedule: EventSchedule, steps_max: int, bytes_max: int, look_ahead: bool
+) -> tuple[int, int, int]:
+    """Returns (code, place at which there was certainly no order or -1, steps).
+
+    look_ahead: whether to abandon states by what happens later.  Without it, the place is that of the first answer that
+    no order explains, and the search takes longer.
+    """
+    hopeless_before = _hopeless_before(table, schedule) if look_ahead else np.zeros(table.after.shape[1], np.int32)
     steps = 0
     for beam in BEAMS:
         code, place, taken = _search(table, schedule, hopeless_before, beam, steps_max - steps, bytes_max)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from simulated_objects import Simulated, history
 
 from checkers.base import independent_search as search
 from checkers.base.checker import Budget
@@ -194,3 +195,19 @@ def test_a_mistake_of_the_harness_is_not_taken_for_one_of_the_model(monkeypatch:
 
 def test_a_state_is_written_the_same_in_every_process() -> None:
     assert plain((frozenset({"b", "a"}), (1,), (), None, ("x", 2))) == "({'a', 'b'}, (1,), (), None, ('x', 2))"
+
+
+def test_a_witness_that_cannot_be_minimised_ends_with_the_first_answer_that_no_order_explains() -> None:
+    """Sums are even, and one read among thousands is odd.  Such a read makes every state before it hopeless."""
+    sums = Simulated(
+        0,
+        lambda rng, _: rng.choice([("add", 2), ("add", 4), ("add", -2), ("read", None), ("read", None)]),
+        lambda state, f, value: (state, state) if f == "read" else (state + value, value),
+        lambda rng, f, was: was,
+    )
+    events = history(sums, Random(1), 2000, 8, 0.005, 0)
+    wrong = next(e.index for e in events[len(events) // 2 :] if e.type is Type.OK and e.f == "read")
+    events[wrong] = replace(events[wrong], value=events[wrong].value + 1)  # type: ignore[operator]
+    (witness,) = judge_events(events, "counter").witnesses
+    assert wrong in {row["index"] for row in witness.events}
+    assert f"index {wrong}" in witness.summary
