@@ -109,6 +109,13 @@ def _demand_unchanged(root: Path, folder: str) -> None:
         raise BrokenFile(f"{name} {what}, so nothing in {folder}/ is executed, and the run cannot be judged")
 
 
+def _demand_no_links(root: Path) -> None:
+    """Raise BrokenFile for a symbolic link where judging writes: it would write to where the link leads."""
+    for path in sorted((*root.iterdir(), *root.glob("buckets/*"), *root.glob("plots/*"))):
+        if path.is_symlink():
+            raise BrokenFile(f"{path.relative_to(root)} is a symbolic link, and a run holds none: nothing is written through it")
+
+
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:
     """The demands on a stored run.  test: content of its test.json.
 
@@ -149,6 +156,7 @@ def judge(
     Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
     cannot be used, WrongSpec where no such test can have been.
     """
+    _demand_no_links(root)
     test = read_object(root / "test.json")
     spec = spec_of(root)
     started_ns = test.get("started_monotonic_ns", 0)

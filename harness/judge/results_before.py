@@ -42,9 +42,10 @@ def set_aside(root: Path) -> None:
 
 
 def remove(root: Path) -> None:
-    """Remove what was set aside: this judging has ended."""
-    for other in NAMES.values():
-        (root / other).unlink(missing_ok=True)
+    """Remove what was set aside: this judging has ended.  A folder of that name is no result, and stays."""
+    for path in (root / other for other in NAMES.values()):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def refused(root: Path, reason: str, problem: BaseException | None = None) -> None:

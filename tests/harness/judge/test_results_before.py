@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_a_judging_that_was_broken_off_leaves_no_verdict(
     analyze(judged)
     assert results(judged)["verdict"] == "harness failed"
     assert results(judged, "results.before.json")["verdict"] == "valid"
+
+
+@pytest.mark.parametrize("name", ["tables", "buckets", "plots", "report.html", "results.json"])
+def test_judging_writes_nothing_through_a_link(judged: Path, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if (judged / name).is_dir():
+        shutil.rmtree(judged / name)
+        elsewhere.mkdir()
+    else:
+        (judged / name).unlink(missing_ok=True)
+        elsewhere.write_text("of another")
+    (judged / name).symlink_to(elsewhere)
+    analyze(judged)
+    assert elsewhere.read_text() == "of another" if elsewhere.is_file() else not list(elsewhere.iterdir())
 
 
 def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
