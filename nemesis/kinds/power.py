@@ -167,6 +167,7 @@ KIND = Kind(
             ("all", 3.0),
             ("voter-at-fsync", 8.0),
             ("leader-at-fsync-reordered", LEADER_HOLD_S[0]),
+            ("one-at-fsync-torn", 3.0),
         ),
         opening_without_leaders=(("one-at-fsync-torn", 3.0), ("one-at-fsync-reordered", 3.0), ("all", 3.0)),
         rest=tuple(TARGETS),

@@ -38,6 +38,10 @@ def old_log_returns(cards):
     return any((c.kind, c.name, c.moment) == ("partition", "leader-in-minority", NEW_LEADER) for c in cards)
 
 
+def names(kind, *names):
+    return lambda cards: {(kind, name) for name in names} <= {(c.kind, c.name) for c in cards}
+
+
 STORMS_OF_PARTITIONS = (minority_five_times, leader_cut_again, old_log_returns)
 
 
@@ -72,6 +76,8 @@ def three_short_holds(cards):
         ("partition", lambda cards: any(storm(cards) for storm in STORMS_OF_PARTITIONS), 100),
         ("partition", follows("partition", NEW_LEADER), 100),
         ("partition", soon_behind_a_heal, 85),
+        ("packets", names("packets", "rivals-late", "leader-hears-late"), 100),
+        ("power", names("power", "all", "leader-at-fsync-reordered", "one-at-fsync-torn"), 100),
         ("partition", three_short_holds, 70),
         ("kill", leader_killed_again, 100),
         ("kill", follows("kill", NEW_LEADER), 100),
