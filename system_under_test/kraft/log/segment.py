@@ -164,7 +164,8 @@ class _Index:
     """The content of an index file, and what of it is written already.  The file is open only while it is written."""
 
     def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
-        self._open = lambda: closing(disk.open(path))
+        self._disk = disk
+        self._path = path
         self._entry = entry
         self._content = bytearray()
         self._written = -1  # unknown
@@ -179,7 +180,7 @@ class _Index:
         """Drop all entries but the first `count`."""
         del self._content[count * self._entry.size :]
         if self._written > len(self._content):
-            with self._open() as file:
+            with closing(self._disk.open(self._path)) as file:
                 file.truncate(len(self._content))
             self._written = len(self._content)
 
@@ -201,7 +202,7 @@ class _Index:
     def write(self) -> None:
         if self._written == len(self._content):
             return
-        with self._open() as file:
+        with closing(self._disk.open(self._path)) as file:
             if self._written >= 0:
                 file.write_at(self._written, bytes(self._content[self._written :]))
             elif file.read_at(0, file.size()) != self._content:
