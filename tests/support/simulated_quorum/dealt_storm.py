@@ -62,6 +62,7 @@ class DealtStorm:
         self.began: list[tuple[Card, Fault, LeaderNow | None]] = []
         self.servers = tuple(f"n{id}" for id in self.world.nodes)
         self._random = Random(f"clients of {seed}")
+        self._jitter = Random(f"links of {seed}")
         self._seed = seed
         self._active: dict[int, Fault] = {}
         self._epochs: dict[int, int] = {}
@@ -159,7 +160,8 @@ class DealtStorm:
         for fault in self._active.values():
             for (a, b), impairment in impairments(fault.settings).items() if fault.kind == PACKETS_NAME else ():
                 if {a, b} <= numbers.keys():
-                    self.world.lag_s[numbers[a], numbers[b]] = impairment.get("delay_s", 0.0)
+                    jitter_s = self._jitter.random() * impairment.get("jitter_s", 0.0)
+                    self.world.lag_s[numbers[a], numbers[b]] = impairment.get("delay_s", 0.0) + jitter_s
             if fault.settings.get("behaviour") == "slow":
                 self._slow_disks(self._ids(fault))
 
