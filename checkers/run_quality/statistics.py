@@ -31,6 +31,8 @@ from checkers.sealing.history_rows import parts_of_history
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 SIZE_BYTES_PER_EVENT = 80
 _SIGNIFICANT_BITS = 17
+_ERROR_CHARACTERS = 150
+_UNSUCCESSFUL = (int(Type.FAIL), int(Type.INFO))
 _WHEN = ("without faults", "under faults")
 
 Spans = list[tuple[int, int]]
@@ -58,7 +60,8 @@ class FunctionCount:
 class PartCount:
     """functions: by name, of the operations that were invoked here.  left_open: process -> (function, time of invoke).
     orphans: (process, type, time) of completions whose invoke stands in an earlier part, in order.
-    first_ns, last_ns: of client events; first_ns is -1 if there are none.  over_budget: why nothing was counted."""
+    first_ns, last_ns: of client events; first_ns is -1 if there are none.  over_budget: why nothing was counted.
+    last_errors: function -> why its last operation that did not succeed here did not."""
 
     functions: Mapping[str, FunctionCount]
     left_open: Mapping[int, tuple[str, int]]
@@ -66,6 +69,7 @@ class PartCount:
     first_ns: int = -1
     last_ns: int = -1
     over_budget: str = ""
+    last_errors: Mapping[str, str] = field(default_factory=dict)
 
 
 def split(files: StoredRun) -> Sequence[Part]:
@@ -84,7 +88,7 @@ def judge(part: Part, budget: Budget) -> PartCount:
         if needed_bytes > budget.size_bytes:
             words = f"a part of the history needs {needed_bytes} bytes, the budget is {budget.size_bytes}"
             return PartCount({}, {}, (), over_budget=words)
-        table = file.read_row_groups(groups, ["time_ns", "process", "type", "f"], use_threads=False)
+        table = file.read_row_groups(groups, ["time_ns", "process", "type", "f", "error"], use_threads=False)
     process = np.asarray(table.column("process").combine_chunks())
     clients = np.flatnonzero(process >= 0)
     if not len(clients):
@@ -105,7 +109,13 @@ def judge(part: Part, budget: Budget) -> PartCount:
     rows = invoked[ended_at < 0].tolist()
     left_open = {int(process[row]): (names[codes[row]], int(time_ns[row])) for row in rows}
     strays = tuple((int(process[row]), int(type_[row]), int(time_ns[row])) for row in orphans.tolist())
-    return PartCount(functions, left_open, strays, int(time_ns.min()), int(time_ns.max()))
+    unsuccessful = {
+        names[f]: clients[(codes == f) & np.isin(type_, _UNSUCCESSFUL)][-1:] for f in np.unique(codes).tolist()
+    }
+    errors = {
+        f: str(table.column("error")[row].as_py() or "") for f, rows in unsuccessful.items() for row in rows.tolist()
+    }
+    return PartCount(functions, left_open, strays, int(time_ns.min()), int(time_ns.max()), last_errors=errors)
 
 
 def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
@@ -133,7 +143,9 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
         looked_at["ok_per_second"] = round(int(looked_at["ok"]) / ((last - first) / 1e9), 2)
     never = [name for name, f in sorted(functions.items()) if not f.ended[Type.OK]]
     if never:
+        errors = {f: error for finding in findings for f, error in finding.last_errors.items() if f in never and error}
         reason = f"no {' and no '.join(never)} ever succeeded, so the run shows nothing about it"
+        reason += "".join(f"; the last {f} ended with {error[:_ERROR_CHARACTERS]}" for f, error in errors.items())
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
     return Verdict(Validity.VALID, looked_at, details=details)
 

@@ -63,8 +63,15 @@ def test_a_fault_that_never_healed_lasts_to_the_end(tmp_path: Path) -> None:
 
 
 def test_an_operation_that_never_once_succeeded_makes_it_unknown(tmp_path: Path) -> None:
-    verdict = statistics_of(tmp_path, Script().invoke(0, "write", 1).fail(0).invoke(0, "read").ok(0, None).events)
+    script = Script().invoke(0, "write", 1).info(0).invoke(1, "write", 2).fail(1, "no quorum").invoke(2, "read")
+    verdict = statistics_of(tmp_path, script.ok(2, None).events)
     assert verdict.validity is Validity.UNKNOWN
+    words = "no write ever succeeded, so the run shows nothing about it; the last write ended with no quorum"
+    assert verdict.reason == words
+
+
+def test_where_no_operation_ended_no_error_is_named(tmp_path: Path) -> None:
+    verdict = statistics_of(tmp_path, Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).events)
     assert verdict.reason == "no write ever succeeded, so the run shows nothing about it"
 
 
