@@ -106,12 +106,20 @@ def read_files(main: Path, *, on_client: bool = False) -> ModuleType:
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:  # a file that ends Python must not end a run with its own exit code
-        what_to_do = "; name its library in needs.wheels" if isinstance(problem, ModuleNotFoundError) else ""
-        raise NoSystem(f"{main}{_at_line(main, problem)} cannot be run: {in_words(problem)}{what_to_do}") from problem
+        where = f"{main}{_at_line(main, problem)}"
+        raise NoSystem(f"{where} cannot be run: {in_words(problem)}{_what_to_do(problem)}") from problem
     finally:
         for folder in beside:
             sys.path.remove(folder)
     return module
+
+
+def _what_to_do(problem: BaseException) -> str:
+    if isinstance(problem, ModuleNotFoundError):
+        return "; name its library in needs.wheels"
+    if isinstance(problem, FileNotFoundError):
+        return "; clients and runs hold the Python files of a system and no others: read this one in `start`"
+    return ""
 
 
 def _imported_sibling(main: Path) -> str:

@@ -142,6 +142,16 @@ def test_the_copy_of_a_run_is_read_without_the_files_that_only_its_nodes_needed(
         load_subject(str(path))
 
 
+def test_a_file_that_is_read_beside_the_system_and_is_not_kept_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (path := tmp_path / "mine" / "system.py").parent.mkdir()
+    path.write_text("from pathlib import Path\nCONF = Path(__file__).with_name('my.conf').read_text()\n" + NEEDS_A_FILE)
+    path.with_name("my.conf").write_text("port 7000")
+    path.with_name("my_server.jar").write_text("a jar")
+    load_subject(str(path.parent)).keep(tmp_path / "run")  # type: ignore[attr-defined]
+    with pytest.raises(WrongSpec, match=r"system.py line 2 cannot be run: .*my.conf'; .*: read this one in `start`"):
+        load_subject(str(kept(tmp_path / "run")))
+
+
 def test_a_run_whose_copy_of_its_system_is_missing_or_broken_is_not_judged_with_the_file_of_today(
     tmp_path: Path,
 ) -> None:
