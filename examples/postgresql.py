@@ -16,16 +16,12 @@ from krucible import Client, Needs, System
 
 LATE = "-c recovery_min_apply_delay=200ms"
 IDLE = "-c idle_in_transaction_session_timeout=2s"
-BIN = "/usr/lib/postgresql/15/bin"
 HBA = r"host all all all trust\nhost replication all all trust\n"
 FIRST = f"initdb -D . -A trust -U postgres && printf '{HBA}' >> pg_hba.conf && sync pg_hba.conf"
 COPY = "until pg_basebackup -c fast -h {} -U postgres -D . -R; do sleep 0.3; done"
 TABLE = "create table if not exists kept (k text primary key, v jsonb not null)"
 UPSERT = "insert into kept values (%s, {}) on conflict (k) do update set v = {}excluded.v"
-WRITES = {
-    "append": UPSERT.format("jsonb_build_array(%s::bigint)", "kept.v || "),
-    "w": UPSERT.format("to_jsonb(%s::bigint)", ""),
-}
+APPEND, WRITE = UPSERT.format("jsonb_build_array(%s::bigint)", "kept.v || "), UPSERT.format("to_jsonb(%s::bigint)", "")
 OPEN = "insert into kept values (%s, to_jsonb(%s::bigint)) on conflict do nothing"
 TAKE = "update kept set v = to_jsonb(v::bigint - %s) where k = %s and v::bigint >= %s"
 GIVE = "update kept set v = to_jsonb(v::bigint + %s) where k = %s"
@@ -42,8 +38,8 @@ class PostgreSQL(System):
         options = f"-c listen_addresses={node.address} -c max_connections=50 -k /tmp {IDLE} {LATE * (node.index == 2)}"
         if node.index == 0 and len(nodes) > 1:
             options += f" -c synchronous_standby_names='{len(nodes) - 1} (*)'"
-        prepare = f"export PATH={BIN}:$PATH; mkdir -p pg; chmod 700 pg; cd pg; test -f PG_VERSION || {{ {make}; }}"
-        return f"{prepare}; exec postgres -D . {options}"
+        prepare = f"mkdir -p pg; chmod 700 pg; cd pg; test -f PG_VERSION || {{ {make}; }}"
+        return f"export PATH=/usr/lib/postgresql/15/bin:$PATH; {prepare}; exec postgres -D . {options}"
 
     async def status(self, node):
         return node.reports(1, self.primary) if await node.state() == "running" else None
@@ -57,16 +53,13 @@ class Transactions(Client):
         return standbys[self.who.thread % len(standbys)] if standbys and self.who.reads_only else primary
 
     def open(self, server):
-        db = psycopg.connect(host=server.host, user="postgres", dbname="postgres", connect_timeout=2)
-        level = psycopg.IsolationLevel
-        db.isolation_level = level.SERIALIZABLE if len(self.servers) == 1 else level.REPEATABLE_READ
-        db.execute(f"set synchronous_commit = {'local' if self.who.thread % 2 else 'remote_apply'}")
-        db.commit()
-        return db
+        level = "serializable" if len(self.servers) == 1 else r"repeatable\ read"
+        commit = "local" if self.who.thread % 2 else "remote_apply"
+        options = f"-c default_transaction_isolation={level} -c synchronous_commit={commit}"
+        return psycopg.connect(host=server.host, user="postgres", connect_timeout=2, options=options, autocommit=True)
 
     def create(self, key=None):
         self.connection.execute(TABLE)
-        self.connection.commit()
 
     def transact_lists(self, steps):
         with self.connection.transaction():
@@ -78,13 +71,12 @@ class Transactions(Client):
         if f == "r":
             found = self.connection.execute("select v from kept where k = %s", (key,)).fetchone()
             return found[0] if found else None
-        self.connection.execute(WRITES[f], (key, value))
+        self.connection.execute(APPEND if f == "append" else WRITE, (key, value))
         return value
 
     def open_account(self, account, balance):
         self.create()
         self.connection.execute(OPEN, (account, balance))
-        self.connection.commit()
 
     def transfer(self, source, target, amount):
         with self.connection.transaction():
@@ -94,5 +86,4 @@ class Transactions(Client):
             return enough
 
     def balances(self):
-        with self.connection.transaction():
-            return dict(self.connection.execute("select k, v::bigint from kept").fetchall())
+        return dict(self.connection.execute("select k, v::bigint from kept").fetchall())
