@@ -28,7 +28,7 @@ _METHODS = ("start", "status", "ready", "caught_up")
 def check_declared(system: System, client: type[Client], main: Path, *, kept: bool = False) -> None:
     """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system.
 
-    kept: the file is the copy of a stored run.  No node is made of it, so what nodes need may be missing.
+    kept: the file is the copy of a stored run.  To judge it needs none of the files for nodes, so they may be missing.
     """
     wrong = (*_wrong_methods(system), *_wrong_values(system), *_wrong_needs(system), *_missing(system, main, kept))
     for words in wrong:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import logging
+import os
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from system_under_test.own.read_own_system import (
     blamed,
     client_in,
     files_of,
+    in_words,
     raised_in,
     read_files,
     system_in,
@@ -257,15 +259,28 @@ class OwnSubject:
         """A system of one's own has no logs or traces: nothing is written."""
 
     def keep(self, run_folder: Path) -> None:
-        """Keep the files of the system with the run, so that it is judged with what it was run with."""
+        """Keep the files of the system with the run, so that it is judged, and run again, with what it was run with.
+
+        A file that nodes need from outside its folder is not kept.
+        """
         for name, text in self.files.items():
             path = run_folder / FOLDER / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        for here in self._beside():
+            path = run_folder / FOLDER / here
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes((self.main.parent / here).read_bytes())
         (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name, "which": self.which}))
 
+    def _beside(self) -> list[str]:
+        """The files for nodes that stand in the folder of the main file and are not its own Python files, in order."""
+        names = {os.path.normpath(here) for here in self.needs.files.values()}
+        within = {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
+        return sorted(within - {*self.files})
+
     async def _install(self, own: OwnNode) -> None:
-        """A fresh data directory with the files that the system needs.  Raises OSError."""
+        """A fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem."""
         node, user = own.node, self.needs.user
         script = 'rm -rf "$1" && mkdir -p "$1" "$2" && chmod 700 "$1"'
         if user:
@@ -275,7 +290,11 @@ class OwnSubject:
             words = done.stderr.decode(errors="replace").strip()
             raise OSError(f"{node.name}: its data directory cannot be made: {words}")
         for there, here in self.needs.files.items():
-            await node.write(own.path(there), (self.main.parent / here).read_bytes())
+            try:
+                data = (self.main.parent / here).read_bytes()
+            except OSError as problem:  # it was there when the system was read, or this is the copy of a run
+                raise BrokenSystem(f"{self.main.name}: needs: {here} cannot be read: {in_words(problem)}") from problem
+            await node.write(own.path(there), data)
             await own.run(["chmod", "755", own.path(there)])
 
     def _as_user(self, argv: list[str]) -> list[str]:
@@ -309,7 +328,7 @@ def _named_by(index: Path) -> tuple[str, str]:
 
 
 def _is_kept(main: Path) -> bool:
-    """Whether this main file is the copy that a run kept: of the system's files, a run keeps only those in Python."""
+    """Whether this main file is the copy that a run kept.  What nodes need from outside its folder is not kept."""
     try:
         return main.parent.name == FOLDER and _named_by(main.with_name(_MAIN))[0] == main.name
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -130,16 +130,22 @@ class MineClient(Client):
 
 
 @pytest.mark.parametrize("main", ["mine.py", "system.py"])
-def test_the_copy_of_a_run_is_read_without_the_files_that_only_its_nodes_needed(tmp_path: Path, main: str) -> None:
+async def test_the_copy_of_a_run_holds_what_its_nodes_need_from_its_folder(tmp_path: Path, main: str) -> None:
     (path := tmp_path / "mine" / main).parent.mkdir()
-    path.write_text(NEEDS_A_FILE)
+    path.write_text(NEEDS_A_FILE.replace("{", '{"data": "../data", '))
     (jar := path.with_name("my_server.jar")).write_text("a jar")
+    (data := tmp_path / "data").write_text("from outside")
     load_subject(str(path)).keep(tmp_path / "run")  # type: ignore[attr-defined]
+    assert (tmp_path / "run" / "subject" / "my_server.jar").read_text() == "a jar"
     again = load_subject(str(kept(tmp_path / "run")))
-    assert again.needs.files == {"server.jar": "my_server.jar"}
-    jar.unlink()
-    with pytest.raises(WrongSpec, match="there is no such file beside the system"):
-        load_subject(str(path))
+    assert again.needs.files == {"data": "../data", "server.jar": "my_server.jar"}
+    with pytest.raises(BrokenSystem, match=f"{main}: needs: ../data cannot be read: FileNotFoundError"):
+        await again.install([running_node()], seed=1, bug=None)
+    for file in (jar, data):
+        file.unlink()
+        with pytest.raises(WrongSpec, match="there is no such file beside the system"):
+            load_subject(str(path))
+        file.write_text("again")
 
 
 def test_a_file_that_is_read_beside_the_system_and_is_not_kept_is_named_with_what_to_do(tmp_path: Path) -> None:
