@@ -113,7 +113,9 @@ def _demand_no_links(root: Path) -> None:
     """Raise BrokenFile for a symbolic link where judging writes: it would write to where the link leads."""
     for path in sorted((*root.iterdir(), *root.glob("buckets/*"), *root.glob("plots/*"))):
         if path.is_symlink():
-            raise BrokenFile(f"{path.relative_to(root)} is a symbolic link, and a run holds none: nothing is written through it")
+            raise BrokenFile(
+                f"{path.relative_to(root)} is a symbolic link, and a run holds none: nothing is written through it"
+            )
 
 
 def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = False) -> Demands:

@@ -320,7 +320,8 @@ async def test_a_file_is_filled_in_with_its_node_and_with_any_name(tmp_path: Pat
     async def write(path: str, data: bytes) -> None:
         written[path] = data
 
-    subject, node = starting(tmp_path, f"await node.write('my.conf', 'bind {{node.address}}', {values})"), running_node()
+    line = f"await node.write('my.conf', 'bind {{node.address}}', {values})"
+    subject, node = starting(tmp_path, line), running_node()
     node.address, node.start = "198.18.0.11", node.run
     await subject.install([node], seed=1, bug=None)
     node.write = write
