@@ -29,7 +29,7 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
     """
     history = read_stream(stream)
     wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
-    with tempfile.TemporaryDirectory(prefix="krucible-online-") as name:
+    with tempfile.TemporaryDirectory(prefix=".online-", dir=stream.parent) as name:  # a killed run leaves it to its run
         files = StoredRun(Path(name))
         pq.write_table(wanted, files.history)
         write_buckets(wanted, files.buckets)
