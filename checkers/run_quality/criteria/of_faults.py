@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
+from textwrap import shorten
 from typing import Any
 
 from checkers.base.demands import Demands
@@ -22,6 +23,7 @@ NO_NEMESIS = "none"
 OF_A_SCHEDULE = "schedule"
 """The nemesis of a run that plays a file."""
 SHARE_IN_FAULTS = 0.10
+_FIRST_CHARACTERS = 160
 DEALT_OFTEN = 2
 """From this number of faults of one kind on, at least one of them must have been in force."""
 
@@ -44,6 +46,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
             len(installed) + len(excused),
             len(faults),
             "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
+            advice=shorten(wrong[0], _FIRST_CHARACTERS, placeholder=" …") if wrong else "",
         ),
         _kinds_installed(run.demands, faults, installed),
     ]

@@ -127,6 +127,13 @@ def interrupted(e: Evidence) -> None:
     e.outcome["interrupted"] = True
 
 
+def test_the_reason_names_the_first_fault_that_was_not_in_force_and_why(tmp_path: Path) -> None:
+    evidence = run()
+    not_achieved(evidence)
+    shortfall = judged(evidence, tmp_path).reason.partition("faults installed or rightly skipped: ")[2]
+    assert "n1>n2" in shortfall.partition("(")[2].partition(")")[0]
+
+
 @pytest.mark.parametrize(
     ("spoil", "criterion"),
     [
