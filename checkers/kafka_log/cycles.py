@@ -14,7 +14,7 @@ import numpy as np
 from checkers.base.arrays import Int32
 from checkers.base.history import Type
 from checkers.base.verdict import Witness
-from checkers.kafka_log.explain import Seen, witness
+from checkers.kafka_log.explain import SeenLog, witness
 from checkers.kernels.kafka_log.log_anomalies import ASSIGN
 from checkers.kernels.transactions.columns import Edges, Transactions
 from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, WR, WW, build_graph
@@ -23,7 +23,7 @@ from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cyc
 _KINDS = {WW: "ww", WR: "wr", PROCESS: "process", REALTIME: "realtime"}
 
 
-def search(seen: Seen, ww: bool, steps_max: int) -> CycleSearch:
+def search(seen: SeenLog, ww: bool, steps_max: int) -> CycleSearch:
     """Find the smallest cycle of each class.  ww: whether the order of messages orders their senders."""
     columns, logs, pairs = seen.history.columns, seen.logs, seen.history.pairs
     happened = logs.happened & (columns.f < ASSIGN)
@@ -55,7 +55,7 @@ def _edges(source: Int32, target: Int32, kind: int, happened: np.typing.NDArray[
     return Edges(source[kept], target[kept], np.full(int(kept.sum()), kind, np.int8))
 
 
-def explain_cycle(seen: Seen, cycle: NamedCycle) -> Witness:
+def explain_cycle(seen: SeenLog, cycle: NamedCycle) -> Witness:
     """Explain a cycle edge by edge; its facts have the form of those of transactions (`transactions/explain.py`)."""
     members = sorted({step.source for step in cycle.steps})
     names = {o: f"T{i}" for i, o in enumerate(members, 1)}
@@ -79,7 +79,7 @@ def explain_cycle(seen: Seen, cycle: NamedCycle) -> Witness:
     return witness(seen.history, cycle.name, f"{path}. {'; '.join(sentences)}", members, facts)
 
 
-def _words(seen: Seen, step: Step, names: dict[int, str]) -> tuple[str | None, str]:
+def _words(seen: SeenLog, step: Step, names: dict[int, str]) -> tuple[str | None, str]:
     """Return the key behind an edge, and the sentence."""
     columns, logs = seen.history.columns, seen.logs
     one, two = names[step.source], names[step.target]
@@ -102,7 +102,7 @@ def _words(seen: Seen, step: Step, names: dict[int, str]) -> tuple[str | None, s
     raise AssertionError("an edge of ww without two messages")
 
 
-def _next_sent(seen: Seen, message: int) -> int:
+def _next_sent(seen: SeenLog, message: int) -> int:
     """Return the next message of the log with a known sender, or -1."""
     logs, key_of = seen.logs, seen.history.columns.key_of
     at = int(logs.place[message])

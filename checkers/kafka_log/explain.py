@@ -56,7 +56,7 @@ _SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLog:
     """The data that sentences are made from."""
 
     history: KafkaHistory
@@ -85,7 +85,7 @@ class Seen:
         return slot[slot >= 0], message[slot >= 0]
 
 
-def explain(seen: Seen, kind: int, sample: tuple[int, int, int, int]) -> Witness:
+def explain(seen: SeenLog, kind: int, sample: tuple[int, int, int, int]) -> Witness:
     words, operations = _WORDS[kind](seen, *sample)
     return witness(seen.history, KIND_NAMES[kind], words, operations)
 
@@ -105,15 +105,15 @@ Explained = tuple[str, list[int]]
 """A sentence, and the operations it is about."""
 
 
-def _unsent(seen: Seen, m: int, *_: int) -> Explained:
+def _unsent(seen: SeenLog, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was polled from {seen.key(m)}, and no operation ever sent it", seen.who([m])
 
 
-def _aborted(seen: Seen, m: int, *_: int) -> Explained:
+def _aborted(seen: SeenLog, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was polled from {seen.key(m)}, but the send of it failed", seen.who([m])
 
 
-def _lost(seen: Seen, o: int, m: int, beyond: int, _: int) -> Explained:
+def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
     slots, messages = seen.placed()
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
@@ -125,33 +125,33 @@ def _lost(seen: Seen, o: int, m: int, beyond: int, _: int) -> Explained:
     return words, [o, int(seen.logs.reader[other])]
 
 
-def _inconsistent(seen: Seen, slot: int, *_: int) -> Explained:
+def _inconsistent(seen: SeenLog, slot: int, *_: int) -> Explained:
     slots, messages = seen.placed()
     there = list(dict.fromkeys(messages[slots == slot].tolist()))[:3]
     names = " and ".join(map(seen.value, there))
     return f"offset {int(seen.slots.offset[slot])} of {seen.key(there[0])} holds {names}", seen.who(there)
 
 
-def _duplicate(seen: Seen, m: int, *_: int) -> Explained:
+def _duplicate(seen: SeenLog, m: int, *_: int) -> Explained:
     where = ", ".join(map(str, _offsets(seen, m)))
     return f"{seen.value(m)} stands in {seen.key(m)} at offsets {where}", seen.who([m])
 
 
-def _offsets(seen: Seen, m: int) -> list[int]:
+def _offsets(seen: SeenLog, m: int) -> list[int]:
     slots, messages = seen.placed()
     return sorted(set(seen.slots.offset[slots[messages == m]].tolist()))
 
 
-def _precommitted(seen: Seen, o: int, m: int, *_: int) -> Explained:
+def _precommitted(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
     return f"a transaction polled its own {seen.value(m)} from {seen.key(m)} before it committed", [o]
 
 
-def _unseen(seen: Seen, o: int, m: int, *_: int) -> Explained:
+def _unseen(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
     return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]
 
 
-def _skipped(did: str) -> Callable[[Seen, int, int, int, int], Explained]:
-    def explained(seen: Seen, o: int, a: int, b: int, next_o: int) -> Explained:
+def _skipped(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
+    def explained(seen: SeenLog, o: int, a: int, b: int, next_o: int) -> Explained:
         between = seen.logs.at_place[int(seen.logs.place[a]) + 1 : int(seen.logs.place[b])].tolist()
         missing = ", ".join(map(seen.value, between[:_SHOWN_MAX]))
         more = f" and {len(between) - _SHOWN_MAX} more" if len(between) > _SHOWN_MAX else ""
@@ -164,8 +164,8 @@ def _skipped(did: str) -> Callable[[Seen, int, int, int, int], Explained]:
     return explained
 
 
-def _backwards(did: str) -> Callable[[Seen, int, int, int, int], Explained]:
-    def explained(seen: Seen, o: int, a: int, b: int, next_o: int) -> Explained:
+def _backwards(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
+    def explained(seen: SeenLog, o: int, a: int, b: int, next_o: int) -> Explained:
         if a == b:
             return f"{seen.value(a)} of {seen.key(a)} was {did} twice in a row", _both(o, next_o)
         words = f"{seen.value(a)} of {seen.key(a)} was {did} before {seen.value(b)}, which stands at an earlier offset"
@@ -178,7 +178,7 @@ def _both(o: int, next_o: int) -> list[int]:
     return [o, next_o] if next_o >= 0 else [o]
 
 
-_WORDS: dict[int, Callable[[Seen, int, int, int, int], Explained]] = {
+_WORDS: dict[int, Callable[[SeenLog, int, int, int, int], Explained]] = {
     kinds.UNSENT_READ: _unsent,
     kinds.ABORTED_READ: _aborted,
     kinds.LOST_WRITE: _lost,

@@ -25,7 +25,7 @@ from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.kafka_log.columns import KafkaHistory, from_events
 from checkers.kafka_log.cycles import explain_cycle, search
-from checkers.kafka_log.explain import KIND_NAMES, Seen, explain
+from checkers.kafka_log.explain import KIND_NAMES, SeenLog, explain
 from checkers.kafka_log.offset_slots import slots_of
 from checkers.kernels.kafka_log import log_anomalies as kinds
 from checkers.kernels.kafka_log.log_anomalies import Found
@@ -157,16 +157,16 @@ def _with_cycles_of_writes(cycles: CycleSearch, with_ww: CycleSearch) -> CycleSe
     return replace(cycles, cycles=(*cycles.cycles, *more), unfinished=unfinished)
 
 
-def _look(history: KafkaHistory) -> tuple[Seen, Found]:
+def _look(history: KafkaHistory) -> tuple[SeenLog, Found]:
     columns = history.columns
     slots = slots_of(columns, len(history.keys))
     logs = kinds.read_logs(columns, slots.of_sent, slots.of_polled, slots.key)
     process_count = int(columns.process.max(initial=0)) + 1
     found = kinds.find_anomalies(columns, logs, slots.of_sent, len(history.keys), process_count)
-    return Seen(history, logs, slots), found
+    return SeenLog(history, logs, slots), found
 
 
-def _witnesses(seen: Seen, found: Found, cycles: CycleSearch, counted: Sequence[str]) -> Iterator[Witness]:
+def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequence[str]) -> Iterator[Witness]:
     """Make one witness for each anomaly that counts."""
     kind_of = {name: kind for kind, name in KIND_NAMES.items()}
     cycle_of = {cycle.name: cycle for cycle in cycles.cycles}

@@ -17,7 +17,7 @@ import numpy as np
 from harness.plain_words import natural, seconds, shorten
 from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
-from harness.report.witness.shapes import Bar, Bracket, Context, Gap, Held, Picture, ProcessLane, Strip, Tick
+from harness.report.witness.shapes import Bar, Bracket, Context, Gap, HeldState, Picture, ProcessLane, Strip, Tick
 from harness.witness.legal import FOREVER, Order, WindowOp
 from harness.witness.witness_operations import say, value
 
@@ -213,22 +213,22 @@ def _room_before(before: str, target: int) -> float:
 
 def _held(
     order: Order | None, dots: dict[int, float], left: float, room: float, right: float, before: str
-) -> list[Held]:
+) -> list[HeldState]:
     """What it holds at first, and after every step that changes it."""
     words = shorten(value(order.states[0]) if order and order.steps else before, _BEFORE_MOST)
     if not order:
-        return [Held(left, room, words, 0)] if words else []
+        return [HeldState(left, room, words, 0)] if words else []
     first = min((dots[i] for i in order.steps), default=right)
-    out: list[Held] = []
+    out: list[HeldState] = []
     if words:
-        out.append(Held(left, first - left, words, 0))
+        out.append(HeldState(left, first - left, words, 0))
     xs = [dots[i] for i in order.steps]
     for k, x in enumerate(xs):
         if out and order.states[k + 1] == order.states[k]:
             continue
         if out:
-            out[-1] = Held(out[-1].x, x - out[-1].x, out[-1].words, out[-1].step)
-        out.append(Held(x, right - x, value(order.states[k + 1]), k + 1))
+            out[-1] = HeldState(out[-1].x, x - out[-1].x, out[-1].words, out[-1].step)
+        out.append(HeldState(x, right - x, value(order.states[k + 1]), k + 1))
     return out
 
 

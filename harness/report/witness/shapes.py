@@ -32,7 +32,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldState:
     """What the object holds between two steps of the legal order."""
 
     x: float
@@ -96,7 +96,7 @@ class Picture:
     path: list[tuple[int, float, float, float, float]]
     gaps: list[Gap]
     ticks: list[Tick]
-    held: list[Held]
+    held: list[HeldState]
     held_y: float
     bracket: Bracket | None
     last_step: int
