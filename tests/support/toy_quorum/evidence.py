@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.demands import Demands
-from checkers.base.history import Type
+from checkers.base.history import NEMESIS, Type
+from checkers.base.ledger import END
 from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
@@ -59,6 +60,13 @@ class Evidence:
         for row in (read, read | {"node": node, "type": int(type_)}):
             self.history.append(row | {"index": last["index"] + 1, "time_ns": time_ns})
             last = self.history[-1]
+
+    def ended(self) -> Evidence:
+        """The same with the last row that the harness writes, but for its counts: the history is whole then."""
+        last = self.history[-1]
+        mark = dict.fromkeys(last) | {"index": last["index"] + 1, "time_ns": last["time_ns"], "node": ""}
+        self.history = [*self.history, mark | {"process": NEMESIS, "type": int(Type.OK), "f": END}]
+        return self
 
     def write(self, folder: Path) -> StoredRun:
         """Write the evidence as a run folder.  Faults without measurements get those of a fault as ordered."""

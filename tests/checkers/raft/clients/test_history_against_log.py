@@ -180,18 +180,10 @@ def test_a_mark_said_after_a_log_was_copied_is_not_demanded_of_it(quorum: Quorum
     assert verdict.validity is Validity.VALID and verdict.looked_at["logs caught up at the end"] == 5
 
 
-def with_end_mark(evidence: Evidence) -> Evidence:
-    """The last row that the harness writes; its counts are not this checker's business."""
-    last = evidence.history[-1]
-    mark = dict.fromkeys(last) | {"index": last["index"] + 1, "time_ns": last["time_ns"], "node": ""}
-    evidence.history = [*evidence.history, mark | {"process": -1, "type": 1, "f": "end"}]
-    return evidence
-
-
 def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Path) -> None:
     """A write in every log that was never invoked, and a value removed; in a whole history and in a shortened one."""
     clean = quorum.evidence()
-    assert judged(with_end_mark(deepcopy(clean)), tmp_path / "clean").validity is Validity.VALID
+    assert judged(deepcopy(clean).ended(), tmp_path / "clean").validity is Validity.VALID
     for number, (key, value) in enumerate((("k0", 999), ("k7", 2), ("k1", None))):
         evidence = deepcopy(clean)
         for rows in evidence.logs.values():
@@ -199,7 +191,7 @@ def test_an_entry_that_no_client_wrote_has_no_cause(quorum: Quorum, tmp_path: Pa
         verdict = judged(evidence, tmp_path / f"short {number}")
         assert verdict.validity is Validity.UNKNOWN
         assert "no write in the history explains 1 entries" in verdict.reason
-        verdict = judged(with_end_mark(evidence), tmp_path / f"whole {number}")
+        verdict = judged(evidence.ended(), tmp_path / f"whole {number}")
         assert verdict.validity is Validity.INVALID
         assert {w.kind for w in verdict.witnesses} == {"entry that no client wrote"}
         assert (verdict.witnesses[0].facts["key"], verdict.witnesses[0].facts["value"]) == (key, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_history_against_log import with_end_mark
 from toy_quorum import Entry, Evidence, Quorum, random_run
 
 from checkers.base.verdict import Validity, Verdict
@@ -45,7 +44,7 @@ def add_entry(quorum: Quorum) -> None:
 
 def judged(evidence: Evidence, folder: Path) -> Verdict:
     """The verdict on the run with a history that ends as the harness ends it."""
-    return with_end_mark(evidence).judge(folder, NAME)[NAME]
+    return evidence.ended().judge(folder, NAME)[NAME]
 
 
 def test_openings_and_creates_explain_every_entry(quorum: Quorum, tmp_path: Path) -> None:
