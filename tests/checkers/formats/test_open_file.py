@@ -72,6 +72,7 @@ def test_a_device_is_refused() -> None:
         (gzip.compress(HISTORY.encode())[:20], "compressed by gzip: unpack it first"),
         (HISTORY.encode("utf-16"), "text in UTF-16: write it as UTF-8"),
     ],
+    ids=["packed", "packed and cut", "UTF-16"],
 )
 def test_a_file_that_must_be_changed_first_says_how(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "history").write_bytes(content)
