@@ -42,7 +42,8 @@ end of a search that dropped something, two shorter proofs are tried:
     window owes few operations, so many configurations dominate each other.  Windows become longer until one has no
     order, or costs as many steps as the search before it.
 
-Cost: a step is one event, or one configuration visited.  Memory is that of the configurations.
+Cost: a step is one configuration visited, or 64 words read when configurations are compared (WORDS_PER_STEP).  Memory
+is that of the configurations.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def _search(
     words = board.free.shape[0]
     values = problem.starts if first == 0 else min(problem.values, 2 * (last + 1 - first + 64 * words) + 1)
     if values > rooms.now.state.shape[0]:
-        size = 3 * size_bytes(values, words)
+        size = 4 * size_bytes(values, words)
         if size > bytes_left:
             return OUT_OF_BYTES, first, 0, size
         rooms = with_room(turned(with_room(rooms, values)), values)
@@ -229,7 +230,7 @@ def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) 
     count = unknown_to_the_compiler(0)
     if first == 0:
         for start in range(problem.starts):
-            count = insert(now, count, start, hands.need, hands.avail)
+            count = insert(now, count, start, hands.need, hands.avail, hands.work)
         return settle(now, count)
     for place in range(first, last + 1):
         if problem.event[place] < 0:
@@ -247,7 +248,7 @@ def _begin(problem: Problem, board: Board, rooms: Rooms, first: int, last: int) 
             count = _begin_with(problem, now, count, hands, first, problem.event[place])
     for value in range(problem.values):  # one value stands for all others
         if now.head[value] < 0 and problem.first_made[value] < first:
-            count = insert(now, count, value, hands.need, hands.avail)
+            count = insert(now, count, value, hands.need, hands.avail, hands.work)
             break
     return settle(now, count)
 
@@ -257,16 +258,16 @@ def _begin_with(problem: Problem, now: Configurations, count: int, hands: Hands,
     """Let the window begin with each value an operation names, if it may have been produced by then."""
     seen, made = problem.seen[op], problem.made[op]
     if problem.first_made[seen] < first and now.head[seen] < 0:
-        count = insert(now, count, seen, hands.need, hands.avail)
+        count = insert(now, count, seen, hands.need, hands.avail, hands.work)
     if made >= 0 and problem.first_made[made] < first and now.head[made] < 0:
-        count = insert(now, count, made, hands.need, hands.avail)
+        count = insert(now, count, made, hands.need, hands.avail, hands.work)
     return count
 
 
 @inner_kernel
 def _follow(
-    register: BoardRegister, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
-) -> tuple[int, int, int, int, bool, bool]:
+    register: BoardRegister, rooms: Rooms, count: int, place: int, last: int, beam: int
+) -> tuple[int, int, int, bool, bool]:
     """Apply `follow_events` to a register."""
     course = Course(register.problem.event, register.board.slot, register.board.crashed, register.problem.stay_until)
-    return follow_events(RULES, register, course, rooms, count, place, last, beam, steps_max)
+    return follow_events(RULES, register, course, rooms, count, place, last, beam)

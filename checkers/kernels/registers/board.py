@@ -192,14 +192,15 @@ def _candidates(register: BoardRegister, state: int, avail: Words, w: int) -> An
 @inner_kernel
 def _advance(register: BoardRegister, place: int, returning: int, step: int, state: int, hands: Hands) -> int:
     """Put an operation into the order, together with all operations that its state explains."""
-    if step != returning and not _worth_trying(register.problem, register.board, step, state, hands.need, hands.avail):
+    if step != returning and not _worth_trying(register.problem, register.board, step, state, hands):
         return NOT_TRIED
     return _apply(register.problem, register.board, step, hands)
 
 
 @inner_kernel
-def _worth_trying(problem: Problem, board: Board, step: int, state: int, need: Words, avail: Words) -> bool:
+def _worth_trying(problem: Problem, board: Board, step: int, state: int, hands: Hands) -> bool:
     """Whether an available operation may be useful as an intermediate step (see the theory in `antichain.py`)."""
+    need, avail = hands.need, hands.avail
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE
     state_after = problem.seen[op] if is_write else problem.made[op]
@@ -217,6 +218,7 @@ def _worth_trying(problem: Problem, board: Board, step: int, state: int, need: W
     for w in range(words):
         alike = avail[w] & (board.writes[state_after, w] if is_write else board.takers[state, w])
         while alike != NONE:
+            hands.work[0] += 1
             other = w * 64 + trailing_zeros(alike)
             alike &= alike - ONE
             rival = board.holder[other]

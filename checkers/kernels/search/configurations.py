@@ -9,6 +9,9 @@ operations and not with the history.
 
 Each way to complete B also completes A, because A owes less and has more available.  So B is forgotten.  For each
 state, only configurations that no other one dominates are kept: an antichain.  (Lowe 2017 forgets only equal ones.)
+
+Work.  A new configuration is compared with all others of its state.  An antichain may hold millions of them, so the
+number of visited configurations does not limit the time.  Therefore a search counts the words that it reads.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.base.arrays import Int32
+from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.search.bits import ones
 
@@ -42,20 +45,49 @@ class Configurations(NamedTuple):
     head: Int32
 
 
+WORDS_PER_STEP = 64
+"""A step of a budget is one visited configuration, or this number of words that a search reads (about 0.5 µs)."""
+
+STEPS_MAX = 1 << 56
+"""A greater budget counts as this one, so that its words fit into 64 bits."""
+
+
 class Hands(NamedTuple):
-    """Working room, so that a search allocates nothing: a configuration, the one after it, and a tally."""
+    """Working room, so that a search allocates nothing: a configuration, the one after it, and a tally.
+
+    work: int64[2], the words that the search has read so far, and the most that it may read.
+    """
 
     need: Words
     avail: Words
     next_need: Words
     next_avail: Words
     tally: Int32
+    work: Int64
 
 
 @kernel
 def new_hands(words: int) -> Hands:
     rows = np.zeros((4, words), np.uint64)
-    return Hands(rows[0], rows[1], rows[2], rows[3], np.empty(2 * 64 * words + 1, np.int32))
+    return Hands(rows[0], rows[1], rows[2], rows[3], np.empty(2 * 64 * words + 1, np.int32), np.zeros(2, np.int64))
+
+
+@inner_kernel
+def allow(hands: Hands, steps_max: int) -> None:
+    """Set the work to zero, and its limit to a number of steps."""
+    hands.work[0], hands.work[1] = 0, max(0, min(steps_max, STEPS_MAX)) * WORDS_PER_STEP
+
+
+@inner_kernel
+def is_spent(hands: Hands) -> bool:
+    """Whether the search has done more work than it may."""
+    return bool(hands.work[0] > hands.work[1])
+
+
+@inner_kernel
+def steps_of(hands: Hands) -> int:
+    """Return the work in steps, rounded up."""
+    return int((hands.work[0] + WORDS_PER_STEP - 1) // WORDS_PER_STEP)
 
 
 @kernel
@@ -73,20 +105,34 @@ def new_configurations(room: int, words: int, states: int) -> tuple[Configuratio
 
 
 @kernel
+def two_configurations(room: int, words: int, states: int) -> tuple[Configurations, Configurations]:
+    """Return two equal rooms from one allocation per column."""
+    numbers = np.empty((4, room), np.int32)
+    masks = np.empty((4, room, words), np.uint64)
+    head = np.full((2, states), -1, np.int32)
+    return (
+        Configurations(numbers[0], masks[0], masks[1], numbers[1], head[0]),
+        Configurations(numbers[2], masks[2], masks[3], numbers[3], head[1]),
+    )
+
+
+@kernel
 def size_bytes(room: int, words: int) -> int:
     return room * (8 + 16 * words)
 
 
 @inner_kernel
-def insert(them: Configurations, count: int, state: int, need: Words, avail: Words) -> int:
+def insert(them: Configurations, count: int, state: int, need: Words, avail: Words, work: Int64) -> int:
     """Enter a configuration unless another one dominates it, and forget those that it dominates.
 
-    need, avail: uint64[words].  There must be room for one more.  Returns the new count.
+    need, avail: uint64[words].  work: as in `Hands`.  There must be room for one more.  Returns the new count.
     """
     words = need.shape[0]
+    work[0] += words
     before = -1
     at = them.head[state]
     while at >= 0:
+        work[0] += words
         dominated = True
         dominates = True
         for w in range(words):

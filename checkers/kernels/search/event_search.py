@@ -20,12 +20,16 @@ from checkers.kernels.jit import inner_kernel, spliced_kernel
 from checkers.kernels.search.bits import NONE, ONE, trailing_zeros
 from checkers.kernels.search.configurations import (
     FORGOTTEN,
+    WORDS_PER_STEP,
     Configurations,
     Hands,
     Words,
+    allow,
     insert,
+    is_spent,
     keep_best,
     settle,
+    steps_of,
 )
 from checkers.kernels.search.just_in_time import (
     LINEARIZABLE,
@@ -60,7 +64,8 @@ class Rules(NamedTuple):
     is_shown(object, operation, place): whether configurations that do not owe it, but have it available, try it too.
     candidates(object, state, available, word): slots of one word that may be tried in a state.
     advance(object, place, slot that returns, slot, state, hands): put an operation into the order.  Reads `need` and
-    `avail` of the hands and fills `next_need` and `next_avail`.  Returns the state after it, or NOT_TRIED.
+    `avail` of the hands and fills `next_need` and `next_avail`.  Returns the state after it, or NOT_TRIED.  If it looks
+    at other operations, it adds their number to the work of the hands.
     """
 
     begin: Callable[..., None]
@@ -97,7 +102,7 @@ class _Returning(NamedTuple):
 
 @spliced_kernel
 def search_events(
-    follow: Callable[..., tuple[int, int, int, int, bool, bool]],
+    follow: Callable[..., tuple[int, int, int, bool, bool]],
     object_: Any,
     rooms: Rooms,
     count: int,
@@ -112,13 +117,11 @@ def search_events(
     follow: an inner kernel that splices `follow_events`.  count: the number of configurations now.
     Returns (code, place of the event that decided it or -1, steps, bytes of the last room, or 0 if the first sufficed).
     """
-    place, steps, size_bytes = first, 0, 0
+    place, size_bytes = first, 0
     dropped = False
+    allow(rooms.hands, steps_max)
     while True:
-        code, place, count, taken, left_out, is_turned = follow(
-            object_, rooms, count, place, last, beam, steps_max - steps
-        )
-        steps += taken
+        code, place, count, left_out, is_turned = follow(object_, rooms, count, place, last, beam)
         dropped = dropped or left_out
         if is_turned:
             rooms = turned(rooms)
@@ -132,7 +135,7 @@ def search_events(
         rooms = with_room(rooms, room)
     if code == NO_ORDER and dropped:
         code = TRUNCATED
-    return code, place, steps, size_bytes
+    return code, place, steps_of(rooms.hands), size_bytes
 
 
 @spliced_kernel
@@ -145,19 +148,18 @@ def follow_events(
     place: int,
     last: int,
     beam: int,
-    steps_max: int,
-) -> tuple[int, int, int, int, bool, bool]:
+) -> tuple[int, int, int, bool, bool]:
     """Follow the events from a place on.  The function makes no array: the code NO_ROOM requests a larger room.
 
-    Returns (code, place of the event it reached, configurations there, steps, whether anything was dropped, whether
-    `now` and `following` have changed places).
+    Returns (code, place of the event it reached, configurations there, whether anything was dropped, whether `now` and
+    `following` have changed places).
     """
     now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
-    is_turned, dropped, steps = False, False, 0
+    is_turned, dropped = False, False
     for at in range(place, last + 1):
-        steps += count
-        if steps > steps_max:
-            return OUT_OF_STEPS, at, count, steps, dropped, is_turned
+        hands.work[0] += count * WORDS_PER_STEP
+        if is_spent(hands):
+            return OUT_OF_STEPS, at, count, dropped, is_turned
         event = course.event[at]
         if event >= 0:
             rules.begin(object_, event, last, now, count)
@@ -168,45 +170,49 @@ def follow_events(
             continue
         if rules.concerns_anyone(object_, op, at, now, count):
             turn = Rooms(now, following, queue, hands)
-            reached, taken, left_out = linearize_in_time(
-                rules, object_, course, op, at, turn, count, beam > 0, steps_max - steps
-            )
-            steps += taken
+            reached, left_out = linearize_in_time(rules, object_, course, op, at, turn, count, beam > 0)
             dropped = dropped or left_out
             if reached < 0:
-                return -reached, at, count, steps, dropped, is_turned
+                return -reached, at, count, dropped, is_turned
             count = settle(following, reached)
             now, following = following, now
             is_turned = not is_turned
             if count == 0:
-                return NO_ORDER, at, count, steps, dropped, is_turned
+                return NO_ORDER, at, count, dropped, is_turned
         elif rules.may_linger(object_, op):
             if count == 1:
                 now.avail[0, slot >> 6] &= ~(ONE << np.uint64(slot & 63))
             elif count > following.state.shape[0]:
-                return NO_ROOM, at, count, steps, dropped, is_turned
+                return NO_ROOM, at, count, dropped, is_turned
             else:
                 count = _without(now, count, slot, following, hands)
+                if is_spent(hands):
+                    return OUT_OF_STEPS, at, count, dropped, not is_turned
                 now, following = following, now
                 is_turned = not is_turned
         if beam > 0 and count > beam:
             dropped = True
             count = keep_best(now, count, beam, hands.tally)
         rules.end(object_, op)
-    return LINEARIZABLE, -1, count, steps, dropped, is_turned
+    return LINEARIZABLE, -1, count, dropped, is_turned
 
 
 @inner_kernel
 def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
-    """Remove a slot from `avail` of every configuration; returns the number of configurations in `following`."""
+    """Remove a slot from `avail` of every configuration; returns the number of configurations in `following`.
+
+    It stops when the work is spent.
+    """
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     left = 0
     for at in range(count):
+        if is_spent(hands):
+            break
         for w in range(need.shape[0]):
             need[w], avail[w] = now.need[at, w], now.avail[at, w]
         avail[word] &= ~bit
-        left = insert(following, left, now.state[at], need, avail)
+        left = insert(following, left, now.state[at], need, avail, hands.work)
     return settle(following, left)
 
 
@@ -220,24 +226,25 @@ def linearize_in_time(
     rooms: Rooms,
     count: int,
     sparing: bool,
-    steps_max: int,
-) -> tuple[int, int, bool]:
+) -> tuple[int, bool]:
     """Extend all configurations until none owes the returning operation.
 
     sparing: use operations that never returned only if there is no other way.
-    Returns (how many places of `following` are taken, or minus the code of the failure, steps, whether anything was
-    left untried).
+    Returns (how many places of `following` are taken, or minus the code of the failure, whether anything was left
+    untried).
     """
     following, queue, hands = rooms.following, rooms.queue, rooms.hands
     words = hands.need.shape[0]
     returning = _Returning(place, course.slot[op], rules.is_observer(object_, op))
     room = min(following.state.shape[0], queue.state.shape[0]) - words * 64
     if count > room:
-        return -NO_ROOM, 0, False
+        return -NO_ROOM, False
     shown = rules.is_shown(object_, op, place)
     reached, waiting = _divide(rooms.now, count, following, queue, hands, returning.slot, shown)
-    steps = at = 0
+    at = 0
     while True:
+        if is_spent(hands):
+            return -OUT_OF_STEPS, False
         if at == waiting:
             sparing = sparing and any_of(course.crashed)
             if not sparing or reached > 0:
@@ -248,17 +255,15 @@ def linearize_in_time(
         if state == FORGOTTEN or course.hopeless_before[state] > place:
             at += 1
             continue
-        steps += 1
-        if steps > steps_max:
-            return -OUT_OF_STEPS, steps, False
+        hands.work[0] += WORDS_PER_STEP
         if waiting > room or reached > room:
-            return -NO_ROOM, steps, False
+            return -NO_ROOM, False
         for w in range(words):
             hands.need[w], hands.avail[w] = queue.need[at, w], queue.avail[at, w]
         at += 1
         reached, waiting = _extend(rules, object_, course, returning, state, rooms, reached, waiting, sparing)
     forget_queue(queue, waiting)
-    return reached, steps, sparing
+    return reached, sparing
 
 
 @spliced_kernel
@@ -276,7 +281,7 @@ def _extend(
     """Extend the configuration in the hands by each operation that may be next.
 
     Enters the results in `following` if they no longer owe the returning operation, else in `queue`.  Returns the new
-    counts (reached, waiting).
+    counts (reached, waiting).  It stops when the work is spent.
     """
     following, queue, hands = rooms.following, rooms.queue, rooms.hands
     word, bit = returning.slot >> 6, ONE << np.uint64(returning.slot & 63)
@@ -284,7 +289,8 @@ def _extend(
         candidates = rules.candidates(object_, state, hands.avail, w)
         if sparing:
             candidates &= ~course.crashed[w]
-        while candidates != NONE:
+        while candidates != NONE and not is_spent(hands):
+            hands.work[0] += 1
             step = w * 64 + trailing_zeros(candidates)
             candidates &= candidates - ONE
             after = rules.advance(object_, returning.place, returning.slot, step, state, hands)
@@ -292,9 +298,9 @@ def _extend(
                 continue
             if step == returning.slot or (returning.observer and not hands.next_need[word] & bit):
                 hands.next_avail[word] &= ~bit
-                reached = insert(following, reached, after, hands.next_need, hands.next_avail)
+                reached = insert(following, reached, after, hands.next_need, hands.next_avail, hands.work)
             else:
-                waiting = insert(queue, waiting, after, hands.next_need, hands.next_avail)
+                waiting = insert(queue, waiting, after, hands.next_need, hands.next_avail, hands.work)
     return reached, waiting
 
 
@@ -311,18 +317,20 @@ def _divide(
     """Divide the configurations into those that go on without the operation and those to extend.
 
     shown: a configuration that has the operation available, but does not owe it, goes both ways.
-    Returns (how many go on, how many wait).
+    Returns (how many go on, how many wait).  It stops when the work is spent.
     """
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
     reached, waiting = 0, 0
     for at in range(count):
+        if is_spent(hands):
+            break
         for w in range(need.shape[0]):
             need[w], avail[w] = now.need[at, w], now.avail[at, w]
         owed = need[word] & bit
         if owed or (shown and avail[word] & bit):
-            waiting = insert(queue, waiting, now.state[at], need, avail)
+            waiting = insert(queue, waiting, now.state[at], need, avail, hands.work)
         if not owed:
             avail[word] &= ~bit
-            reached = insert(following, reached, now.state[at], need, avail)
+            reached = insert(following, reached, now.state[at], need, avail, hands.work)
     return reached, waiting

@@ -15,6 +15,7 @@ from checkers.kernels.search.configurations import (
     new_configurations,
     new_hands,
     size_bytes,
+    two_configurations,
 )
 
 LINEARIZABLE = 0
@@ -69,15 +70,19 @@ def more_room(rooms: Rooms, count: int) -> int:
 @kernel
 def with_room(rooms: Rooms, room: int) -> Rooms:
     """Return rooms with the same present configurations, and with new empty room for those that follow."""
-    _, following, queue = new_configurations(room, rooms.hands.need.shape[0], rooms.now.head.shape[0])
+    following, queue = two_configurations(room, rooms.hands.need.shape[0], rooms.now.head.shape[0])
     return Rooms(rooms.now, following, queue, rooms.hands)
 
 
 @kernel
 def with_room_size_bytes(rooms: Rooms, room: int) -> int:
-    """Return the memory that `with_room` takes: the present configurations, and three times the new room."""
+    """Return the memory while `with_room` copies nothing and frees nothing yet: all present rooms, and two new ones.
+
+    Rooms are allocated two at a time.  So a present room keeps the memory of its twin, even if the twin is not used.
+    """
     words = rooms.hands.need.shape[0]
-    return size_bytes(rooms.now.state.shape[0], words) + 3 * size_bytes(room, words)
+    present = rooms.now.state.shape[0] + max(rooms.following.state.shape[0], rooms.queue.state.shape[0])
+    return 2 * size_bytes(present + room, words)
 
 
 @kernel

@@ -8,8 +8,8 @@ entry is the state after the operation, or -1 if this answer is impossible in th
     mutator    owed and available; both end when it enters the order.  One that never returned is never owed.
 
 The search leaves out the following, and loses nothing.  Of mutators of one class, only the one with the earliest
-deadline goes first, because they may swap in any order.  A state is abandoned if some later operation has an answer
-that no state reachable from there allows (`hopeless_before`).
+deadline goes first, because they may swap in any order.  A state is abandoned if some later operation, or the one that
+returns now, has an answer that no state reachable from there allows (`hopeless_before`, `allowed`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from checkers.base.arrays import Int8, Int32
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import OPEN
 from checkers.kernels.search.bits import ALL, NONE, ONE, trailing_zeros
-from checkers.kernels.search.configurations import Configurations, Hands, Words, insert, settle
+from checkers.kernels.search.configurations import (
+    STEPS_MAX,
+    WORDS_PER_STEP,
+    Configurations,
+    Hands,
+    Words,
+    insert,
+    settle,
+)
 from checkers.kernels.search.event_search import NOT_TRIED, Course, Rules, follow_events, search_events
 from checkers.kernels.search.just_in_time import (
     BEAMS,
@@ -77,12 +85,14 @@ class _OpenSlots(NamedTuple):
 class _Play(NamedTuple):
     """An object, its history and its open operations: the object to which the rules below apply.
 
-    hopeless_before: int32 per state, see `_hopeless_before`.
+    allowed: uint64[states, words of classes], see `_allowed`.  hopeless_before: int32 per state, see
+    `_hopeless_before`.
     """
 
     table: Table
     schedule: EventSchedule
     open_: _OpenSlots
+    allowed: Words
     hopeless_before: Int32
 
 
@@ -95,10 +105,10 @@ def judge(
     look_ahead: whether to abandon states by what happens later.  Without it, the place is that of the first answer that
     no order explains, and the search takes longer.
     """
-    hopeless_before = _hopeless_before(table, schedule) if look_ahead else np.zeros(table.after.shape[1], np.int32)
-    steps = 0
+    allowed, steps = _allowed(table, steps_max)
+    hopeless_before = _hopeless_before(allowed, schedule, look_ahead)
     for beam in BEAMS:
-        code, place, taken = _search(table, schedule, hopeless_before, beam, steps_max - steps, bytes_max)
+        code, place, taken = _search(table, schedule, allowed, hopeless_before, beam, steps_max - steps, bytes_max)
         steps += taken
         if code != TRUNCATED:
             return code, place, steps
@@ -106,44 +116,66 @@ def judge(
 
 
 @kernel
-def _hopeless_before(table: Table, schedule: EventSchedule) -> Int32:
-    """Return int32[states]: an order that reaches the state before this place cannot be completed."""
+def _allowed(table: Table, steps_max: int) -> tuple[Words, int]:
+    """Return (for each state, the classes that it or a state reachable from it allows, steps).
+
+    If this would take too many steps, every state allows every class: the search is longer and the answer the same.
+    """
     classes, states = table.after.shape
     words = (classes + 63) // 64
-    accepted = np.zeros((states, words), np.uint64)
+    allowed = np.zeros((states, words), np.uint64)
     for c in range(classes):
         for s in range(states):
             if table.after[c, s] >= 0:
-                accepted[s, c >> 6] |= ONE << np.uint64(c & 63)
+                allowed[s, c >> 6] |= ONE << np.uint64(c & 63)
+    read, words_max = classes * states, min(steps_max, STEPS_MAX) // 2 * WORDS_PER_STEP
     changed = True
     while changed:
         changed = False
         for backwards in range(states):
             s = states - 1 - backwards
+            read += classes
+            if read > words_max:
+                allowed[:] = ALL
+                return allowed, read // WORDS_PER_STEP
             for c in range(classes):
                 after = table.after[c, s]
                 if after < 0 or after == s:
                     continue
+                read += words
                 for w in range(words):
-                    if accepted[after, w] & ~accepted[s, w]:
-                        accepted[s, w] |= accepted[after, w]
+                    if allowed[after, w] & ~allowed[s, w]:
+                        allowed[s, w] |= allowed[after, w]
                         changed = True
-    last_call = np.full(classes, -1, np.int32)
-    for place in range(schedule.event.shape[0]):
+    return allowed, read // WORDS_PER_STEP
+
+
+@kernel
+def _hopeless_before(allowed: Words, schedule: EventSchedule, look_ahead: bool) -> Int32:
+    """Return int32[states]: an order that reaches the state before this place cannot be completed."""
+    states, words = allowed.shape
+    last_call = np.full(64 * words, -1, np.int32)
+    for place in range(schedule.event.shape[0] if look_ahead else 0):
         op = schedule.event[place]
         if op >= 0 and schedule.deadline[op] != OPEN:
             last_call[schedule.class_of[op]] = place
     hopeless = np.zeros(states, np.int32)
     for s in range(states):
-        for c in range(classes):
-            if not accepted[s, c >> 6] & (ONE << np.uint64(c & 63)):
+        for c in range(64 * words):
+            if not allowed[s, c >> 6] & (ONE << np.uint64(c & 63)):
                 hopeless[s] = max(hopeless[s], last_call[c])
     return hopeless
 
 
 @kernel
 def _search(
-    table: Table, schedule: EventSchedule, hopeless_before: Int32, beam: int, steps_max: int, bytes_max: int
+    table: Table,
+    schedule: EventSchedule,
+    allowed: Words,
+    hopeless_before: Int32,
+    beam: int,
+    steps_max: int,
+    bytes_max: int,
 ) -> tuple[int, int, int]:
     """Search once; returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
     words = max(1, (schedule.slots + 63) // 64)
@@ -158,8 +190,8 @@ def _search(
         np.zeros(words, np.uint64),
         np.zeros(words, np.uint64),
     )
-    count = settle(rooms.now, insert(rooms.now, 0, 0, rooms.hands.need, rooms.hands.avail))
-    play = _Play(table, schedule, open_, hopeless_before)
+    count = settle(rooms.now, insert(rooms.now, 0, 0, rooms.hands.need, rooms.hands.avail, rooms.hands.work))
+    play = _Play(table, schedule, open_, allowed, hopeless_before)
     last = schedule.event.shape[0] - 1
     code, place, steps, _ = search_events(_follow, play, rooms, count, 0, last, beam, steps_max, bytes_left)
     return code, place, steps
@@ -167,11 +199,11 @@ def _search(
 
 @inner_kernel
 def _follow(
-    play: _Play, rooms: Rooms, count: int, place: int, last: int, beam: int, steps_max: int
-) -> tuple[int, int, int, int, bool, bool]:
+    play: _Play, rooms: Rooms, count: int, place: int, last: int, beam: int
+) -> tuple[int, int, int, bool, bool]:
     """Apply `follow_events` to an object with few states."""
     course = Course(play.schedule.event, play.open_.slot, play.open_.crashed, play.hopeless_before)
-    return follow_events(_RULES, play, course, rooms, count, place, last, beam, steps_max)
+    return follow_events(_RULES, play, course, rooms, count, place, last, beam)
 
 
 @inner_kernel
@@ -243,24 +275,31 @@ def _advance(play: _Play, place: int, returning: int, step: int, state: int, han
     after = play.table.after[class_, state]
     if after < 0 or play.hopeless_before[after] > place:
         return NOT_TRIED
-    if not _first_of_its_class(play.schedule, play.open_, step, class_, hands.avail):
+    if not _first_of_its_class(play.schedule, play.open_, step, class_, hands):
         return NOT_TRIED
     for w in range(hands.need.shape[0]):
         hands.next_need[w], hands.next_avail[w] = hands.need[w], hands.avail[w]
     bit = ONE << np.uint64(step & 63)
     hands.next_need[step >> 6] &= ~bit
     hands.next_avail[step >> 6] &= ~bit
-    _explain(play.table, play.schedule, play.open_, after, hands.next_need)
+    _explain(play.table, play.schedule, play.open_, after, hands)
+    word, bit = returning >> 6, ONE << np.uint64(returning & 63)
+    if (hands.next_need[word] & bit) != NONE:
+        owed = play.schedule.class_of[play.open_.holder[returning]]
+        if not play.allowed[after, owed >> 6] & (ONE << np.uint64(owed & 63)):
+            return NOT_TRIED
     return int(after)
 
 
 @inner_kernel
-def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, class_: int, avail: Words) -> bool:
+def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, class_: int, hands: Hands) -> bool:
     """Whether no available operation of the class returns earlier."""
+    avail = hands.avail
     mine = schedule.deadline[open_.holder[step]]
     for w in range(avail.shape[0]):
         others = avail[w]
         while others != NONE:
+            hands.work[0] += 1
             other = w * 64 + trailing_zeros(others)
             others &= others - ONE
             rival = open_.holder[other]
@@ -272,11 +311,13 @@ def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, c
 
 
 @inner_kernel
-def _explain(table: Table, schedule: EventSchedule, open_: _OpenSlots, state: int, need: Words) -> None:
-    """Remove from `need` every observer that the state explains."""
+def _explain(table: Table, schedule: EventSchedule, open_: _OpenSlots, state: int, hands: Hands) -> None:
+    """Remove from `next_need` every observer that the state explains."""
+    need = hands.next_need
     for w in range(need.shape[0]):
         observers = need[w] & open_.observing[w]
         while observers != NONE:
+            hands.work[0] += 1
             number = trailing_zeros(observers)
             observers &= observers - ONE
             if table.after[schedule.class_of[open_.holder[w * 64 + number]], state] >= 0:
