@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checkers.models.model import Model, Operation, State
-from checkers.models.search import STEPS_PER_PYTHON_STEP
+from checkers.models.plain_search import STEPS_PER_PYTHON_STEP
 
 STEPS_IN_ALL, STEPS_FOR_ONE = 300_000, 250_000
 """Steps of all explanations of a part, and of one explanation.  All together take two seconds of a core (measured)."""

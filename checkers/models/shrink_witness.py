@@ -22,7 +22,8 @@ from checkers.models.legal_orders import SEARCHED_MAX, impossible, in_words, lon
 from checkers.models.model import Model, Operation, Rows, State, plain
 from checkers.models.past_states import Rest, shortest_rest
 from checkers.models.patience import OutOfPatience, Patience
-from checkers.models.search import STEPS_PER_PYTHON_STEP, cut_at, judge_object, plain_search, steps_first
+from checkers.models.plain_search import STEPS_PER_PYTHON_STEP, plain_search
+from checkers.models.search import cut_at, judge_object, steps_first
 
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000

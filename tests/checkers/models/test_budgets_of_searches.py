@@ -1,0 +1,242 @@
+"""Small histories that no search can decide soon: each search ends at its budget of steps or bytes, and says so.
+
+Many operations without an answer may take effect at any later time.  So the number of orders grows with 2 to the power
+of their number.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.base.checker import Budget
+from checkers.base.history import Event, Type
+from checkers.base.verdict import Validity
+from checkers.by_hand.judge_events import judge_events
+from checkers.kernels.search.configurations import (
+    STEPS_MAX,
+    WORDS_PER_STEP,
+    allow,
+    insert,
+    is_spent,
+    new_configurations,
+    new_hands,
+    steps_of,
+)
+from checkers.models.model import Model, operations_of
+from checkers.models.objects.counter import COUNTER
+from checkers.models.objects.mutex import MUTEX
+from checkers.models.plain_search import plain_search
+from checkers.models.plain_search import size_bytes as size_bytes_of
+from checkers.models.search import judge_object
+
+STEPS = 2_100_000
+AMPLE_STEPS = 20_000_000
+
+
+class Tape:
+    def __init__(self, seed: int) -> None:
+        self.events: list[Event] = []
+        self.rng = Random(seed)
+
+    def record(self, process: int, kind: Type, f: str, value: Any) -> None:
+        index = len(self.events)
+        first, second, payload = value, None, None
+        if f == "cas":
+            first, second = value
+        elif value is not None and not isinstance(value, int):
+            first, payload = None, json.dumps(value)
+        self.events.append(Event(index, index, process, kind, f, None, first, second, payload))
+
+    def unanswered(self, f: str, value: Any = None) -> None:
+        process = 1000 + len(self.events)
+        self.record(process, Type.INVOKE, f, value)
+        self.record(process, Type.INFO, f, value)
+
+    def answered(self, f: str, value: Any = None, answer: Any = None) -> None:
+        self.record(0, Type.INVOKE, f, value)
+        self.record(0, Type.OK, f, value if answer is None else answer)
+
+
+def counter(tape: Tape) -> None:
+    for _ in range(60):
+        tape.unanswered("add", tape.rng.choice([n for n in range(-7, 8) if n]))
+    for _ in range(60):
+        tape.answered("read", answer=tape.rng.randint(-40, 40))
+
+
+def queue(tape: Tape) -> None:
+    for _ in range(60):
+        tape.unanswered("enqueue", tape.rng.randint(1, 5))
+        tape.unanswered("dequeue")
+    for _ in range(30):
+        tape.answered("dequeue", answer=tape.rng.randint(1, 5))
+
+
+def append_log(tape: Tape) -> None:
+    """No value is unique, and some acknowledged appends name their offset and others do not."""
+    for each in range(60):
+        tape.unanswered("append", 1 + each % 6)
+    for each in range(40):
+        tape.answered("append", 100 + each)
+        value = tape.rng.randint(1, 5)
+        tape.answered("append", value, [value, 40 + 3 * each])
+    tape.answered("read", answer=[1 + each % 6 for each in range(24)])
+
+
+def key_value(tape: Tape) -> None:
+    text = "".join(tape.rng.choice("ab") for _ in range(80))
+    for _ in range(60):
+        tape.unanswered("append", tape.rng.choice("ab"))
+        tape.unanswered("put", text[: tape.rng.randint(1, 40)])
+    for _ in range(40):
+        tape.answered("get", answer=text[: tape.rng.randint(1, 80)])
+
+
+def mutex(tape: Tape) -> None:
+    for _ in range(100):
+        tape.unanswered(tape.rng.choice(["acquire", "release"]))
+    for _ in range(200):
+        tape.answered(tape.rng.choice(["acquire", "release"]))
+
+
+def cas_register(tape: Tape) -> None:
+    for _ in range(100):
+        tape.unanswered("cas", (tape.rng.randint(1, 9), tape.rng.randint(1, 9)))
+        tape.unanswered("write", tape.rng.randint(1, 9))
+    for _ in range(200):
+        tape.answered("read", answer=tape.rng.randint(1, 9))
+
+
+UNDECIDED = {"counter": counter, "queue": queue, "append-log": append_log}
+HARD = UNDECIDED | {"kv": key_value, "mutex": mutex, "cas-register": cas_register}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_hard_history_ends_within_its_budget_of_steps(name: str) -> None:
+    tape = Tape(1)
+    HARD[name](tape)
+    verdict = judge_events(tape.events, name, Budget(steps=STEPS))
+    assert int(verdict.looked_at["steps"]) <= 2 * STEPS
+    if verdict.validity is Validity.UNKNOWN:
+        assert f"the budget of {STEPS} steps ran out" in verdict.reason
+    assert verdict.validity is Validity.UNKNOWN or name not in UNDECIDED
+
+
+@pytest.mark.parametrize("name", ["queue", "append-log"])
+def test_a_hard_history_ends_within_its_budget_of_bytes(name: str) -> None:
+    tape = Tape(1)
+    HARD[name](tape)
+    verdict = judge_events(tape.events, name, Budget(size_bytes=1_000_000))
+    assert verdict.validity is Validity.UNKNOWN
+    assert "the budget of 1000000 bytes ran out" in verdict.reason
+
+
+def test_a_comparison_of_configurations_is_work() -> None:
+    """Configurations that do not dominate each other are all compared, so each costs more than the one before."""
+    words, many = 2, 50
+    them, _, _ = new_configurations(many, words, 1)
+    hands = new_hands(words)
+    allow(hands, 1)
+    count = 0
+    for each in range(many):
+        need = np.array([1 << each, 0], np.uint64)
+        count = insert(them, count, 0, need, np.zeros(words, np.uint64), hands.work)
+    read = words * sum(1 + before for before in range(many))
+    assert (count, hands.work[0], steps_of(hands)) == (many, read, -(-read // WORDS_PER_STEP))
+    assert is_spent(hands)
+    allow(hands, 2 * STEPS_MAX)
+    assert not is_spent(hands), "no budget is so great that it overflows"
+
+
+def test_the_second_search_for_a_better_index_does_not_repeat_what_is_certain() -> None:
+    """Sums beyond the value of the read that returns now are of no use, so a hundred open adds take few steps."""
+    tape = Tape(1)
+    for _ in range(100):
+        tape.unanswered("add", tape.rng.randint(1, 7))
+    for each in range(34):
+        tape.answered("read", answer=3 * each)
+    verdict = judge_events(tape.events, "counter", Budget(steps=AMPLE_STEPS))
+    assert verdict.validity is Validity.INVALID
+    assert int(verdict.looked_at["steps"]) < AMPLE_STEPS / 10
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    entries: tuple[int, ...]
+    length: int
+
+
+def appends(model_state: Callable[[Any, Any], Any]) -> Model:
+    return Model("made-up", init=lambda: model_state((), None), step=lambda state, o: model_state(state, o.input))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda state, given: 0,
+        lambda state, given: (*state, given),
+        lambda state, given: Record((*getattr(state, "entries", ()), given), 1),
+    ],
+    ids=["many open operations", "long states", "states in a record"],
+)
+def test_the_plain_search_takes_no_more_memory_than_it_counts(after: Callable[[Any, Any], Any]) -> None:
+    tape = Tape(1)
+    for each in range(300):
+        tape.unanswered("append", each)
+    tape.answered("append", 300)
+    operations = operations_of(tape.events)
+    size_bytes = 20_000_000
+    tracemalloc.start()
+    try:
+        answer = plain_search(appends(after), operations, Budget(10**12, size_bytes))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    if answer.linearizable is None:
+        assert answer.reason == f"the budget of {size_bytes} bytes ran out"
+    assert peak < size_bytes
+
+
+def test_a_record_counts_with_its_fields() -> None:
+    entries = tuple(range(1000))
+    for record in ((entries, 7), Record(entries, 7)):
+        assert size_bytes_of(record) > size_bytes_of(entries) > size_bytes_of(())
+
+
+@pytest.mark.parametrize("model", [COUNTER, MUTEX], ids=lambda model: model.name)
+def test_what_the_compiled_search_leaves_out_changes_no_answer(model: Model) -> None:
+    """Compared with the plain search, which leaves out nothing."""
+    rng, answers = Random(7), set()
+    for _ in range(400):
+        operations = operations_of(few_operations(model, rng))
+        kept = [o for o in operations if o.returned or o.f not in model.observers]
+        expected = plain_search(model, kept, Budget()).linearizable
+        found = judge_object(model, kept, Budget())
+        assert (found.linearizable, found.compiled) == (expected, True)
+        answers.add(expected)
+    assert answers == {True, False}
+
+
+def few_operations(model: Model, rng: Random) -> list[Event]:
+    """Up to seven overlapping operations; some get no answer."""
+    calls: list[tuple[str, int | None]] = [("acquire", None), ("release", None)]
+    if model is COUNTER:
+        calls = [("add", 1), ("add", 2), ("dec", 1), ("read", None)]
+    tape, waiting = Tape(0), []
+    for process in range(rng.randint(3, 7)):
+        f, given = rng.choice(calls)
+        tape.record(process, Type.INVOKE, f, given)
+        waiting.append((process, f, given))
+        while waiting and rng.random() < 0.4:
+            process, f, given = waiting.pop(rng.randrange(len(waiting)))
+            kind = Type.OK if rng.random() < 0.8 else Type.INFO
+            tape.record(process, kind, f, rng.randint(-1, 4) if f == "read" and kind is Type.OK else given)
+    return tape.events
