@@ -41,7 +41,8 @@ def judge_registers(events: Sequence[Event], model: str, budget: Budget, failed_
         pq.write_table(table, files.history)
         write_buckets(table, files.buckets, count=1)
         parts = [replace(part, params={"failed_cas": failed_cas}) for part in linearizability.split(files)]
-        return linearizability.combine(files, [linearizability.judge(part, budget) for part in parts])
+        verdict = linearizability.combine(files, [linearizability.judge(part, budget) for part in parts])
+    return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 
 def _demand_numbers(events: Sequence[Event], model: str) -> None:

@@ -152,6 +152,12 @@ def test_a_scalar_cas_is_malformed_and_a_cas_to_nil_is_not(tmp_path: Path) -> No
     assert judged(as_edn(tmp_path, history("[5 nil]")), "cas-register").verdict.validity is Validity.VALID
 
 
+def test_a_register_without_a_key_is_not_called_a_key(tmp_path: Path) -> None:
+    text = """{:process 0, :type :invoke, :f :reed, :value nil}
+              {:process 0, :type :ok,     :f :reed, :value 1}"""
+    assert judged(as_edn(tmp_path, text), "register").verdict.reason == "reed is not an operation of a register"
+
+
 def test_true_is_not_one(tmp_path: Path) -> None:
     text = """{:process 0, :type :invoke, :f :add, :value 1}
               {:process 0, :type :ok,     :f :add, :value 1}
