@@ -122,8 +122,10 @@ def test_a_thread_releases_only_what_it_holds() -> None:
 
 
 def test_a_subject_runs_the_workloads_whose_functions_its_client_has() -> None:
-    assert offered_workloads(Kraft()) == ("register", "repeated-register")
+    assert offered_workloads(Kraft()) == ("register", "repeated-register", "set", "large-set", "append-log")
     assert set(offered_workloads(Etcd())) >= {"register", "repeated-register", "cas-register"}
     assert set(offered_workloads(Canary())) == set(WORKLOADS)
-    with pytest.raises(WrongSpec, match="its client has no cas; it runs: register, repeated-register"):
+    with pytest.raises(
+        WrongSpec, match="its client has no cas; it runs: register, repeated-register, set, large-set, append-log"
+    ):
         refuse_workload(Spec(workload="cas-register"), Kraft())

@@ -31,9 +31,7 @@ found = given["--seed"] == "1"
 (run / "results.json").write_text(json.dumps({"planted": {"found": found, "reason": "because"}}))
 (run / "test.json").write_text(json.dumps({"main_began_ns": 2_000_000_000}))
 (run / "outcome.json").write_text(json.dumps({"phases": [{"end_ns": 9_000_000_000}]}))
-latest = folder / "latest"
-latest.unlink(missing_ok=True)
-latest.symlink_to(run.name)
+Path(given["--note-folder"]).write_text(str(run))
 """
 
 

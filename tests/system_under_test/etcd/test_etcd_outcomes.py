@@ -134,7 +134,7 @@ async def test_a_value_that_is_no_number_is_no_answer():
     assert (read.type, read.error) == (Type.FAIL, "a value that is no number")
 
 
-@pytest.mark.parametrize("request_", [Request("read"), Request("drain", "k"), Request("write", "k")])
+@pytest.mark.parametrize("request_", [Request("read"), Request("steal", "k"), Request("write", "k")])
 async def test_what_means_nothing_to_a_register_is_refused_before_sending(request_):
     (outcome,), member = await outcomes(http({"header": {}}), request_)
     assert outcome.type is Type.FAIL and member.requests == []
