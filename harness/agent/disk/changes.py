@@ -13,10 +13,11 @@ marks pages that it could not write as clean, and Btrfs then shows the old conte
 Applications Recover from fsync Failures?").
 
 A power loss takes back every change that is not durable, the latest first.  Then, by the mode, some of the data is done
-again: nothing (`lose`), all but the last write and of that one a prefix cut at any byte (`tear`), or each write with
-probability one half (`reorder`).  The mode `recent` takes back only the changes of the last `RECENT_S`: Linux writes
-old changes back by itself, names after 5 s (ext4's `commit`) and data after 30 s.  A server that never fsyncs then
-loses its last answers and not its whole disk.  A real disk may keep any of these, so a correct program survives them.
+again: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each write
+with probability one half, with all that shares its sectors (`reorder`; see `sectors.py`).  The mode `recent` takes back
+only the changes of the last `RECENT_S`: Linux writes old changes back by itself, names after 5 s (ext4's `commit`) and
+data after 30 s.  A server that never fsyncs then loses its last answers and not its whole disk.  A real disk may keep
+any of these, so a correct program survives them.
 
 Data of the agent's probes is always taken back, and counts for nothing else: it is neither the last write that is torn
 nor one of the changes of the program.
@@ -34,6 +35,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Literal, get_args
+
+from harness.agent.disk.sectors import Piece, Write, some_of, torn_at
 
 Kept = Literal["lose", "tear", "reorder", "recent"]
 KEPT: tuple[str, ...] = get_args(Kept)
@@ -202,15 +205,18 @@ class Changes:
         if kept == "tear" and writes:
             *whole, (last, torn) = writes
             for file, data in whole:
-                _do_again(file.descriptor, data, None)
-            torn_bytes = rng.randrange(len(torn.image)) if torn.image else 0
-            _do_again(last.descriptor, torn, torn_bytes)
+                _do_again(file.descriptor, data)
+            torn_bytes = torn_at(_extent(last, torn), rng) if torn.image else 0
+            if torn.image:
+                _do_again(last.descriptor, torn, (0, torn_bytes))
             redone = len(whole)
         if kept == "reorder":
-            for file, data in writes:
-                if rng.random() < 0.5:
-                    _do_again(file.descriptor, data, None)
-                    redone += 1
+            chosen = [rng.random() < 0.5 for _ in writes]
+            redone = sum(chosen)
+            pieces = some_of([_extent(file, data) for file, data in writes], chosen)
+            for (file, data), parts in zip(writes, pieces, strict=True):
+                for piece in parts:
+                    _do_again(file.descriptor, data, piece)
         undone = len(writes) - redone + len(names)
         for undo in reversed(names):
             undo()
@@ -277,13 +283,19 @@ def _take_back(descriptor: int, data: Data) -> None:
     os.ftruncate(descriptor, data.size_before)
 
 
-def _do_again(descriptor: int, data: Data, prefix: int | None) -> None:
-    """Carry a change out once more; of a write only the first `prefix` bytes, if given."""
+def _extent(file: Pending, data: Data) -> Write:
     if data.image is None:
-        if prefix is None:
-            os.ftruncate(descriptor, data.size_after)
+        return Write(file.number, data.size_after, data.size_after, truncates=True)
+    return Write(file.number, data.offset, data.offset + len(data.image))
+
+
+def _do_again(descriptor: int, data: Data, piece: Piece | None = None) -> None:
+    """Carry a change out once more; of a write only a piece, if given."""
+    if data.image is None:
+        os.ftruncate(descriptor, data.size_after)
         return
-    _write_all(descriptor, data.image[:prefix], data.offset)
+    first, end = piece or (0, len(data.image))
+    _write_all(descriptor, data.image[first:end], data.offset + first)
 
 
 def _write_all(descriptor: int, image: bytes, offset: int) -> None:

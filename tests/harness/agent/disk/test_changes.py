@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.agent.disk.changes import RECENT_S, Changes
+from harness.agent.disk.sectors import SECTOR_BYTES
 
 
 class Folder:
@@ -144,13 +145,59 @@ def test_a_rename_that_replaced_a_file_is_whole_once_any_fsync_came_after(folder
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_torn_write_keeps_a_prefix_and_all_before_it(folder: Folder, seed: int) -> None:
-    folder.append("log", b"A" * 10)
-    folder.append("log", b"B" * 10)
+def test_a_torn_write_keeps_whole_sectors_of_its_beginning_and_all_before_it(folder: Folder, seed: int) -> None:
+    folder.append("log", b"A" * 700)
+    folder.append("log", b"B" * 1500)
     folder.changes.sync_names()
     loss = folder.changes.lose("tear", Random(seed))
-    assert 0 <= loss.torn_bytes < 10
-    assert folder.read("log") == b"A" * 10 + b"B" * loss.torn_bytes
+    assert 700 + loss.torn_bytes in (1024, 1536, 2048)
+    assert folder.read("log") == b"A" * 700 + b"B" * loss.torn_bytes
+
+
+def test_a_write_within_a_sector_is_never_torn(folder: Folder) -> None:
+    folder.append("log", b"A" * 500)
+    folder.append("log", b"B" * 12)
+    folder.changes.sync_names()
+    assert folder.changes.lose("tear", Random(1)).torn_bytes == 0
+    assert folder.read("log") == b"A" * 500
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["write", "write", "write", "truncate"]), st.integers(0, 24), st.integers(1, 20)),
+        min_size=1,
+        max_size=8,
+    ),
+    synced=st.integers(0, 8),
+    kept=st.sampled_from(["tear", "reorder"]),
+    seed=st.integers(0, 1000),
+)
+def test_each_sector_holds_what_it_held_at_some_moment(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], synced: int, kept: str, seed: int
+) -> None:
+    """The kernel writes pages and not calls: a sector never lacks an earlier write of which it holds a later one."""
+    folder = Folder(tmp_path_factory.mktemp("disk"))
+    folder.open("f")
+    folder.changes.sync_names()
+    seen: list[bytes] = []
+    for number, (action, at, size) in enumerate(steps):
+        if action == "write":
+            folder.changes.write(folder.open("f"), at * 64, bytes([number + 1]) * (size * 64))
+        else:
+            folder.changes.truncate(folder.open("f"), at * 64)
+        if number == synced:
+            folder.sync("f")
+            seen.clear()
+        seen.append(folder.read("f") or b"")
+    if synced >= len(steps):
+        seen.insert(0, b"")
+    folder.changes.lose(kept, Random(seed))  # type: ignore[arg-type]
+    left = folder.read("f") or b""
+    for first in range(0, len(left), SECTOR_BYTES):  # the size of the file may be of another moment
+        sector = left[first : first + SECTOR_BYTES]
+        assert any(each[first:].ljust(len(sector), b"\0").startswith(sector) for each in seen)
+    folder.close()
 
 
 @pytest.mark.parametrize("kept", ["lose", "tear", "reorder", "recent"])
@@ -261,6 +308,7 @@ import os, sys
 from pathlib import Path
 from random import Random
 from harness.agent.disk.changes import RECENT_S, Changes
+from harness.agent.disk.sectors import SECTOR_BYTES
 folder = Path(sys.argv[1])
 (folder / "aside").mkdir()
 changes = Changes(folder / "aside")
