@@ -5,9 +5,9 @@ another.  A voter that a leader may count wrote its `flush` row before the leade
 been read, and after that each voter's trace again, every row that could excuse the mark is known.  A mark waits until
 then.  While a voter's trace cannot be read, no mark is judged.
 
-What is kept of a voter are the rows that a later mark can still need.  All nodes report in the order of time: whatever
-a voter held before the oldest of the last rows of all nodes, it held before every mark that is still to come.  Of these
-rows the largest end of each epoch is enough.  Needs one clock for all nodes.
+Only those rows of a voter are kept that a later mark can still need.  Each node reports in the order of time.  So rows
+before the oldest of the last rows of all nodes are older than every mark that is still to come.  Of these rows the
+largest end of each epoch is enough.  Needs one clock for all nodes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.parameters import Name, backends, nemeses, subjects, workloads
+from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, workloads
 from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
@@ -41,21 +41,9 @@ _DEFAULT = Spec()
     help="Operations per second in all; 0: as fast as answers come.  May be repeated.",
 )
 @click.option("--time-limit", default=30.0, show_default=True, help="Seconds of each main phase.")
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=_DEFAULT.backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
+@backend_of_nodes
 @click.option("--bug", default=None, help="Plant this bug of the subject, to see whether the hunt finds it.")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results/hunts"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@results_in("results/hunts")
 def hunt_at_random(
     subject: str,
     minutes: float,

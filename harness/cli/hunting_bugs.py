@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.parameters import Name, backends, nemeses, subjects
+from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects
 from harness.spec import Spec, WrongSpec
 
 _DEFAULT = Spec()
@@ -28,22 +28,10 @@ NOT_FOUND = 2
 @click.option(
     "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
 )
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=_DEFAULT.backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
+@backend_of_nodes
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
 @click.option("--stop-on-violation", is_flag=True, help="End each run as soon as an online check finds a violation.")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results/hunt"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@results_in("results/hunt")
 def hunt_bugs(
     bugs: tuple[str, ...],
     seeds: int,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Name, backends
-from harness.spec import Spec, WrongSpec, unknown_name
+from harness.cli.parameters import Name, backend_of_nodes, results_in
+from harness.spec import WrongSpec, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,21 +29,9 @@ def names(_: click.Context) -> list[str]:
 @click.command(short_help="See a known finding in a real system again.")
 @click.argument("name", type=Name(names))
 @click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=Spec().backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
+@backend_of_nodes
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@results_in("results")
 def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) -> None:
     """Run a system in the way in which it is known to break a promise, and say what was found.
 
@@ -92,20 +80,8 @@ def _say(judged: Mapping[str, Any], console: Console) -> int:
 @click.command(name="findings", short_help="Run every finding, its counterpart and the clean runs, and count.")
 @click.argument("names", nargs=-1, type=Name(names))
 @click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=Spec().backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results/findings"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@backend_of_nodes
+@results_in("results/findings")
 def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> None:
     """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.parameters import Name, backends
+from harness.cli.parameters import backend_of_nodes, results_in
 from harness.spec import Spec
 
 _DEFAULT = Spec()
@@ -26,22 +26,10 @@ _PARTS = ("canary", "clean", "peer", "bugs")
     type=click.Choice(_PARTS),
     help="Only these parts (may be repeated).  [default: all]",
 )
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=_DEFAULT.backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
+@backend_of_nodes
 @click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of each main phase.")
 @click.option("--stop-on-violation", is_flag=True, help="End each run early when an online check finds a violation.")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results/nightly"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@results_in("results/nightly")
 def nightly(
     seeds: int,
     first_seed: int | None,

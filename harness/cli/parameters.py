@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from harness.spec import Spec
 
 
 class Name(click.ParamType[str]):
@@ -63,6 +67,26 @@ def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> 
     if problem := problem_with(master):
         raise click.BadParameter(problem)
     return master
+
+
+backend_of_nodes = click.option(
+    "--backend",
+    type=Name(backends),
+    default=Spec().backend,
+    show_default=True,
+    help="Where nodes live; auto: docker if it answers.",
+)
+
+
+def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option --results; folder: its default."""
+    return click.option(
+        "--results",
+        type=click.Path(path_type=Path),
+        default=Path(folder),
+        show_default=True,
+        help="The folder that keeps the runs.",
+    )
 
 
 spark_master = click.option(

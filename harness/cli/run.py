@@ -9,7 +9,17 @@ from typing import Any
 
 import click
 
-from harness.cli.parameters import Name, as_json, backends, bugs, nemeses, spark_master, subjects, workloads
+from harness.cli.parameters import (
+    Name,
+    as_json,
+    backend_of_nodes,
+    bugs,
+    nemeses,
+    results_in,
+    spark_master,
+    subjects,
+    workloads,
+)
 from harness.registry import check_names, names_for_bug
 from harness.spec import Spec, WrongSpec
 
@@ -37,13 +47,7 @@ PROGRESS_S = 10.0
     default=None,
     help=f"Which operations clients do.  [default: {_DEFAULT.workload}, or one that shows the planted bug]",
 )
-@click.option(
-    "--backend",
-    type=Name(backends),
-    default=_DEFAULT.backend,
-    show_default=True,
-    help="Where nodes live; auto: docker if it answers.",
-)
+@backend_of_nodes
 @click.option(
     "--inventory", type=click.Path(), default=None, help="The hosts of --backend ssh, a TOML file; see docs/ssh.md."
 )
@@ -74,13 +78,7 @@ PROGRESS_S = 10.0
 @click.option(
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="The folder that keeps the runs.",
-)
+@results_in("results")
 @click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
 @click.option(
     "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."

@@ -43,7 +43,7 @@ def _of_finding(name: str, results: Mapping[str, Any]) -> Story:
     about = finding.system, finding.configuration
     if not found(finding, results):
         return Story(
-            name, False, False, *about, f"This run was made to show that {finding.summary}. It did not show it."
+            name, False, False, *about, f"This run was made to show a finding: {finding.summary}. It did not show it."
         )
     witness = witness_in_words(finding, results)
     return Story(name, False, True, *about, f"{in_words(finding, results)}.", witness, finding.published)
@@ -58,5 +58,5 @@ def _of_clean(name: str, results: Mapping[str, Any]) -> Story:
         run = CLEAN_RUNS[name]
         return Story(name, True, valid, run.system, run.configuration, what)
     finding = FINDINGS[name]
-    words = f"The counterpart of the finding that {finding.summary}. {what}"
-    return Story(name, True, valid, finding.system, clean_in_words(name), words)
+    words = f"This is the counterpart of a finding: {finding.summary}. {what}"
+    return Story(name, True, valid, finding.system, clean_in_words(name).removeprefix(f"{finding.system}, but "), words)

@@ -128,7 +128,7 @@ def _rivals_late(scene: Scene) -> Fault | None:
 
     Each hears one voter at once (b, d), and the other's voter slowly, but in time to know that it would be elected.  So
     both become candidates of one epoch, and neither finds a majority.  Each hears the other when its own candidacy has
-    failed: whoever forgets its vote then votes again.  What the leader still says arrives when nobody waits for it."""
+    failed: a server that has forgotten its vote then votes again.  What the leader sends arrives too late to matter."""
     hit, rng = servers_hit("leader", scene), scene.rng
     others = sorted(set(scene.running) - set(hit))
     if not hit or len(others) < NEXT_LEADER_SERVERS_MIN - 1:

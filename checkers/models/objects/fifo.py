@@ -162,7 +162,7 @@ def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Found | None:
 
 
 def _wrong_in_every_case(stays: Sequence[Stay], empties: Sequence[Span], open_takes: Sequence[Span]) -> Found | None:
-    """The violation that remains whatever the open dequeues took; None if there is none."""
+    """The violation that remains for every choice of values that open dequeues took; None if there is none."""
     if any(take.operation.f == DRAIN for take in open_takes):
         raise NotUnique("a drain was never answered, and may have taken any number of values")
     found = _wrong(with_open_takes(stays, open_takes), empties)
