@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -342,13 +343,18 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _stop_context(context: Any) -> None:
-    """Stop a context.  One whose virtual machine is gone answers with an error, and the second call only forgets it."""
+    """Stop a context.  If its virtual machine is gone, the first call warns or fails, and the second forgets it.
+
+    Which of the two it does depends on when py4j notices that the connection is closed.
+    """
     from py4j.protocol import Py4JError
 
-    try:
-        context.stop()
-    except (Py4JError, OSError):
-        context.stop()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
+        try:
+            context.stop()
+        except (Py4JError, OSError):
+            context.stop()
 
 
 def _end_gateway(opened: Any, seconds_max: float) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +16,8 @@ from random import Random
 import numpy as np
 import pytest
 from histories import by_construction, write_stream
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 from checkers.base.checker import Budget, Part
 from checkers.base.history import Type
@@ -25,7 +28,7 @@ from checkers.judging.tasks import Task
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
 from checkers.sealing.seal import seal
-from checkers.spark.session import SparkJudge, terminate_children
+from checkers.spark.session import SparkJudge, _stop_context, terminate_children
 
 pytestmark = pytest.mark.spark
 
@@ -172,7 +175,7 @@ SLEEPS_IN_A_PROCESS_OF_ITS_OWN = """
 import sys
 from pathlib import Path
 from checkers.base.checker import Budget, Part
-from checkers.spark.session import SparkJudge, terminate_children
+from checkers.spark.session import SparkJudge, _stop_context, terminate_children
 from checkers.judging.tasks import Task
 
 def sleeps(part, budget):
@@ -221,6 +224,27 @@ def test_ctrl_c_ends_the_judging_at_once_and_without_a_trace(tmp_path: Path) -> 
     assert out == "starting\ninterrupted\n"
     assert err == ""
     assert process.returncode == 0
+
+
+class AVirtualMachineThatIsGone:
+    """What a context holds of its virtual machine once that has ended: each call raises."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    def stop(self) -> None:
+        raise self.problem
+
+
+@pytest.mark.parametrize("noticed", [Py4JNetworkError("answer from Java side is empty"), ConnectionRefusedError()])
+def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(noticed: Exception) -> None:
+    # py4j raises one or the other: it depends on how soon it notices that the connection is closed.
+    context = object.__new__(SparkContext)
+    context._jsc = AVirtualMachineThatIsGone(noticed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _stop_context(context)
+    assert context._jsc is None
 
 
 ITS_VIRTUAL_MACHINE_IS_KILLED = """
