@@ -1,234 +1,36 @@
-"""Judge files by hand: `check` for histories of any source, `check-logs` for what nodes left behind.
+"""Judging histories of any source, without a test: each file as one task, in this process or on Spark.
 
-A line per file: verdict, file, and the first witness in words (or why the verdict is unknown).  A file that cannot be
-read as a history is unknown, with `error: line N ...`; the others are judged all the same, and the exit code is 3.
+Both ways give the same verdicts in the same order.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
-from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
+from checkers.base.checker import Budget
+from checkers.by_hand.judge_file import Ask, task_of, verdict_of
+from checkers.judging.tasks import CannotJudge, Judged, judge_task
 from harness.report.judged_file import JudgedFile
 
-if TYPE_CHECKING:
-    from checkers.base.checker import Budget
-    from checkers.by_hand.judge_file import Ask
-
-TRANSACTIONS = ("list-append", "rw-register")
-MODELS = (
-    "register",
-    "cas-register",
-    "kv",
-    "set",
-    "queue",
-    "counter",
-    "mutex",
-    "fenced-lock",
-    "append-log",
-    "unique-ids",
-    "bank",
-    "bank-overdraft",
-    "long-fork",
-    *TRANSACTIONS,
-    "kafka",
-)
-
-STRICTEST = "strict-serializable"
-"""The default of --consistency."""
-
 FILES_PER_JOB = 32
-"""Files that Spark judges in one job; the lines of a job are printed together, so that they come in order."""
-
-QUIET_S = 2.0
-"""A terminal shows how far the check is after so long."""
+"""Files that Spark judges in one job.  The lines of a job are printed together, so that they come in order."""
 
 
-_REPORT = click.option(
-    "--report",
-    "report_to",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="Write an HTML page of all of them, with every witness drawn: one file that needs no network.",
-)
+def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
+    """Judge one file after another.  Never raises for what is in them."""
+    return (_judged(path, judge_task(task_of(path, ask, budget)), ask) for path in files)
 
 
-@click.command()
-@click.option(
-    "--model",
-    required=True,
-    metavar="NAME|FILE.py",
-    help=f"What the system claims to be: {', '.join(MODELS)}, or a Python file with a model of your own.",
-)
-@click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words (docs/check.md).")
-@click.option("--explain", is_flag=True, help="Below the line of an invalid file, draw what is wrong with it.")
-@_REPORT
-@click.option("--keyed", is_flag=True, help="In EDN and logs a value [k v] is a key and its value.")
-@click.option(
-    "--failed-cas",
-    type=click.Choice(["did-not-happen", "observed"]),
-    default="did-not-happen",
-    show_default=True,
-    help="What a cas that did not match says: nothing, or that the register held another value.",
-)
-@click.option(
-    "--consistency",
-    metavar="NAME",
-    default=STRICTEST,
-    show_default=True,
-    help="What transactions must be: serializable, snapshot-isolation, read-committed, ...",
-)
-@click.option(
-    "--allow",
-    multiple=True,
-    metavar="ANOMALY",
-    help="kafka: this anomaly does not count; may be repeated.  Given once, nothing else is allowed but what is named "
-    "('none' allows nothing).  [default: int-send-skip and G0 with its variants; poll-skip and nonmonotonic-poll where "
-    "any process subscribes]",
-)
-@click.option("--steps", type=click.IntRange(min=1), default=None, help="Budget of steps for each file.")
-@click.option("--size-bytes", type=click.IntRange(min=1), default=None, help="Budget of memory for each file.")
-@click.option(
-    "--spark-master",
-    metavar="MASTER|local",
-    default=None,
-    help="Judge many files at once on Spark: 'local' on all cores of this machine, or a master whose workers read the "
-    "files under the same paths.  Same verdicts.",
-)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def check(
-    model: str,
-    as_json: bool,
-    explain: bool,
-    report_to: Path | None,
-    keyed: bool,
-    failed_cas: str,
-    consistency: str,
-    allow: tuple[str, ...],
-    steps: int | None,
-    size_bytes: int | None,
-    spark_master: str | None,
-    files: tuple[Path, ...],
-) -> None:
-    """Judge histories: Jepsen's EDN and log lines, or Parquet and Arrow of Krucible.
+def judge_on_spark(
+    files: Sequence[Path], ask: Ask, budget: Budget, master: str, progress: Callable[[int], None]
+) -> Iterator[JudgedFile]:
+    """Judge many files at once.  If Spark cannot run, the files are judged in process, and stderr says so.
 
-    The content decides which format it is.
-
-    \b
-    python -m harness check --model cas-register etcd_*.log
-    python -m harness check --model kv --json store.edn
-    python -m harness check --model list-append --explain history.edn
-    python -m harness check --model kafka --allow poll-skip --report kafka.html history.edn
-    python -m harness check --model my_lock.py history.edn        (docs/models.md)
-
-    \b
-    A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
-
-    \b
-    A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
-    file, verdict, witness (a list: kind, summary, events, facts), looked_at, reason, details, model, and error
-    where the file could not be read.  docs/check.md describes what each model expects and shows an example.
-
-    \b
-    Exit codes: 0 all valid, 1 any invalid, else 2 any unknown; 3 if a file could not be read or a model of
-    your own failed.
+    master: `local`, or the URL of a cluster whose workers read the same paths.
+    progress: called with the number of files judged so far.
     """
-    source = _known(model)
-    _must_have_a_folder(report_to)
-    if allow and model != "kafka":
-        raise click.BadParameter(f"only kafka has anomalies to allow, not {model}", param_hint="--allow")
-    found = files_in(files)
-    waiting = _Waiting(len(found))
-    waiting.reading(found[0])
-
-    from checkers.base.checker import Budget
-    from checkers.by_hand.judge_file import Ask
-
-    ask = Ask(model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow))
-    default = Budget()
-    budget = Budget(steps or default.steps, size_bytes or default.size_bytes)
-    if spark_master is None:
-        judged = _in_process(found, ask, budget)
-    else:
-        judged = _on_spark(found, ask, budget, spark_master, waiting)
-    _show(waiting.passing(judged), as_json, explain, report_to, Path(model).stem if source else model)
-
-
-@click.command(name="check-logs")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words.")
-@click.option("--explain", is_flag=True, help="Below the line of an invalid folder, draw what is wrong with it.")
-@_REPORT
-@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tuple[Path, ...]) -> None:
-    """Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.
-
-    Asks whether any two logs agree wherever they share an epoch, and whether each is in order in itself.
-    """
-    from harness.judge.check_logs import ReadingProgress, judge_logs
-
-    def judged() -> Iterator[JudgedFile]:
-        patience = ReadingProgress(sys.stderr)
-        for folder in folders:
-            for each in judge_logs(folder, patience):
-                patience.done()
-                yield each
-
-    _must_have_a_folder(report_to)
-    _show(judged(), as_json, explain, report_to, "logs")
-
-
-def _must_have_a_folder(report_to: Path | None) -> None:
-    """Refuses before hours of judging.  Raises click.BadParameter."""
-    if report_to is not None and not report_to.resolve().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
-
-
-def files_in(paths: Sequence[Path]) -> list[Path]:
-    """The files that the paths stand for: of a folder, every file in it, at any depth, but hidden ones.
-
-    Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
-    """
-    found: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            found.append(path)
-            continue
-        inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
-        if not inside:
-            raise click.BadParameter(f"there is no file in the folder {path}", param_hint="FILES")
-        found += inside
-    return found
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def judge_file(path: Path, ask: Ask, budget: Budget) -> JudgedFile:
-    """One file.  Never raises for what is in it."""
-    from checkers.by_hand.judge_file import task_of, verdict_of
-    from checkers.judging.tasks import judge_task
-
-    found = verdict_of(judge_task(task_of(path, ask, budget)))
-    return JudgedFile(str(path), found.verdict, found.error, ask.model)
-
-
-def _in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
-    return (judge_file(path, ask, budget) for path in files)
-
-
-def _on_spark(files: Sequence[Path], ask: Ask, budget: Budget, master: str, waiting: _Waiting) -> Iterator[JudgedFile]:
-    """As in process, and in the same order.  Where Spark cannot run the files are judged here, and stderr says so."""
-    from checkers.by_hand.judge_file import task_of, verdict_of
-    from checkers.judging.tasks import CannotJudge
     from checkers.spark.session import SparkJudge
 
     spark = SparkJudge(None if master == "local" else master)
@@ -238,124 +40,17 @@ def _on_spark(files: Sequence[Path], ask: Ask, budget: Budget, master: str, wait
         for first in range(0, len(files), FILES_PER_JOB):
             some = files[first : first + FILES_PER_JOB]
             tasks = [task_of(path.resolve(), ask, budget) for path in some]
-            answers = spark.judge(tasks, lambda n, _: waiting.tick(done + n))  # noqa: B023 - called within this round
+            answers = spark.judge(tasks, lambda n, _: progress(done + n))  # noqa: B023 - called within this round
             for path, answer in zip(some, answers, strict=True):
-                found = verdict_of(answer)
-                yield JudgedFile(str(path), found.verdict, found.error, ask.model)
+                yield _judged(path, answer, ask)
                 done += 1
     except CannotJudge as problem:
-        click.echo(f"krucible: judging in process: {problem}", err=True)
-        yield from _in_process(files[done:], ask, budget)
+        print(f"krucible: judging in process: {problem}", file=sys.stderr)
+        yield from judge_in_process(files[done:], ask, budget)
     finally:
         spark.stop()
 
 
-def _known(model: str) -> str:
-    """The source of a model of the user's own, "" for one that comes with the project.  Raises click.BadParameter."""
-    if model in MODELS:
-        return ""
-    if model.endswith(".py"):
-        from checkers.models.read_own_model import BadModel, load_model
-
-        try:
-            load_model(Path(model))
-            return Path(model).read_text(encoding="utf-8")
-        except BadModel as problem:
-            raise click.BadParameter(str(problem), param_hint="--model") from problem
-    raise click.BadParameter(_no_such(model, MODELS), param_hint="--model")
-
-
-def _consistency(name: str) -> str:
-    if name == STRICTEST:
-        return name
-    from checkers.transactions.anomalies import MODELS as CONSISTENCIES
-
-    if name not in CONSISTENCIES:
-        raise click.BadParameter(_no_such(name, CONSISTENCIES), param_hint="--consistency")
-    return name
-
-
-def _allowed(names: Sequence[str]) -> tuple[str, ...] | None:
-    """The anomalies that do not count; None: the default."""
-    if not names:
-        return None
-    from checkers.kafka_log.judge import ANOMALIES
-
-    for name in names:
-        if name not in (*ANOMALIES, "none"):
-            raise click.BadParameter(_no_such(name, ANOMALIES), param_hint="--allow")
-    return tuple(name for name in names if name != "none")
-
-
-def _no_such(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"there is no {name!r}; there are {', '.join(names)}{meant}"
-
-
-class _Waiting:
-    """How far the check is, on the stderr of a terminal.  The line is removed before anything else is printed."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._began = time.monotonic()
-        self._shown = False
-
-    def reading(self, first: Path) -> None:
-        """The first sentence, before anything slow is imported."""
-        if sys.stderr.isatty():
-            what = str(first) if self._total == 1 else f"{self._total} files"
-            click.echo(f"reading {what}", nl=False, err=True)
-            self._shown = True
-
-    def tick(self, done: int) -> None:
-        self._done = done
-        if sys.stderr.isatty() and self._total > 1 and time.monotonic() - self._began > QUIET_S:
-            click.echo(f"\r\x1b[Kjudged {done} of {self._total} files", nl=False, err=True)
-            self._shown = True
-
-    def passing(self, judged: Iterator[JudgedFile]) -> Iterator[JudgedFile]:
-        """The files as they are judged; between them the line is shown."""
-        for done, each in enumerate(judged, 1):
-            self.clear()
-            yield each
-            self.tick(max(done, self._done))
-        self.clear()
-
-    def clear(self) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
-            self._shown = False
-
-
-def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to: Path | None, model: str) -> None:
-    """A line for each as soon as it is judged, then the exit code."""
-    seen: list[Validity] = []
-    kept: list[JudgedFile] = []
-    broken = False
-    for each in judged:
-        click.echo(json.dumps(each.to_json()) if as_json else each.in_words())
-        if explain and not as_json:
-            _explain(each)
-        seen.append(each.verdict.validity)
-        broken = broken or bool(each.error)
-        if report_to is not None:
-            kept.append(each)
-    overall = combine(seen)
-    if report_to is not None:
-        from harness.report.check_page import render_check
-
-        render_check(kept, model, report_to)
-        click.echo(f"report: {report_to}", err=as_json)
-    raise click.exceptions.Exit(HARNESS_FAILED if broken else EXIT_CODES.get(overall, EXIT_CODES[Validity.UNKNOWN]))
-
-
-def _explain(judged: JudgedFile) -> None:
-    """The drawing of the first witness below the line of its file."""
-    from harness.terminal.show import show_witness
-
-    for witness in judged.verdict.witnesses[:1]:
-        show_witness(witness.to_json())
-        more = len(judged.verdict.witnesses) - 1
-        click.echo(f"  and {more} more: --json and --report show all of them\n" if more else "")
+def _judged(path: Path, answer: Judged, ask: Ask) -> JudgedFile:
+    found = verdict_of(answer)
+    return JudgedFile(str(path), found.verdict, found.error, ask.model)

@@ -13,10 +13,8 @@ Nothing is written into the folder: tables are made in a temporary one beside wh
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from checkers.base import clocks
 from checkers.base.demands import Demands
@@ -39,8 +37,6 @@ NOT_BOUND = "no manifest binds these files, so they were judged as they are"
 SHOWN = 8
 """Files that differ from the manifest and are named; the rest are counted."""
 
-PATIENCE_S = 2.0
-QUIET_S = 10.0
 _DEPTH_MAX = 6
 _LINKED = ("trace", "test.json", "outcome.json", "faults.json")
 
@@ -74,36 +70,6 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> Iterator[JudgedF
             StoredRun(root, _demands(folder) if is_run else Demands(logs=True)), checkers, progress=say
         )
     yield JudgedFile(str(folder), _together(verdicts, *_bound(folder)))
-
-
-class ReadingProgress:
-    """Reports on stderr how far a judgement is, if it takes longer than PATIENCE_S: one line that changes on a
-    terminal, else a line now and then."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._next = time.monotonic() + PATIENCE_S
-        self._shown = False
-
-    def __call__(self, words: str) -> None:
-        now = time.monotonic()
-        if now < self._next:
-            return
-        if self._stream.isatty():
-            self._next = now + 0.2
-            self._stream.write(f"\r\x1b[K{words}")
-            self._shown = True
-        else:
-            self._next = now + QUIET_S
-            self._stream.write(f"{words}\n")
-        self._stream.flush()
-
-    def done(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
 
 
 def data_directories(folder: Path) -> list[Collected]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,12 +12,10 @@ from click.testing import CliRunner, Result
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
-from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand.judge_file import names
 from checkers.formats.open_file import read_once
+from harness.cli.checking import MODELS
 from harness.cli.main import cli
-from harness.judge.check_files import MODELS, _Waiting
-from harness.report.judged_file import JudgedFile
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "data" / "histories"
@@ -358,31 +353,3 @@ def test_the_other_recorded_histories(model: str, pattern: str, verdict: str) ->
     found = verdicts(check("--model", model, "--json", *sorted(SHARED.glob(pattern))))
     assert found
     assert set(found.values()) == {verdict}
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def waited(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, seconds_a_file: float) -> list[str]:
-    """What stands on stderr after three files, as it was written."""
-    now = [0.0]
-    monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr("harness.judge.check_files.time.monotonic", lambda: now[0])
-
-    def judged() -> Iterator[JudgedFile]:
-        for name in ("a", "b", "c"):
-            now[0] += seconds_a_file
-            yield JudgedFile(name, Verdict(Validity.VALID))
-
-    passed = [each.file for each in _Waiting(3).passing(judged())]
-    assert passed == ["a", "b", "c"]
-    return re.findall(r"judged \d of 3 files|\x1b\[K$", stderr.getvalue())
-
-
-def test_a_terminal_shows_how_far_a_check_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = waited(monkeypatch, Terminal(), seconds_a_file=1.5)
-    assert shown == ["judged 2 of 3 files", "judged 3 of 3 files", "\x1b[K"], "and nothing is left standing"
-    assert waited(monkeypatch, Terminal(), seconds_a_file=0.1) == []
-    assert waited(monkeypatch, io.StringIO(), seconds_a_file=9.0) == []
