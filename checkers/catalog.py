@@ -22,7 +22,8 @@ from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from checkers.raft.logs.log_matching import LOG_MATCHING
 from checkers.raft.logs.snapshot_prefix import SNAPSHOT_PREFIX
 from checkers.raft.model.trace_validation import TRACE_VALIDATION
-from checkers.raft.nodes.monotonicity import MONOTONICITY, STATE_MACHINE_SAFETY
+from checkers.raft.nodes.monotonicity import MONOTONICITY
+from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int64
 from checkers.base.columns import TRACE
-from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, words
+from checkers.base.run_evidence import CURRENT_EPOCH_EVENTS, numbers, of_events, present, row, with_offset, words
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import NOWHERE, disagreements
 from checkers.kernels.raft.marks import Marks
@@ -34,7 +34,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.raft.commits import committed_evidence, kept_by_own_trace, own_epoch_first
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
-from checkers.raft.nodes import monotonicity as raft_progress
+from checkers.raft.nodes import monotonicity, state_machine_safety
 from checkers.raft.witness_rows import Row, pairs
 
 _NONE = np.empty(0, np.int64)
@@ -76,18 +76,19 @@ class OnlineTraces:
         node = str(rows["node"][0])
         found = [finding for number, rule in enumerate(_RULES) for finding in self._follow(node, number, rule, rows)]
         found += [OnlineFinding("election-safety", w) for w in self._elected(node, rows)]
-        marks = raft_progress.with_offset(of_events(rows, ("high-watermark",)))
+        marks = with_offset(of_events(rows, ("high-watermark",)))
         found += [OnlineFinding("committed-never-lost", w) for w in _prefixes_differ(self._marks.beside(marks))]
-        applied = raft_progress.with_offset(of_events(rows, ("applied",)))
+        applied = with_offset(of_events(rows, ("applied",)))
         found += [
-            OnlineFinding("state-machine-safety", w) for w in raft_progress.states_differ(self._states.beside(applied))
+            OnlineFinding("state-machine-safety", w)
+            for w in state_machine_safety.states_differ(self._states.beside(applied))
         ]
         return found
 
     def _follow(self, node: str, number: int, rule: _Rule, rows: pa.Table) -> list[OnlineFinding]:
         fresh = of_events(rows, rule.events)
         if rule.needs_offset:
-            fresh = raft_progress.with_offset(fresh)
+            fresh = with_offset(fresh)
         if not len(fresh):
             return []
         before = self._carried.get((node, number))
@@ -227,12 +228,12 @@ def _prefixes_differ(marks: pa.Table) -> list[Witness]:
 
 _RULES = (
     _Rule("vote-once", ("vote",), raft_elections.voted_twice, _all),
-    _Rule("monotonicity", CURRENT_EPOCH_EVENTS, raft_progress.epochs_fell, _highest_epoch),
-    _Rule("monotonicity", ("high-watermark",), raft_progress.marks_fell, _highest_mark, needs_offset=True),
+    _Rule("monotonicity", CURRENT_EPOCH_EVENTS, monotonicity.epochs_fell, _highest_epoch),
+    _Rule("monotonicity", ("high-watermark",), monotonicity.marks_fell, _highest_mark, needs_offset=True),
     _Rule(
         "state-machine-safety",
-        raft_progress.APPLIED_EVENTS,
-        raft_progress.applied_wrongly,
+        state_machine_safety.APPLIED_EVENTS,
+        state_machine_safety.applied_wrongly,
         _highest_applied,
         needs_offset=True,
     ),

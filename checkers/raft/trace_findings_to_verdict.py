@@ -37,6 +37,13 @@ def part_per_node(run: StoredRun) -> list[Part]:
     ]
 
 
+def beyond_budget(path: str, rows: int, row_size_bytes: int, budget: Budget) -> str:
+    """Return why so many rows of a file are not judged, or "" if they fit the budget."""
+    if rows * row_size_bytes <= budget.size_bytes:
+        return ""
+    return f"{path}: {rows} rows are beyond the budget of {budget.size_bytes} bytes"
+
+
 def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
     """Return one clause for each of these counts that is 0.  Such a run is never valid: nothing was looked at."""
     return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]
