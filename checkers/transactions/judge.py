@@ -25,7 +25,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.kernels.transactions import columns as kinds
-from checkers.kernels.transactions import list_append, rw_register
+from checkers.kernels.transactions import list_append, list_versions, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
@@ -122,7 +122,7 @@ def _search(transcript: Transcript, base: Int64, found: Findings, consistency: s
 
 def _search_lists(transcript: Transcript, base: Int64, found: Findings, steps_max: int) -> CycleSearch:
     txns = transcript.txns
-    versions = list_append.order_versions(txns, base, found)
+    versions = list_versions.order_versions(txns, base, found)
     list_append.check_transactions(txns, base, versions, found)
     direct, ends = list_append.link(txns, base, versions, found)
     return _cycles(transcript, direct, ends, len(base) - 1, versions.written.happened, steps_max)
