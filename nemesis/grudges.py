@@ -39,13 +39,6 @@ class Grudge:
         """The directed links (source, destination) that lose every packet."""
         return frozenset(self.graph.edges)
 
-    @property
-    def hearing(self) -> networkx.DiGraph:
-        """The complement: an edge a -> b means that b still hears a."""
-        import networkx
-
-        return networkx.complement(self.graph)
-
 
 def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGraph:
     """The graph of a grudge from its links."""
@@ -62,16 +55,6 @@ def talking(grudge: networkx.DiGraph) -> networkx.Graph:
     import networkx
 
     return networkx.complement(grudge).to_undirected(reciprocal=True)
-
-
-def islands(grudge: networkx.DiGraph) -> list[frozenset[str]]:
-    """The groups within which messages still get from every node to every other, perhaps over several hops.
-
-    Largest first, then by name."""
-    import networkx
-
-    found = networkx.strongly_connected_components(networkx.complement(grudge))
-    return sorted((frozenset(nodes) for nodes in found), key=lambda nodes: (-len(nodes), sorted(nodes)))
 
 
 def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> frozenset[str]:
