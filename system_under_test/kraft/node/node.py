@@ -31,15 +31,15 @@ from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.records import CorruptRecord
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, LogRefused
-from system_under_test.kraft.node.apply_committed import Replay
 from system_under_test.kraft.node.awaited import Awaited
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress
 from system_under_test.kraft.node.lease import Lease
+from system_under_test.kraft.node.metadata.apply_committed import Replay
+from system_under_test.kraft.node.metadata.proposals import Proposals
+from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.proposals import Proposals
 from system_under_test.kraft.node.received_batches import ReceivedBatches
-from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (

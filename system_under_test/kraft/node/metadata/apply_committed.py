@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.node.state_machine import StateMachine
+from system_under_test.kraft.node.metadata.state_machine import StateMachine
 
 SLICE_RECORDS = 500
 """How many committed records are applied before the loop gets its turn; one batch is never parted."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from system_under_test.kraft.log.log import Log
-from system_under_test.kraft.node.state_machine import StateMachine, Write
+from system_under_test.kraft.node.metadata.state_machine import StateMachine, Write
 from system_under_test.kraft.ports import Clock, Timer
 from system_under_test.kraft.wire.quorum_service import NotQueued
 
