@@ -34,6 +34,11 @@ def rows_of(table: pa.Table) -> list[Row]:
     return [{"table": "trace", **r} for r in table.to_pylist()]
 
 
+def in_trace(trace: Row) -> str:
+    """Return where a reader finds a row of a trace: the file in the run's folder, and the field `seq` of its line."""
+    return f"trace/{trace['node']}.jsonl, seq {trace['seq']}"
+
+
 def hash_words(value: int) -> str:
     """Return a hash of a trace as 16 hexadecimal digits.  value: the signed 64-bit number of the trace."""
     return f"{value & 0xFFFF_FFFF_FFFF_FFFF:016x}"

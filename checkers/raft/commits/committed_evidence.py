@@ -10,7 +10,7 @@ from checkers.base.run_evidence import log_rows, numbers, read_entries
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.raft.client_writes import invoke_of, offset_ranges, operations
-from checkers.raft.witness_rows import Row, hash_words
+from checkers.raft.witness_rows import Row, hash_words, in_trace
 
 
 def prefixes_differ(one: Row, two: Row) -> Witness:
@@ -26,7 +26,7 @@ def prefixes_differ(one: Row, two: Row) -> Witness:
             "epoch": max(one["epoch"], two["epoch"]),
             "offset": offset,
             "why": [
-                f"{r['node']} reported in epoch {r['epoch']} (seq {r['seq']}) that {offset} entries are committed; "
+                f"{r['node']} reported in epoch {r['epoch']} ({in_trace(r)}) that {offset} entries are committed; "
                 f"the hash of what it held there is {hash_words(r['hash'])}."
                 for r in (one, two)
             ],
@@ -50,9 +50,9 @@ def removed(mark: Row, cut: Row) -> Witness:
             "epoch": cut["epoch"],
             "offset": cut["offset"],
             "why": [
-                f"At seq {mark['seq']} (epoch {mark['epoch']}) {mark['node']} held everything below {mark['offset']}, "
-                f"which was committed.",
-                f"At seq {cut['seq']} (epoch {cut['epoch']}) its log ended at {cut['offset']}.",
+                f"In epoch {mark['epoch']} {mark['node']} held everything below {mark['offset']}, which was committed "
+                f"({in_trace(mark)}).",
+                f"In epoch {cut['epoch']} its log ended at {cut['offset']} ({in_trace(cut)}).",
             ],
             "expected": "committed entries are never removed; flushed ones survive a crash",
         },
@@ -69,7 +69,7 @@ def refused(fatal: Row) -> Witness:
             "nodes": [fatal["node"]],
             "epoch": fatal["epoch"],
             "offset": fatal["offset"],
-            "why": [f"{fatal['node']} stopped in epoch {fatal['epoch']} (seq {fatal['seq']}): {fatal['detail']}"],
+            "why": [f"{fatal['node']} stopped in epoch {fatal['epoch']} ({in_trace(fatal)}): {fatal['detail']}"],
             "expected": "a leader's log agrees with everything that a follower knows to be committed",
         },
     )

@@ -58,7 +58,7 @@ from checkers.raft.commits import committed_evidence as evidence_of
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks, snapshot_ends
 from checkers.raft.commits.kept_by_own_trace import OwnTrace, own_trace
 from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import Row, pairs
+from checkers.raft.witness_rows import Row, in_trace, pairs
 from checkers.sealing.codes import Words
 
 TAIL_SIZE_BYTES = 200
@@ -224,7 +224,7 @@ def _lost_own(copy: Row, own: OwnTrace, log: CopiedLog) -> list[Lost]:
     )
     if not holds(log, one)[1][0]:
         return []
-    why = f"{copy['node']} itself held it before it was copied (its trace, seq {mark['seq']})."
+    why = f"{copy['node']} itself held it before it was copied ({in_trace(mark)})."
     return [Lost(copy["node"], copy["copy"], copy["when"], mark["offset"], mark["hash"], mark["epoch"], mark, why)]
 
 

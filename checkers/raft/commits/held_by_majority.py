@@ -32,7 +32,7 @@ from checkers.base.verdict import Verdict, Witness
 from checkers.kernels.raft.compared_rows import lowest
 from checkers.kernels.raft.node_logs import APPEND, FLUSH, MARK, OTHER, START, TRUNCATE, reaches
 from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import Row
+from checkers.raft.witness_rows import Row, in_trace
 
 _EVENTS = {
     "high-watermark": MARK,
@@ -181,9 +181,7 @@ def _witness(
     node, epoch, offset = mark["node"], mark["epoch"], mark["offset"]
     with_it = [voter for voter in voters if voter not in without]
     held = f"only {', '.join(with_it)} of {len(voters)} voters" if with_it else f"none of {len(voters)} voters"
-    why = [
-        f"{node} reported in epoch {epoch} (its trace, seq {mark['seq']}) that everything below {offset} is committed."
-    ]
+    why = [f"{node} reported in epoch {epoch} ({in_trace(mark)}) that everything below {offset} is committed."]
     for voter in without:
         reach = reaches_of[voter]
         if beyond_start:

@@ -34,7 +34,7 @@ from checkers.kernels.raft.node_logs import shared_prefix
 from checkers.raft.commits.committed_evidence import holder_of, parting
 from checkers.raft.commits.high_watermarks import ReportedMarks, read_log, reported_marks
 from checkers.raft.trace_findings_to_verdict import nothing_of
-from checkers.raft.witness_rows import Row
+from checkers.raft.witness_rows import Row, in_trace
 
 _CUTS = ("truncate", "start")
 
@@ -192,8 +192,8 @@ def _witness(run: StoredRun, lacking: Lacking) -> Witness:
             "offset": at if at != NOWHERE else mark["offset"] - 1,
             "committed_below": mark["offset"],
             "why": [
-                f"{committed} (its trace, seq {mark['seq']}).",
-                f"{leader} became leader of the later epoch {epoch} (its trace, seq {office['seq']}), and {lack}.",
+                f"{committed} ({in_trace(mark)}).",
+                f"{leader} became leader of the later epoch {epoch} ({in_trace(office)}), and {lack}.",
             ],
             "expected": "a leader holds every entry committed in an earlier epoch: a majority holds it, and a majority "
             "votes only for a log as complete as its own",

@@ -23,7 +23,7 @@ from checkers.base.checker import Budget, Part
 from checkers.base.run_evidence import coded, numbers, read_trace
 from checkers.base.verdict import Witness
 from checkers.raft.trace_findings_to_verdict import TraceFinding, trace_checker
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, whole
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, in_trace, whole
 
 EVENTS = {"start": 0, "role": 1, "high-watermark": 2}
 _START, _ROLE, _MARK = EVENTS.values()
@@ -101,9 +101,8 @@ def _witness(office: Row, mark: Row) -> Witness:
             "epoch": epoch,
             "offset": mark["offset"],
             "why": [
-                f"{node} became leader of epoch {epoch}, which starts at offset {start} (its trace, seq "
-                f"{office['seq']}).",
-                f"It raised its high watermark to {mark['offset']} (seq {mark['seq']}): all entries below are older.",
+                f"{node} became leader of epoch {epoch}, which starts at offset {start} ({in_trace(office)}).",
+                f"It raised its high watermark to {mark['offset']} ({in_trace(mark)}): all entries below are older.",
             ],
             "expected": "a leader commits older entries only together with one of its own epoch: a later leader may "
             "still replace them",

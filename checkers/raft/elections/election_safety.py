@@ -30,7 +30,7 @@ from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.kernels.raft.compared_rows import disagreements
 from checkers.raft.trace_findings_to_verdict import TraceFinding, nothing_of, part_per_node, trace_checker
-from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, pairs, rows_of, whole
+from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, in_trace, pairs, rows_of, whole
 
 CLAIM_EVENTS = ("role", "vote")
 
@@ -190,8 +190,8 @@ def _elected(kind: str, summary: str, rows: tuple[list[Row], list[Row]], why: li
 
 def _claim(leader: str, claim: Row) -> str:
     if claim["node"] == leader:
-        return f"{leader} became leader of epoch {claim['epoch']} (its trace, seq {claim['seq']})."
-    return f"{claim['node']} took {leader} for the leader of epoch {claim['epoch']} (its trace, seq {claim['seq']})."
+        return f"{leader} became leader of epoch {claim['epoch']} ({in_trace(claim)})."
+    return f"{claim['node']} took {leader} for the leader of epoch {claim['epoch']} ({in_trace(claim)})."
 
 
 def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
@@ -230,7 +230,7 @@ def _voted_twice(one: Row, two: Row) -> Witness:
             "epoch": one["epoch"],
             "offset": None,
             "why": [
-                f"{r['node']} gave its vote in epoch {r['epoch']} to {r['peer']} (seq {r['seq']}, process life "
+                f"{r['node']} gave its vote in epoch {r['epoch']} to {r['peer']} ({in_trace(r)}, process life "
                 f"{r['incarnation']})."
                 for r in (one, two)
             ],
@@ -240,7 +240,7 @@ def _voted_twice(one: Row, two: Row) -> Witness:
 
 
 def _not_kept(vote: Row, copy: Row) -> Witness:
-    given = f"{vote['node']} gave its vote in epoch {vote['epoch']} to {vote['peer']} (its trace, seq {vote['seq']})."
+    given = f"{vote['node']} gave its vote in epoch {vote['epoch']} to {vote['peer']} ({in_trace(vote)})."
     return _quorum_state_disagrees(vote["node"], vote["peer"], (vote, copy_row(copy)), copy, given)
 
 

@@ -27,6 +27,7 @@ from checkers.base.run_evidence import coded, conclude, gaps, not_judged, number
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.raft.trace_findings_to_verdict import nothing_of, part_per_node
+from checkers.raft.witness_rows import in_trace
 
 _EVENTS = {"start": 0, "append": 1, "truncate": 2, "vote": 3, "role": 4, "snapshot": 5}
 _START, _APPEND, _TRUNCATE, _VOTE, _ROLE, _SNAPSHOT = _EVENTS.values()
@@ -189,8 +190,8 @@ def _witness(voter: BallotFinding, vote: Ballot, candidate: BallotFinding, candi
             "epoch": epoch,
             "offset": candidacy.log.end,
             "why": [
-                f"The log of {vote.peer} {_shown(candidacy)} when it stood for epoch {epoch}.",
-                f"The log of {voter.node} {_shown(vote)} when it voted.",
+                f"The log of {vote.peer} {_shown(candidacy)} when it stood for epoch {epoch} ({in_trace(rows[1])}).",
+                f"The log of {voter.node} {_shown(vote)} when it voted ({in_trace(rows[0])}).",
             ],
             "expected": "a vote goes only to a log at least as up to date as the voter's own: otherwise a leader may "
             "lack what is committed",
@@ -201,9 +202,9 @@ def _witness(voter: BallotFinding, vote: Ballot, candidate: BallotFinding, candi
 def _shown(ballot: Ballot) -> str:
     end, lowest, highest = ballot.log
     if end == 0:
-        return f"was empty (seq {ballot.seq})"
+        return "was empty"
     epoch = f"epoch {lowest}" if lowest == highest else f"an epoch from {lowest} to {highest}"
-    return f"ended at offset {end} with an entry of {epoch} (seq {ballot.seq})"
+    return f"ended at offset {end} with an entry of {epoch}"
 
 
 VOTE_UP_TO_DATE = Checker(

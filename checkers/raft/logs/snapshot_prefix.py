@@ -39,7 +39,7 @@ from checkers.base.run_evidence import (
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.kernels.raft.compared_rows import beyond, disagreements
-from checkers.raft.witness_rows import Row, copy_row, hash_words, pairs
+from checkers.raft.witness_rows import Row, copy_row, hash_words, in_trace, pairs
 
 ROW_SIZE_BYTES = 60
 
@@ -156,7 +156,7 @@ def _differs(one: Row, two: Row) -> Witness:
             "epoch": snapshot["epoch"],
             "offset": end,
             "why": [
-                f"{r['node']}, {r['event']} (seq {r['seq']}): "
+                f"{r['node']}, {r['event']} ({in_trace(r)}): "
                 f"the hash of its state at offset {end} is {hash_words(r['hash'])}."
                 for r in (snapshot, other)
             ],
@@ -176,7 +176,7 @@ def _beyond_mark(snapshot: Row, mark: Sequence[Row]) -> Witness:
             "nodes": [snapshot["node"]],
             "epoch": snapshot["epoch"],
             "offset": snapshot["offset"],
-            "why": [f"Before the snapshot (seq {snapshot['seq']}) the high watermark was {known}."],
+            "why": [f"Before the snapshot the high watermark was {known} ({in_trace(snapshot)})."],
             "expected": "only committed entries go into a snapshot, for it cannot be truncated",
         },
     )

@@ -27,6 +27,7 @@ from checkers.base.verdict import Verdict, Witness
 from checkers.raft.model.trace_replay import Stop, replay
 from checkers.raft.model.trace_row import Blocked, TraceRow
 from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import in_trace
 
 ROWS_MAX = 20_000_000
 
@@ -90,13 +91,13 @@ def _witness(stop: Stop, path: str) -> Witness:
     rows = [trace_row(path, seq) for seq in (row.seq - 1, row.seq) if seq >= 0]
     return Witness(
         kind=kind,
-        summary=f"{what} (seq {row.seq}). {why}",
+        summary=f"{what} ({in_trace(rows[-1])}). {why}",
         rows=tuple(rows),
         facts={
             "nodes": [stop.node],
             "epoch": row.epoch,
             "offset": row.offset,
-            "why": [f"{what} (its trace, seq {row.seq}).", why, "No step of the protocol leads to this row."],
+            "why": [f"{what} ({in_trace(rows[-1])}).", why, "No step of the protocol leads to this row."],
             "expected": expected,
         },
     )

@@ -32,7 +32,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import falls
 from checkers.raft.trace_findings_to_verdict import TraceFinding, beyond_budget, part_per_node, trace_checker
-from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, pairs, whole
+from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, in_trace, pairs, whole
 
 ROW_SIZE_BYTES = 60
 
@@ -94,7 +94,7 @@ def _fell(high: Row, low: Row, column: str) -> Witness:
             "nodes": [low["node"]],
             "epoch": low["epoch"],
             "offset": low["offset"],
-            "why": [f"{r['node']} reported at seq {r['seq']} that {what} was {r[column]}." for r in (high, low)],
+            "why": [f"{r['node']} reported that {what} was {r[column]} ({in_trace(r)})." for r in (high, low)],
             "expected": "an epoch never goes back, restarts included"
             if column == "epoch"
             else "a high watermark never goes back in one life of a process; a new leader's is unknown, not lower",
@@ -111,7 +111,7 @@ def _quorum_state_behind_trace(path: str, reports: tuple[Int64, Int64], copied: 
         if copy["quorum_epoch"] < 0 or before == 0 or highest[before - 1] <= copy["quorum_epoch"]:
             continue
         top = trace_row(path, int(seq[np.argmax(epoch[:before])]))
-        why = f"{copy['node']} reported at seq {top['seq']} that it was in epoch {top['epoch']}."
+        why = f"{copy['node']} reported that it was in epoch {top['epoch']} ({in_trace(top)})."
         return [_quorum_state_behind(copy, top, why)]
     return []
 

@@ -20,7 +20,7 @@ from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import beyond, disagreements, falls
 from checkers.raft.trace_findings_to_verdict import TraceFinding, beyond_budget, part_per_node, trace_checker
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, hash_words, pairs, whole
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, fetched_from, hash_words, in_trace, pairs, whole
 
 APPLIED_EVENTS = ("high-watermark", "applied")
 
@@ -109,7 +109,7 @@ def _states_differ(one: Row, two: Row) -> Witness:
             "epoch": two["epoch"],
             "offset": offset,
             "why": [
-                f"State of {r['node']} after offset {offset - 1}: hash {hash_words(r['hash'])} (seq {r['seq']})."
+                f"State of {r['node']} after offset {offset - 1}: hash {hash_words(r['hash'])} ({in_trace(r)})."
                 for r in (one, two)
             ],
             "expected": "the same entries in the same order lead to the same state",
@@ -152,7 +152,7 @@ def _applied_beyond(applied: Row, mark: list[Row]) -> Witness:
             "nodes": [applied["node"]],
             "epoch": applied["epoch"],
             "offset": applied["offset"],
-            "why": [f"Before it applied offset {applied['offset']} (seq {applied['seq']}) its mark was {known}."],
+            "why": [f"Before it applied offset {applied['offset']} its mark was {known} ({in_trace(applied)})."],
             "expected": "only committed entries are applied",
         },
     )
@@ -167,7 +167,7 @@ def _applied_back(high: Row, low: Row) -> Witness:
             "nodes": [low["node"]],
             "epoch": low["epoch"],
             "offset": low["offset"],
-            "why": [f"At seq {r['seq']} everything below offset {r['offset']} was applied." for r in (high, low)],
+            "why": [f"Everything below offset {r['offset']} was applied ({in_trace(r)})." for r in (high, low)],
             "expected": "each entry is applied once, in order, in one life of a process",
         },
     )
