@@ -6,9 +6,11 @@ import importlib.util
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from histories import Script, write_stream
@@ -18,6 +20,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging.pipeline import judge_run
 from checkers.sealing.seal import seal
+from harness.cli.main import cli
 from nemesis.catalog import KINDS
 from nemesis.faults import Achieved
 
@@ -94,3 +97,20 @@ def test_the_checker_of_the_docs_judges(tmp_path: Path, script: Script, verdict:
     assert found.validity is verdict
     if verdict is Validity.INVALID:
         assert "returned 3" in found.witnesses[0].summary
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_and_option_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"(?:^ *|`)(?:krucible|python -m harness) ([a-z][\w-]*)([^\n`#|;]*)", page.read_text(), re.M)
+    for command, rest in named:
+        found = cli.get_command(click.Context(cli), command)
+        assert found is not None, f"there is no command {command}"
+        options = {name for p in found.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest)) <= options, f"{command}{rest}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"(?:^ {4}|`)make ([a-z][\w-]*)", page.read_text(), re.M)
+    targets = re.findall(r"^([a-z][\w%-]*):", (ROOT / "Makefile").read_text(), re.M)
+    assert not [name for name in named if not any(fnmatch(name, target.replace("%", "?*")) for target in targets)]
