@@ -2,7 +2,7 @@
 
 The node carries the core's effects out through these three and nothing else.  So the same code runs on asyncio with a
 real disk (`node/disks/disk.py`), and under virtual time with a simulated network and disks that lose what was not
-fsynced (`node/disks/volatile_disk.py`).
+fsynced (`tests/support/volatile_disk.py`).
 """
 
 from __future__ import annotations

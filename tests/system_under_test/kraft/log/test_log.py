@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from volatile_disk import PowerLoss, VolatileDisk
 
 from system_under_test.kraft.log import epoch_checkpoint, prefix_hash
 from system_under_test.kraft.log.batch import CorruptBatch, read_header
 from system_under_test.kraft.log.log import FOLDER, Log, LogRefused, open_log
 from system_under_test.kraft.log.segment import INDEX_INTERVAL_BYTES, file_name
 from system_under_test.kraft.node.disks.disk import RealDisk
-from system_under_test.kraft.node.disks.volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd, LeaderChange
 

@@ -8,12 +8,13 @@ from random import Random
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
+from volatile_disk import VolatileDisk
+
 from system_under_test.kraft.controller.records import ConfigRecord, TopicRecord, encode
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
-from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.trace import Trace

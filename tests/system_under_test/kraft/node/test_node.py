@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
+from volatile_disk import VolatileDisk
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.records import ConfigRecord, encode
 from system_under_test.kraft.log.log import FOLDER, open_log
-from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
 from system_under_test.kraft.node.metadata.state_machine import LOST_BEFORE_APPEND
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.raft.messages import (

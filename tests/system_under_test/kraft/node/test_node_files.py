@@ -10,11 +10,11 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from volatile_disk import PowerLoss, VolatileDisk
 
 from system_under_test.kraft.log import meta_properties, quorum_state
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
-from system_under_test.kraft.node.disks.volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
 from system_under_test.kraft.node.process import CannotStart, ChannelTransport, _parts, run
 from system_under_test.kraft.node.trace import UnreadableTrace, open_trace

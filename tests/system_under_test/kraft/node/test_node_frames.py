@@ -15,11 +15,11 @@ from uuid import UUID
 import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from volatile_disk import VolatileDisk
 
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
-from system_under_test.kraft.node.disks.volatile_disk import VolatileDisk
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.process import answering
