@@ -14,11 +14,11 @@ from harness.campaign.shrink import ShrinkCandidate
 from harness.spec import Spec
 from nemesis.cards.schedule_files import schedule_json
 
-Signature = frozenset[tuple[str, str]]
+Violated = frozenset[tuple[str, str]]
 """What was wrong with a run: (checker, kind of witness)."""
 
 
-def signature(results: Mapping[str, Any]) -> Signature:
+def violated_in(results: Mapping[str, Any]) -> Violated:
     """What results.json says was violated."""
     return frozenset(
         (name, str(witness["kind"]))
@@ -33,7 +33,7 @@ class Reruns:
     """spec: of the original.  wanted: what was wrong with it.  folder: where schedules, runs and output go."""
 
     spec: Spec
-    wanted: Signature
+    wanted: Violated
     folder: Path
     runs: int = 0
 
@@ -47,7 +47,7 @@ class Reruns:
         run = run_child(self.words(candidate, schedule), self.folder / "runs", output).judged
         if run is None:
             raise OSError(f"a run of the shrinking failed: see {output}")
-        found = signature(json.loads((run / "results.json").read_text()))
+        found = violated_in(json.loads((run / "results.json").read_text()))
         return bool(found & self.wanted), str(run)
 
     def words(self, candidate: ShrinkCandidate, schedule: Path) -> list[str]:

@@ -22,7 +22,7 @@ def shrink(run_folder: Path, repeats: int) -> None:
     from rich.console import Console
 
     from harness.campaign import shrink as shrinking
-    from harness.campaign.reruns import Reruns, signature
+    from harness.campaign.reruns import Reruns, violated_in
     from harness.judge.judge_run import spec_of
     from harness.run.schedule_to_play import read_schedule
 
@@ -32,7 +32,7 @@ def shrink(run_folder: Path, repeats: int) -> None:
     for name in ("results.json", "schedule.json"):
         if not (root / name).exists():
             raise WrongSpec(f"{run_folder} cannot be shrunk: it holds no {name}")
-    wanted = signature(json.loads((root / "results.json").read_text()))
+    wanted = violated_in(json.loads((root / "results.json").read_text()))
     if not wanted:
         raise WrongSpec(f"{run_folder} cannot be shrunk: nothing in it was found to be invalid")
     spec, folder = spec_of(root), root / "shrink"

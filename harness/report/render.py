@@ -28,7 +28,7 @@ from harness.explanations.planted_bug_words import planted
 from harness.explanations.violations_by_cause import title_of, violation_count
 from harness.report import exercise, junit
 from harness.report.elements import plot as element_plot
-from harness.report.elements.fates import NAMES, Fates, fates_of, lost_in_words
+from harness.report.elements.fates import NAMES, ElementFates, fates_of, lost_in_words
 from harness.report.evidence import roles
 from harness.report.evidence.report_data import ReportData, load
 from harness.report.faults import coverage_table
@@ -91,7 +91,7 @@ class CheckerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class DeathView:
     """A node's process that ended.  by: what ended it, as far as there is evidence."""
 
     time: str
@@ -192,7 +192,7 @@ def template_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _elements(fates: Fates | None, faulty: Sequence[faults.FaultView]) -> list[str]:
+def _elements(fates: ElementFates | None, faulty: Sequence[faults.FaultView]) -> list[str]:
     """How many elements met which fate, and who had acknowledged what was lost; [] for a run without elements."""
     if fates is None:
         return []
@@ -308,9 +308,9 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[Ch
     return sorted(rows, key=lambda r: order.get(r.verdict, 2))
 
 
-def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[Death]:
+def _deaths(data: ReportData, faulty: Sequence[faults.FaultView]) -> list[DeathView]:
     return [
-        Death(
+        DeathView(
             time=words.seconds(time_ns) if (time_ns := number(d.get("time_ns"), 0)) >= 0 else "",
             node=words.shorten(str(d.get("node")), 24),
             by=_ended_by(data, d, faulty),

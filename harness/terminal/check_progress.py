@@ -16,7 +16,7 @@ LINE_EVERY_S = 10.0
 
 CLEAR_LINE = "\r\x1b[K"
 
-Judged = TypeVar("Judged")
+T = TypeVar("T")
 
 
 class FilesProgress:
@@ -39,7 +39,7 @@ class FilesProgress:
         if sys.stderr.isatty() and self._total > 1 and time.monotonic() - self._began > QUIET_S:
             self._show(f"{CLEAR_LINE}judged {done} of {self._total} files")
 
-    def passing(self, judged: Iterator[Judged]) -> Iterator[Judged]:
+    def passing(self, judged: Iterator[T]) -> Iterator[T]:
         """Pass the files on as they are judged; between them the line is shown."""
         for done, each in enumerate(judged, 1):
             self._clear()

@@ -50,7 +50,7 @@ SERVERS_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fates:
+class ElementFates:
     """One entry per element that may have been put in.  time_ns: of the answer, or of the end of waiting for one.
     fate: KEPT, LOST or UNKNOWN.  node: code of the server that answered, or that got the request; nodes: its name, ""
     where no server is known.  acknowledged: whether the put was answered with ok."""
@@ -68,7 +68,7 @@ class Fates:
         return int(np.sum(self.fate == fate))
 
 
-def fates_of(data: ReportData) -> Fates | None:
+def fates_of(data: ReportData) -> ElementFates | None:
     """The fates of a run whose workload puts elements in; None for other runs, and without a sealed history."""
     checker = next((name for name in PUT_BY if name in data.checkers), None)
     ops, history = data.operations, StoredRun(data.folder).history
@@ -82,7 +82,7 @@ def fates_of(data: ReportData) -> Fates | None:
         fate = _of_queues(ops, places, history) if checker == "queue" else _of_last_reads(ops, places, history)
     except (ValueError, OSError, pa.ArrowInvalid):
         return None  # an answer that is no list: the checker has already reported it
-    return Fates(ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
+    return ElementFates(ops.end_ns[places], fate, ops.node[places], ops.nodes, ops.type[places] == Type.OK)
 
 
 def _of_last_reads(ops: OperationColumns, places: np.ndarray, history: Path) -> np.ndarray:
@@ -138,7 +138,7 @@ def words_of_lost(folder: Path, results: Mapping[str, Any]) -> str:
     return "" if fates is None else lost_in_words(fates, views(data))
 
 
-def lost_in_words(fates: Fates, faults: Sequence[FaultView]) -> str:
+def lost_in_words(fates: ElementFates, faults: Sequence[FaultView]) -> str:
     """Who had acknowledged what was lost, and during which faults: two sentences, or "" where nothing was lost."""
     lost = np.flatnonzero(fates.fate == LOST)
     if not len(lost):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.plain_words import natural
-from harness.report.elements.fates import KEPT, LOST, UNKNOWN, Fates
+from harness.report.elements.fates import KEPT, LOST, UNKNOWN, ElementFates
 from harness.report.faults.fault_views import FaultView
 from harness.report.timeline.figures import DOT, Size, draw, dress
 
@@ -29,7 +29,7 @@ _STEPS = 7
 ROW_IN = 0.36
 
 
-def render(fates: Fates, faults: Sequence[FaultView], end_ns: int, folder: Path) -> dict[str, str]:
+def render(fates: ElementFates, faults: Sequence[FaultView], end_ns: int, folder: Path) -> dict[str, str]:
     """Write `<folder>/elements-<size>.svg`; the figures for the page, size -> SVG with the page's colours."""
     rows = sorted({fates.nodes[code] for code in fates.node}, key=natural, reverse=True)
     row_of = np.array([rows.index(name) if name in rows else -1 for name in fates.nodes])

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from harness.campaign.reruns import Reruns, signature
+from harness.campaign.reruns import Reruns, violated_in
 from harness.campaign.shrink import ShrinkCandidate, TrialLog, shrink, smaller
 from harness.spec import Spec
 from nemesis.cards.deck import deal
@@ -121,5 +121,5 @@ def test_a_rerun_is_the_original_but_for_schedule_servers_and_seed(tmp_path: Pat
 
 def test_a_run_failed_as_the_original_only_by_the_same_checker_and_kind() -> None:
     results = {"checkers": {"a": {"verdict": "invalid", "witness": [{"kind": "k"}]}, "b": {"verdict": "valid"}}}
-    assert signature(json.loads(json.dumps(results))) == {("a", "k")}
-    assert signature({}) == frozenset()
+    assert violated_in(json.loads(json.dumps(results))) == {("a", "k")}
+    assert violated_in({}) == frozenset()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.by_hand.judge_events import judge_events
-from harness.report.elements.fates import KEPT, LOST, UNKNOWN, Fates, fates_of, words_of_lost
+from harness.report.elements.fates import KEPT, LOST, UNKNOWN, ElementFates, fates_of, words_of_lost
 from harness.report.evidence.report_data import load
 from harness.report.render import render
 
@@ -48,7 +48,7 @@ def run_folder(folder: Path, checker: str, history: list[Event], faults: list[di
     return folder
 
 
-def fates(checker: str, history: list[Event]) -> Fates | None:
+def fates(checker: str, history: list[Event]) -> ElementFates | None:
     with tempfile.TemporaryDirectory() as folder:
         return fates_of(load(run_folder(Path(folder), checker, history)))
 
