@@ -35,6 +35,7 @@ from harness.real_systems.story import story_of
 from harness.registry import SUBJECTS, load_subject, load_workload
 from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept
+from system_under_test.subject import Bug
 
 _CLOCK_NS_MAX = 1 << 62
 """No monotonic clock shows this: it is more than a century.  Differences of such times still fit into 64 bits."""
@@ -177,13 +178,7 @@ def judge(
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     results = results_json(verdicts)
-    doubt_a_stop(results, outcome_of(root))
-    demand(subject.bugs.get(spec.bug) if spec.bug else None, results)
-    if doubts := outcome_of(root).get("doubts"):
-        results["doubts"] = doubts
-    _note_set_up_failure(results, str(outcome_of(root).get("set_up_failure") or ""))
-    if contradicted := contradictions(outcome_of(root).get("online") or {}, results["checkers"]):
-        _shout(results, contradicted)
+    _correct(results, outcome_of(root), subject.bugs.get(spec.bug) if spec.bug else None)
     if (story := story_of(spec, results)) is not None:
         results["finding"] = asdict(story)
     judged = time.monotonic()
@@ -203,6 +198,17 @@ def judge(
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
     return results
+
+
+def _correct(results: dict[str, Any], outcome: Mapping[str, Any], bug: Bug | None) -> None:
+    """Hold the verdict of the checkers against the end of the run, the planted bug and the online checks."""
+    doubt_a_stop(results, outcome)
+    demand(bug, results)
+    if doubts := outcome.get("doubts"):
+        results["doubts"] = doubts
+    _note_set_up_failure(results, str(outcome.get("set_up_failure") or ""))
+    if contradicted := contradictions(outcome.get("online") or {}, results["checkers"]):
+        _shout(results, contradicted)
 
 
 def doubt_a_stop(results: dict[str, Any], outcome: Mapping[str, Any]) -> None:
