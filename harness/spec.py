@@ -1,7 +1,7 @@
 """The spec of one test: everything that decides what it does, as a value.
 
-The seed decides every random choice.  Each part draws from a stream of its own, named after the part, so that a
-change in one (an operation more, a card less) does not shift the choices of the others.
+The seed decides every random choice.  Each part draws from a stream of its own, named after the part.  So a change in
+one (an operation more, a card less) does not shift the choices of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's.
 
-A history is read in two steps: into events with the line (or row) each stands on, then against the grammar: a process
-has one open operation at most, a completion needs its invoke and is about the same key (the invoke's, where it names
-none, as those without an answer do), and after an `info` a process is retired.
+A history is read in two steps.  The first makes events, each with its line or row.  The second holds them against the
+grammar:
+
+  * A process has at most one open operation.
+  * A completion needs its invoke, and is about the same key.  A completion that names no key has that of its invoke.
+  * After an `info` a process is retired.
 
 A file cut off at the end of a line (or of a batch of an Arrow stream) is judged as a shorter history: it looks like a
 test that ended there.  A file cut anywhere else is refused.

@@ -3,8 +3,8 @@
 No kind of fault is known here by name.  Words, nodes, links, states and numbers are taken from the record that a fault
 left (`nemesis.faults.FaultRecord`); what a record does not have is not shown.  Older records are read as well.
 
-A cell of the matrix is wrong, and framed, if a link that was ordered cut let something through, or if a link that was
-meant to be open let nothing through.  A link that another fault cut at that time is neither.
+A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
+to be open and let nothing through.  A link that another fault cut at that time is neither.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ At most one append is ever unflushed, so that a power loss which reorders writes
 Reading.  Bytes that come from the disk are checked again (`DamagedLog`): a leader finds its own rot and stops, before
 it hands damaged batches to its followers.
 
-Every truncation is made durable before it returns.  Otherwise an append behind it could survive a power loss that
-the truncation did not, and batches of two histories would stand behind each other, joined by nothing but luck.
+Every truncation is made durable before it returns.  Otherwise a later append could survive a power loss that undoes
+the truncation, and the log would join batches of two histories.
 
 The epoch cache (`leader-epoch-checkpoint`) and the indexes follow from the batches and are made anew at start.  For
 every batch one entry of `_Entry` arrays stays in memory, so that a read finds its position by bisection.  The newest

@@ -1,8 +1,9 @@
 """One segment: a `.log` file of record batches, and two sparse indexes that can be made anew from it.
 
-`.index` holds (int32 offset relative to the segment's base, int32 position) and `.timeindex` (int64 largest timestamp
-so far, int32 relative offset that has it), one entry for at least every 4096 bytes of log, as Kafka writes them.
-Correctness lives in the `.log` alone: the indexes are never fsynced, and rewritten at start where they differ.
+Each index has an entry for at least every 4096 bytes of log, as Kafka writes them.  An entry of `.index` is (int32
+offset relative to the segment's base, int32 position).  An entry of `.timeindex` is (int64 largest timestamp so far,
+int32 relative offset that has it).  The `.log` alone is the truth: indexes are never fsynced, and a start writes those
+again that differ from it.
 """
 
 from __future__ import annotations

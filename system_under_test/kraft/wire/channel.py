@@ -1,6 +1,6 @@
 """A voter's own connections to one peer: one for fetches, one for everything else.
 
-Why two lanes: a fetch may stay parked at the leader for half a second, and a connection is answered in order, so a vote
+Why two lanes: a fetch may stay parked at the leader for half a second, and a connection is answered in order.  A vote
 behind it would be late for its election.  Each lane is one TCP connection and carries one request at a time:
 
     READY --request--> AWAITING_RESPONSE --answer--> READY

@@ -2,9 +2,9 @@
 
     read frame -> header -> version known? -> body -> handler -> response -> next frame
 
-A connection has a number (from 1, never reused in this process), because a fetch counts as a confirmation of leadership
-only on a connection on which the leader wrote before (see the rules of linearizable reads).  The next request is not
-even read before the last answer was written, so a client that sends has all answers to its earlier requests.
+A connection has a number (from 1, never reused in this process).  A fetch confirms leadership only on a connection on
+which the leader wrote before (see the rules of linearizable reads).  The next request is read only after the last
+answer was written.  So a client that sends has all answers to its earlier requests.
 
 A node serves `connections_max` connections at most, well below its limit of open files.  A further one takes the place
 of the connection that has been idle for longest, so that idle clients cannot keep voters out; if all are busy it is
