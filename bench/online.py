@@ -2,6 +2,7 @@
 
     python -m bench.online runs --pairs 3 --time-limit 30 --backend docker       # runs of the bundled KRaft, in pairs
     python -m bench.online keys --seconds 3600 --rate 400                        # the core alone, an hour's history
+    python -m bench.online traces results/latest                                 # the rules of traces, on a stored run
 
 `runs`: achieved rate outside faults, latency of ok operations, the longest and the 99th percentile of how late the
 harness' own loop was, CPU seconds of online checks and of the whole harness per second of the run.  Which of a pair
@@ -9,6 +10,9 @@ comes first alternates, so that a machine that gets slower favours neither.
 
 `keys`: a correct history of registers is fed second by second; CPU and memory of its first and last minutes show
 whether the cost grows with the run.
+
+`traces`: the traces of a judged run are fed again, second by second: once to the rules of one node or one offset, once
+to `majority-before-mark`.  Both take their CPU in one process, so their ratio holds on a busy machine.
 """
 
 from __future__ import annotations
@@ -27,11 +31,14 @@ from typing import Any
 
 import click
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
+from checkers.online.growing_marks import OnlineMarks
 from checkers.online.growing_registers import OnlineKeys
+from checkers.online.growing_traces import OnlineTraces
 
 
 @click.group()
@@ -115,6 +122,39 @@ def keys(seconds: int, rate: int, key_count: int, crash: float) -> None:
             per_s = minute_s / (60 if second == 60 else max(60, seconds // 10))
             print(f"second {second}: {1e3 * per_s:.2f} ms of CPU per second of the run, {online.kept} events kept")
             minute_s = 0.0
+
+
+@cli.command()
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--times", default=20, show_default=True, help="How often the run is fed; the median is shown.")
+def traces(run: Path, times: int) -> None:
+    """The rules of traces, on a stored run."""
+    tables = {path.stem: pq.read_table(path) for path in sorted((run / "tables" / "trace").glob("*.parquet"))}
+    ends_s = [int(table["time_ns"].to_numpy()[-1]) // 1_000_000_000 for table in tables.values()]
+    looks = [
+        {
+            node: table.filter(pc.equal(pc.divide(table["time_ns"], 1_000_000_000), second))
+            for node, table in tables.items()
+        }
+        for second in range(max(ends_s) + 1)
+    ]
+    rules_s, marks_s = [], []
+    for _ in range(times):
+        rules, marks = OnlineTraces(), OnlineMarks(tuple(tables))
+        began = time.process_time()
+        for look in looks:
+            rules.take([rows for rows in look.values() if len(rows)])
+        between = time.process_time()
+        for look in looks:
+            marks.take(look)
+        rules_s.append(between - began)
+        marks_s.append(time.process_time() - between)
+    per_look_ms = [1e3 * float(np.median(taken)) / len(looks) for taken in (rules_s, marks_s)]
+    rows = sum(map(len, tables.values()))
+    print(f"{rows} rows of {len(tables)} nodes in {len(looks)} s; {marks.judged} marks judged")
+    print(
+        f"ms of CPU a second: {per_look_ms[0]:.2f} for the other rules, {per_look_ms[1]:.2f} for majority-before-mark"
+    )
 
 
 def _history(rng: Random, key_count: int, crash: float) -> Iterator[Event]:
