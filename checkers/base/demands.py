@@ -29,7 +29,8 @@ class Demands:
     nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
     leader.
     faults: the run injects faults.  nemesis: name of the nemesis that injects the faults.
-    ledger: the history contains a ledger, and a manifest binds the files (true for every run of format 1).
+    ledger: the history contains a ledger, and a manifest binds the files (true from format 1 on).
+    format: the run is at least of this format (`base/ledger.py`), and holds what runs of it record.
     rate_hz: operations per second of all clients together; 0: clients make no pause.
     invoked_share: share of that rate that is invoked without any fault; rate_hz contains it.  It is below 1 for
     workloads that wait.
@@ -59,6 +60,7 @@ class Demands:
     elections: bool = False
     faults: bool = False
     ledger: bool = False
+    format: int = 0
     nemesis: str = ""
     rate_hz: float = 0.0
     invoked_share: float = 1.0

@@ -24,8 +24,12 @@ from typing import Any
 
 from checkers.base.history import Type
 
-FORMAT = 1
-"""The format of a run folder.  Runs from before the ledger record no format; they count as format 0."""
+FORMAT = 2
+"""The format of a run folder.  test.json and the row `begin` name it.
+
+0: from before the ledger; such runs record no format.  1: the ledger and the manifest.  2: each record holds every
+field of its kind (`run_quality/cross_checks/whole_records.py`).  Runs of older formats are unknown at best, unless the
+user trusts them: a forger could remove what is missing."""
 
 BEGIN, PHASE, COPY, FILE, BOUND, END = "begin", "phase", "copy", "file", "bound", "end"
 INJECT, HEAL = "inject-", "heal-"

@@ -1,8 +1,8 @@
 """Jepsen's histories: EDN operations (`history.edn`) and the log lines of `jepsen.util`.
 
 Both become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
-may have gaps (some tools leave them), but it never falls.  Values that are no integers go into `payload` as JSON.  A
-nemesis' process (a keyword) becomes NEMESIS.
+may have gaps (some tools leave them), but it never falls.  Values that are no integers go into `payload` as JSON.  The
+process `:nemesis` becomes NEMESIS.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
 value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
@@ -30,6 +30,8 @@ _LIKE_AN_OPERATION = re.compile(
     r"^INFO.*jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b"
 )
 """The look of an operation, even if it is damaged, or if it is EDN among lines of a log."""
+_NEMESIS = "nemesis"
+"""The process of faults.  Any other name could be that of a client, whose operations must not be passed over."""
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
 
@@ -162,9 +164,9 @@ def _process(operation: dict[str, Any], line: int) -> int:
         if process < 0:
             raise MalformedHistory(f"line {line}: process {process}: the number of a client is 0 or more")
         return process
-    if isinstance(process, str):
+    if process == _NEMESIS:
         return NEMESIS
-    raise MalformedHistory(f"line {line}: :process must be a number of 32 bits or a keyword, not {process!r:.40}")
+    raise MalformedHistory(f"line {line}: :process must be a number of 32 bits or :nemesis, not {process!r:.40}")
 
 
 def _integer(value: Any, default: int) -> int:

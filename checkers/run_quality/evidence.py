@@ -32,7 +32,14 @@ from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
 from checkers.base.run_evidence import conclude, numbers
 from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.run_quality.cross_checks import copies_taken, dealt_operations, deaths_listed, traces_at_copies
+from checkers.run_quality.cross_checks import (
+    copies_taken,
+    dealt_operations,
+    deaths_listed,
+    logs_at_copies,
+    traces_at_copies,
+    whole_records,
+)
 from checkers.run_quality.cross_checks.answers_while_held import answers_while_held
 from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
 from checkers.run_quality.cross_checks.fault_rows import differences, orders_differ
@@ -161,8 +168,8 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
     clauses = []
     if begin["f"] != ledger.BEGIN or begin["row"] != 0:
         clauses.append("the history does not begin with its first row")
-    elif mapping(ledger.payload(begin)).get("format") != ledger.FORMAT:
-        clauses.append(f"the history is not of format {ledger.FORMAT}")
+    else:
+        clauses += _format(run, mapping(ledger.payload(begin)).get("format"))
     if end["f"] != ledger.END or end["row"] != kept.total - 1:
         return [*clauses, f"the history was cut short: row {kept.total - 1}, its last, is not its end mark"]
     stated = mapping(ledger.payload(end))
@@ -192,6 +199,20 @@ def _ends(run: StoredRun, kept: Ledger) -> list[str]:
         if stated.get(n) != count
     ]
     return clauses
+
+
+def _format(run: StoredRun, stated: Any) -> list[str]:
+    """Check that the history and test.json name one format, and that it is the demanded one."""
+    clauses = [] if stated == run.test.get("format") else [f"{TEST} and the history name different formats"]
+    if stated == max(run.demands.format, 1):
+        return clauses
+    if type(stated) is not int or not 0 < stated < ledger.FORMAT:
+        return [
+            *clauses,
+            f"the history is of format {stated!r:.20}, and this version knows formats up to {ledger.FORMAT}",
+        ]
+    words = f"the run is of format {stated}, and runs of format {ledger.FORMAT} record more"
+    return [*clauses, f"{words}: an older version recorded it (analyze --trust-old-format), or something was removed"]
 
 
 def _phases_ran(run: StoredRun, kept: Ledger) -> list[str]:
@@ -282,8 +303,10 @@ def _copies(run: StoredRun, kept: Ledger) -> list[str]:
 
 
 def _moments(run: StoredRun, kept: Ledger) -> list[str]:
-    """Whether each copy was taken when its trace was as long as copies.json notes."""
-    return traces_at_copies.at_another_length(run, kept.rows) if run.demands.logs else []
+    """Whether each copy was taken when its trace was as long as copies.json notes, and its log no longer than that."""
+    if not run.demands.logs:
+        return []
+    return traces_at_copies.at_another_length(run, kept.rows) + logs_at_copies.ahead_of_trace(run)
 
 
 def _dealt(run: StoredRun, kept: Ledger) -> list[str]:
@@ -321,6 +344,11 @@ def _read_at_the_end(run: StoredRun, kept: Ledger) -> set[tuple[str, str | None]
     return ok & set(run.demands.final_reads)
 
 
+def _records(run: StoredRun, kept: Ledger) -> list[str]:
+    """Whether every record holds what a run of its format records.  `_format` has reported an older format."""
+    return whole_records.lacking(run) if run.test.get("format") == run.demands.format else []
+
+
 def _declared(run: StoredRun, kept: Ledger) -> list[str]:
     """Whether outcome.json declares the same parts of the subject as the subject itself."""
     stated = mapping(run.outcome.get("declares"))
@@ -351,6 +379,7 @@ _NAMES: Mapping[Agree, str] = {
     _copies: "copies.json",
     _moments: "the traces at the copies",
     _final_reads: "the final reads of outcome.json",
+    _records: "a record",
     _declared: "what outcome.json declares",
 }
 

@@ -28,8 +28,8 @@ STREAM, SEALED = "history.arrows", "history.parquet"
 
 _PRIMARY_FILES = ("test.json", "outcome.json", "faults.json", "copies.json", "schedule.json", STREAM, SEALED)
 _PRIMARY_FOLDERS = ("trace", "nodes")
-_CODE_FOLDERS = ("subject", "workload")
-"""Files of the user's own, kept with the run.  Manifests of older versions list none of them."""
+CODE_FOLDERS = ("subject", "workload")
+"""Files of the user's own, kept with the run.  Manifests of format 1 may list none of them."""
 _MADE_BY_PYTHON = "__pycache__"
 """Judging imports the kept files, and Python leaves its own copies beside them."""
 _PIECE_BYTES = 1 << 22
@@ -40,7 +40,7 @@ def primary_files(root: Path) -> Iterator[Path]:
     found = [root / name for name in _PRIMARY_FILES]
     for folder in _PRIMARY_FOLDERS:
         found += (root / folder).rglob("*")
-    for folder in _CODE_FOLDERS:
+    for folder in CODE_FOLDERS:
         found += (path for path in (root / folder).rglob("*") if _MADE_BY_PYTHON not in path.relative_to(root).parts)
     yield from sorted(path for path in found if path.is_file() and not path.is_symlink())
 
@@ -113,7 +113,7 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
     if files is None:
         return {}
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
-    for code in _CODE_FOLDERS:
+    for code in CODE_FOLDERS:
         if not any(name.startswith(f"{code}/") for name in files):  # of an older version, or a run without such files
             there = {name: path for name, path in there.items() if not name.startswith(f"{code}/")}
     broken = dict.fromkeys(files.keys() - there.keys(), "is missing")

@@ -150,7 +150,7 @@ def _with_every_kind(spec: Spec) -> Spec:
 @click.option(
     "--trust-old-format",
     is_flag=True,
-    help="Trust a run that was recorded before histories had an end mark.  Otherwise it is unknown at best.",
+    help="Trust a run of an older format, which recorded less.  Otherwise it is unknown at best.",
 )
 @as_json
 def analyze(

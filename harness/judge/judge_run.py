@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base import clocks
+from checkers.base import clocks, ledger
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
 from checkers.base.json_file import BrokenFile, read_object
@@ -132,7 +132,14 @@ def demands_on(spec: Spec, test: Mapping[str, Any], trust_old_format: bool = Fal
         if not spec.workload.endswith(".py"):
             raise
         raise WrongSpec(f"{spec.workload} does not show what the run had to do: {in_words(problem)}") from problem
-    return replace(demands, ledger="format" in test or not trust_old_format)
+    wanted = _format_wanted(test) if trust_old_format else ledger.FORMAT
+    return replace(demands, ledger=wanted >= 1, format=wanted)
+
+
+def _format_wanted(test: Mapping[str, Any]) -> int:
+    """The format that a trusted run must have: its own, if it names one that there was."""
+    stated = test.get("format", 0)
+    return stated if type(stated) is int and 0 <= stated <= ledger.FORMAT else ledger.FORMAT
 
 
 def outcome_of(root: Path) -> Mapping[str, Any]:
@@ -153,8 +160,8 @@ def judge(
 ) -> Mapping[str, Any]:
     """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
 
-    trust_old_format: a run that was recorded before there were ledgers and manifests is taken at its word.  Without it
-    such a run is unknown at best, for nothing shows that it is whole.  It changes nothing for a run of today's format.
+    trust_old_format: a run that names an older format is taken at its word.  Without it such a run is unknown at best,
+    for nothing shows that it is whole.  It changes nothing for a run of today's format.
 
     Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
     cannot be used, WrongSpec where no such test can have been.

@@ -69,6 +69,7 @@ class HistoryFigures:
     invoked_by_function, ok_by_function: operations of each function, set-up and final reads included.
     invoked_by_stretch, ok_by_stretch: of each stretch (`stretches.py`), operations that were invoked early in it, and
     its ok answers.
+    main_reads, ok_main_reads: operations of reading functions that were invoked, and that were ok, in the main phase.
     main_operations: invoked in the main phase.  calm_operations: those of them outside faults and their aftermath.
     keys: names of the keys, in the order in which `of_keys` counts them.
     deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
@@ -84,6 +85,8 @@ class HistoryFigures:
     ok_by_function: Counter[str] = field(default_factory=Counter)
     invoked_by_stretch: tuple[int, ...] = ()
     ok_by_stretch: tuple[int, ...] = ()
+    main_reads: int = 0
+    ok_main_reads: int = 0
     main_operations: int = 0
     calm_operations: int = 0
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
@@ -134,6 +137,8 @@ def joined(parts: Sequence[HistoryFigures]) -> HistoryFigures:
         total.ok += part.ok
         total.ok_in_faults += part.ok_in_faults
         total.ok_writes_in_faults += part.ok_writes_in_faults
+        total.main_reads += part.main_reads
+        total.ok_main_reads += part.ok_main_reads
         total.main_operations += part.main_operations
         total.calm_operations += part.calm_operations
         total.answering |= part.answering
@@ -216,7 +221,10 @@ def _count(found: HistoryFigures, rows: _ClientRows, params: Mapping[str, Any]) 
     by_fault = [int((ok_write & rows.within([window])).sum()) for window in params["windows"]]
     found.ok_writes_by_fault = _sums(found.ok_writes_by_fault, by_fault)
     invoked = rows.type == Type.INVOKE
-    found.main_operations += int((rows.within(params["main"]) & invoked).sum())
+    in_main = rows.within(params["main"])
+    found.main_reads += int((in_main & invoked & rows.is_read).sum())
+    found.ok_main_reads += int((in_main & rows.is_ok & rows.is_read).sum())
+    found.main_operations += int((in_main & invoked).sum())
     found.calm_operations += int((rows.within(params["calm"]) & invoked).sum())
     early = [(begin, early_until) for begin, _, early_until in params["stretches"]]
     whole = [(begin, end) for begin, end, _ in params["stretches"]]

@@ -49,6 +49,9 @@ SHARE_OF_FAULTS = 1 / 3
 INVOKED_LEAST = 20
 """Of a function that was invoked so often, at least one operation must be ok: else it was not tested."""
 
+SHARE_OF_READS = 0.02
+"""Share of the reads of the main phase that must be ok.  Reads that time out show nothing, however many there are."""
+
 LONG_NS = 6_000_000_000
 """A shorter fault may end before a new leader is elected: fetch timeouts take 2 s, and a split vote 1-2 s more."""
 
@@ -64,6 +67,11 @@ def operations_scheduled(demands: Demands) -> float:
 def ok_operations_least(demands: Demands) -> int:
     """How many operations must be ok."""
     return max(1, ceil(SHARE_OF_OPERATIONS * (operations_scheduled(demands) or operations_of_slowest(demands))))
+
+
+def ok_reads_least(demands: Demands, invoked: int) -> int:
+    """How many reads of the main phase must be ok.  invoked: how many there were."""
+    return ceil(SHARE_OF_READS * demands.ok_share * invoked) if invoked >= INVOKED_LEAST else 0
 
 
 def operations_of_slowest(demands: Demands) -> float:

@@ -40,6 +40,12 @@ def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]
             _words_of_ok_operations(run.demands),
         ),
         Criterion(
+            "ok reads in the main phase",
+            figures.ok_main_reads,
+            minimums.ok_reads_least(run.demands, figures.main_reads),
+            f"of {figures.main_reads} that were invoked: the final reads alone show only how the run ended",
+        ),
+        Criterion(
             "functions with an ok answer",
             sum(map(bool, answered.values())),
             len(answered),

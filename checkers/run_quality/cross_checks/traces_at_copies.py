@@ -9,8 +9,8 @@ one with the later size.  A node stamps each row before it writes it, and does n
   after that one was stamped later than the order to copy.
 
 The times of both come from different hands: the node stamps its rows, and the harness notes its orders in the history.
-The check needs one clock.  Where an engine runs in a virtual machine, its nodes have another: then rows have times
-outside of the run, and nothing is judged.
+The check needs one clock.  Where a Docker engine runs in a virtual machine, its nodes have another clock: then
+rows have times outside of the run, and nothing is judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from checkers.base import ledger
 from checkers.base.arrays import Int64
-from checkers.base.clocks import one_clock
+from checkers.base.clocks import one_clock, one_kernel
 from checkers.base.history import Type
 from checkers.base.run_evidence import numbers
 from checkers.base.stored_run import StoredRun, node_files
@@ -45,8 +45,13 @@ def at_another_length(run: StoredRun, rows: Sequence[Row]) -> list[str]:
     ended = _times(rows, Type.OK, "copy")
     taken = {(row["copy"], row["node"]): row.get("taken_ns", -1) for row in run.copies_index}
     times = {node: _rows_of(path) for node, path in node_files(run.trace).items()}
-    if any(len(at_ns) and not 0 <= at_ns.min() <= at_ns.max() <= rows[-1]["time_ns"] for _, at_ns in times.values()):
-        return []
+    run_ns = rows[-1]["time_ns"]
+    spans = {node: (int(at_ns.min()), int(at_ns.max())) for node, (_, at_ns) in times.items() if len(at_ns)}
+    if too_long := [node for node, (first, last) in spans.items() if last - first > run_ns]:
+        return [f"the times in the trace of {', '.join(too_long)} span more than the run"]
+    if foreign := [node for node, (first, last) in spans.items() if first < 0 or last > run_ns]:
+        words = f"the trace of {', '.join(foreign)} has rows of times outside of the run, and there is only one clock"
+        return [words] if one_kernel(run.test) else []
     clauses = []
     for copy in (*run.copies, *run.damaged_copies):
         number, node, when = copy["copy"], copy["node"], copy["when"]

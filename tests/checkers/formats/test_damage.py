@@ -188,6 +188,8 @@ def broken(change: Callable[[list[Event]], list[Event]]) -> pa.Table:
         (b"{:process 0}\n\xff", "line 2: neither Parquet, Arrow nor UTF-8"),
         (edn(EVENTS).replace(b":process 2", b":process 99999999999999999999"), "line 5: :process must be a number"),
         (edn(EVENTS).replace(b":process 2", b":process 2.5"), "line 5: :process must be a number of 32 bits"),
+        (edn(EVENTS).replace(b":process 2", b':process "2"'), "line 5: :process must be a number of 32 bits"),
+        (edn(EVENTS).replace(b":process 2", b":process :client-2"), "or :nemesis, not 'client-2'"),
         (edn(EVENTS).replace(b":f :read", b":f 7"), "line 5: an operation's :f must be a keyword"),
         (edn(EVENTS) + b"[1 2]", "line 7: an operation must be a map"),
         (edn(EVENTS) + b'{:process 7 :value "\\ud800"}', "line 7: half of a character"),

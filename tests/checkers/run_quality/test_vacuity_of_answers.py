@@ -197,3 +197,24 @@ def test_nothing_is_demanded_of_a_server_whose_disk_a_fault_damaged(tmp_path: Pa
     damage = {"cut": [], "nodes": ["n5"], "settings": {"damages_data": True}, "leader": None}
     evidence.faults.append(evidence.faults[0] | damage | {"card": {"number": 7, "kind": "damage"}})
     assert figure(judged(evidence, tmp_path), "servers read at the end")["met"]
+
+
+@pytest.mark.parametrize(("answered", "met"), [(1, False), (10, True)])
+def test_reads_that_nearly_all_timed_out_show_nothing_although_the_final_ones_were_ok(
+    tmp_path: Path, answered: int, met: bool
+) -> None:
+    """Writes alone once made such a run a real test."""
+    evidence = run()
+    main = next(p for p in evidence.outcome["phases"] if p["name"] == "main")
+    like = next(row for row in evidence.history if (row["f"], row["type"]) == ("read", Type.OK))
+    evidence.history = [
+        row for row in evidence.history if row["f"] != "read" or not main["start_ns"] <= row["time_ns"] < main["end_ns"]
+    ]
+    for number in range(100):
+        for place, type_ in enumerate((Type.INVOKE, Type.OK if number < answered else Type.FAIL)):
+            at_ns = main["start_ns"] + number * 100 + place
+            evidence.history.append(like | {"type": int(type_), "process": 4000 + number, "time_ns": at_ns})
+    evidence.history.sort(key=lambda row: row["time_ns"])
+    evidence.history = [row | {"index": index} for index, row in enumerate(evidence.history)]
+    found = figure(judged(evidence, tmp_path), "ok reads in the main phase")
+    assert (found["value"], found["least"], found["met"]) == (answered, 2, met)

@@ -74,7 +74,7 @@ def test_a_recorded_run_of_a_sound_quorum_is_explained(name: str) -> None:
     [
         ("kraft-minority-commit", "that a majority held everything below"),
         ("kraft-divergence-by-offset", "append to another log than the leader's"),
-        ("kraft-lone-vote", "that a majority voted for it in epoch 1"),
+        ("kraft-lone-vote", "that a majority voted for it in epoch 2"),
     ],
 )
 def test_a_recorded_run_with_a_planted_bug_is_not(name: str, kind: str) -> None:
