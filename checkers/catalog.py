@@ -9,6 +9,7 @@ from checkers.base.checker import Checker, Need
 from checkers.kafka_log.checker import KAFKA
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
+from checkers.raft.clients.answered_from_commits import ANSWERED_FROM_COMMITS
 from checkers.raft.clients.history_against_log import HISTORY_LOG
 from checkers.raft.clients.log_order import LOG_ORDER
 from checkers.raft.clients.system_entries import SYSTEM_ENTRIES
@@ -37,6 +38,7 @@ _IN_ORDER = (
     SYSTEM_ENTRIES,
     LOG_ORDER,
     ANSWERED_AFTER_COMMIT,
+    ANSWERED_FROM_COMMITS,
     COMMITTED,
     HELD_BY_MAJORITY,
     HELD_BEFORE_MARK,

@@ -89,6 +89,8 @@ TRACE_EVENTS = {
     "flush": "offset = log end known durable",
     "truncate": "offset = log end after the truncation",
     "vote": "the node's vote is durable: epoch, peer = the candidate (its own name if it votes for itself)",
+    "quorum-state": "what that file holds when the process starts, and when it is written without a new vote: "
+    "epoch, peer = the candidate voted for in this epoch, null if none",
     "role": "epoch, role, peer = leader if known; offset = epoch start offset when role is leader",
     "high-watermark": "offset = new mark, hash = prefix hash there (null if the mark is inside a batch)",
     "applied": "offset = end of the applied batch (exclusive), hash = state hash there",

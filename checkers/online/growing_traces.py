@@ -34,6 +34,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.raft.commits import committed_evidence, kept_by_own_trace, own_epoch_first
 from checkers.raft.commits import committed_never_lost as committed
 from checkers.raft.elections import election_safety as raft_elections
+from checkers.raft.elections import kept_votes
 from checkers.raft.nodes import monotonicity, state_machine_safety
 from checkers.raft.witness_rows import Row, pairs
 
@@ -170,8 +171,8 @@ class _FirstReports:
         return pa.Table.from_arrays([pa.array(columns.get(f.name, nothing), f.type) for f in TRACE], schema=TRACE)
 
 
-def _all(rows: pa.Table) -> Sequence[int]:
-    return range(len(rows))
+def _votes(rows: pa.Table) -> Sequence[int]:
+    return [int(at) for at in np.flatnonzero(present(rows, "peer"))]
 
 
 def _none(rows: pa.Table) -> Sequence[int]:
@@ -227,7 +228,8 @@ def _prefixes_differ(marks: pa.Table) -> list[Witness]:
 
 
 _RULES = (
-    _Rule("vote-once", ("vote",), raft_elections.voted_twice, _all),
+    _Rule("vote-once", kept_votes.KEPT_EVENTS, raft_elections.voted_twice, _votes),
+    _Rule("vote-once", kept_votes.KEPT_EVENTS, kept_votes.votes_not_kept, kept_votes.last_vote),
     _Rule("monotonicity", CURRENT_EPOCH_EVENTS, monotonicity.epochs_fell, _highest_epoch),
     _Rule("monotonicity", ("high-watermark",), monotonicity.marks_fell, _highest_mark, needs_offset=True),
     _Rule(

@@ -119,7 +119,7 @@ def _judge(part: Part, budget: Budget) -> AnswersFinding:
         found = zip(answered[at[wrong]], first_row + at[wrong], offset[name[wrong]], strict=True)
         early = sorted([*early, *((int(t), int(r), int(o)) for t, r, o in found)])[:WITNESSES_PER_PART]
         first_row += len(rows)
-    if len(times) and (times.min() < 0 or times.max() > ended_ns + _SLACK_NS):
+    if out_of_test(times, ended_ns):
         return AnswersFinding(node, foreign_clock=True)
     events = read_rows(Path(history), [row for _, row, _ in early], _SHOWN) if early else []
     witnesses = [
@@ -127,6 +127,21 @@ def _judge(part: Part, budget: Budget) -> AnswersFinding:
         for event, (_, _, offset) in zip(events, early, strict=True)
     ]
     return AnswersFinding(node, tuple(witnesses), answers)
+
+
+def out_of_test(times_ns: Int64, ended_ns: int) -> bool:
+    """Return whether these times of a trace cannot be of the harness' clock.  ended_ns: the last row of the history."""
+    return bool(len(times_ns) and (times_ns.min() < 0 or times_ns.max() > ended_ns + _SLACK_NS))
+
+
+def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
+    """Return the verdict if times cannot be compared.  strangers: nodes with times outside of the test."""
+    if strangers and one_kernel(run.test):
+        reason = f"times in the trace of {', '.join(strangers)} lie outside of the test, and there is only one clock"
+        return Verdict(Validity.UNKNOWN, reason=reason)
+    if strangers or not one_clock(run.test):
+        return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
+    return None
 
 
 def _is_answer(rows: pa.Table, node: str) -> Bools:
@@ -188,11 +203,8 @@ def _combine(run: StoredRun, findings: Sequence[AnswersFinding]) -> Verdict:
     if (verdict := not_judged(run, "logs", "traces")) is not None:
         return verdict
     strangers = sorted({f.node for f in findings if f.foreign_clock}, key=by_number)
-    if strangers and one_kernel(run.test):
-        reason = f"times in the trace of {', '.join(strangers)} lie outside of the test, and there is only one clock"
-        return Verdict(Validity.UNKNOWN, reason=reason)
-    if strangers or not one_clock(run.test):
-        return Verdict(Validity.NOT_APPLICABLE, reason="the servers do not share a monotonic clock with the harness")
+    if (verdict := other_clock(run, strangers)) is not None:
+        return verdict
     looked_at = {"nodes": len({f.node for f in findings}), "answers": sum(f.answers for f in findings)}
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
     unknown += nothing_of(looked_at, "answers")

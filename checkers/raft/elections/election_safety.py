@@ -6,7 +6,8 @@ report as their leader: a node may die before it reports its own leadership.
 
 A vote row is written once the vote is durable and before the candidate hears of it.  The same vote granted again is
 one vote; pre-votes are none.  The vote in a copied quorum-state file must agree with the votes traced before the copy
-was taken: after a restart the file is all that the voter knows.
+was taken: after a restart the file is all that the voter knows.  So must what the voter itself reports of that file
+(`kept_votes.py`).
 
 A part is the trace of one node.  Cost and memory: linear in its role and vote rows; a million of them in five traces
 take half a second.
@@ -25,10 +26,22 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.run_evidence import coded, codes, conclude, gaps, not_judged, numbers, present, read_trace, trace_row
+from checkers.base.run_evidence import (
+    coded,
+    codes,
+    conclude,
+    gaps,
+    not_judged,
+    numbers,
+    of_events,
+    present,
+    read_trace,
+    trace_row,
+)
 from checkers.base.stored_run import StoredRun, by_number, node_files
 from checkers.base.verdict import MAX_WITNESSES, Verdict, Witness
 from checkers.kernels.raft.compared_rows import disagreements
+from checkers.raft.elections.kept_votes import KEPT_EVENTS, votes_not_kept
 from checkers.raft.trace_findings_to_verdict import TraceFinding, nothing_of, part_per_node, trace_checker
 from checkers.raft.witness_rows import Fetch, Row, copy_row, fetched_from, in_trace, pairs, rows_of, whole
 
@@ -196,12 +209,12 @@ def _claim(leader: str, claim: Row) -> str:
 
 def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
     path = part.paths[0]
-    votes = read_trace(path, ("vote",), ("epoch", "peer"))
-    if len(votes) * CLAIM_SIZE_BYTES > budget.size_bytes:
-        return TraceFinding(unknown=f"{path}: {len(votes)} votes are beyond the budget of {budget.size_bytes} bytes")
-    fetch = fetched_from(path)
+    rows = read_trace(path, KEPT_EVENTS, ("epoch", "peer"))
+    if len(rows) * CLAIM_SIZE_BYTES > budget.size_bytes:
+        return TraceFinding(unknown=f"{path}: {len(rows)} votes are beyond the budget of {budget.size_bytes} bytes")
+    fetch, votes = fetched_from(path), of_events(rows, ("vote",))
     epochs, seqs, (peers, names) = numbers(votes, "epoch"), numbers(votes, "seq"), codes(votes, "peer")
-    witnesses = voted_twice(votes, fetch)
+    witnesses = voted_twice(rows, fetch) + votes_not_kept(rows, fetch)
     copied: list[Row] = part.params["copies"]
     for copy in copied:
         given = np.flatnonzero((epochs == copy["quorum_epoch"]) & (seqs <= copy["trace_seq"]))
@@ -214,7 +227,10 @@ def _judge_votes(part: Part, budget: Budget) -> TraceFinding:
 
 
 def voted_twice(votes: pa.Table, fetch: Fetch = whole) -> list[Witness]:
-    """Make a witness for each epoch in which one node voted for two candidates.  votes: its rows, in seq order."""
+    """Make a witness for each epoch in which one node voted for two candidates.
+
+    votes: its KEPT_EVENTS, in seq order."""
+    votes = votes.filter(pa.array(present(votes, "peer")))
     twice = disagreements(numbers(votes, "epoch"), codes(votes, "peer")[0])
     return [_voted_twice(fetch(votes, a), fetch(votes, b)) for a, b in pairs(twice)]
 

@@ -87,6 +87,17 @@ def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
     quorum.candidacies[epoch, voter.name] = max(known, voter.log)
 
 
+def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
+    """What the file holds of the node's vote.  It may hold a vote that the last process did not live to report."""
+    given = voter.votes.get(row.epoch)
+    if given is None or row.peer == given:
+        return None
+    holds = f"a vote for {row.peer}" if row.peer else "no vote"
+    return Unexplained(
+        "vote not kept", f"it had voted for {given}, and holds {holds}", "a vote lasts as its epoch does"
+    )
+
+
 def role(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node changes its role, and its epoch with it."""
     role, epoch = str(row.role), row.epoch

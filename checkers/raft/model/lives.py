@@ -74,7 +74,7 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
         return malformed(
             f"the process of incarnation {voter.incarnation} had {'ended' if voter.ended else 'not ended'}"
         )
-    if voter.role == "" and row.event not in ("role", "flush", "fatal"):
+    if voter.role == "" and row.event not in ("role", "flush", "quorum-state", "fatal"):
         return malformed("its process had started, and had not reported a role")
     if voter.must_run and (row.event, row.role) != ("role", "candidate") and row.event not in ("vote", "fatal"):
         return malformed("it had voted for itself, and a candidate's role comes next")

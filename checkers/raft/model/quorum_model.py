@@ -54,6 +54,7 @@ class QuorumModel:
 
 _STEPS: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
     "vote": elections.vote,
+    "quorum-state": elections.quorum_state,
     "role": elections.role,
     "append": log_steps.append,
     "flush": log_steps.flush,

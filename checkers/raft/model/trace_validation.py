@@ -108,6 +108,8 @@ def _words(stop: Stop) -> str:
     match row.event:
         case "vote":
             return f"{node} voted for {row.peer} in epoch {row.epoch}"
+        case "quorum-state":
+            return f"{node} held {f'a vote for {row.peer}' if row.peer else 'no vote'} of epoch {row.epoch} on its disk"
         case "role":
             follows = f" of {row.peer}" if row.role == "follower" else ""
             return f"{node} became {row.role}{follows} in epoch {row.epoch}"

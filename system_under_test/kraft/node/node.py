@@ -40,6 +40,7 @@ from system_under_test.kraft.node.metadata.proposals import Proposals
 from system_under_test.kraft.node.metadata.state_machine import StateMachine
 from system_under_test.kraft.node.parts import NodeParts
 from system_under_test.kraft.node.received_batches import ReceivedBatches
+from system_under_test.kraft.node.trace_rows import start_row, vote_row
 from system_under_test.kraft.raft import effects as fx
 from system_under_test.kraft.raft.core import Core
 from system_under_test.kraft.raft.decisions import (
@@ -100,12 +101,9 @@ class QuorumNode:
 
     def start(self) -> None:
         """Take up what was found on the disk, and take part in the quorum."""
-        recovery = self._log.recovery
-        detail = None
-        if recovery.torn_bytes:
-            detail = f"cut a torn tail of {recovery.torn_bytes} bytes: {recovery.torn_because}"
-            self._say(detail)
-        self._trace.row("start", self._epoch, offset=self._log.end_offset, hash=self._log.prefix_hash, detail=detail)
+        if torn := start_row(self._trace, self._epoch, self._log):
+            self._say(torn)
+        vote_row(self._trace, "quorum-state", self._parts.state_file.load(), self._parts.names)
         self._drive(self._core.start)
 
     async def stop(self, limit_s: float = 1.0) -> None:
@@ -243,10 +241,11 @@ class QuorumNode:
                 return
 
     def _persist(self, effect: fx.Persist) -> None:
-        self._parts.state_file.store(durable_state(effect.state, self._parts.identity.bugs))
+        stored = durable_state(effect.state, self._parts.identity.bugs)
+        self._parts.state_file.store(stored)
         self._epoch = effect.state.epoch
-        if effect.voted_now and effect.state.voted is not None:
-            self._trace.row("vote", self._epoch, peer=self._name(effect.state.voted.id))
+        event, state = ("vote", effect.state) if effect.voted_now else ("quorum-state", stored)
+        vote_row(self._trace, event, state, self._parts.names)
 
     def _append(self, effect: fx.Append) -> None:
         self._log.append(effect.batches, self._clock.wall_ms())
@@ -347,11 +346,10 @@ class QuorumNode:
 
     def _note_fetch(self, request: FetchRequest) -> None:
         """For DescribeQuorum: how far a voter has come, by a Fetch that fits this leader's epoch and log."""
-        if self._epoch_start_offset is None or request.current_leader_epoch != self._core.epoch:
-            return
-        if request.replica.id not in self._core.voters or not 0 <= request.fetch_offset <= self._log.end_offset:
-            return
-        self._progress.fetched(request.replica.id, request.fetch_offset, self._log.end_offset, self._clock.wall_ms())
+        end, replica = self._log.end_offset, request.replica.id
+        leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
+        if leads and replica in self._core.voters and 0 <= request.fetch_offset <= end:
+            self._progress.fetched(replica, request.fetch_offset, end, self._clock.wall_ms())
 
     def _say(self, line: str) -> None:
         print(f"{self._name(self.node_id)}: {line}", file=sys.stderr, flush=True)

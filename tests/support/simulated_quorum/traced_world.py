@@ -25,6 +25,7 @@ from system_under_test.kraft.raft.effects import (
     Send,
     Truncate,
 )
+from system_under_test.kraft.raft.messages import QuorumState
 
 
 class TracedWorld(World):
@@ -63,6 +64,7 @@ class TracedWorld(World):
             self._epoch[id], self._applied[id] = max(disk.quorum_state.epoch, disk.last_epoch), 0
             self._lives[id] += 1
             self._say(id, "start", offset=disk.end_offset, hash=disk.prefix(disk.end_offset))
+            self._say_vote(id, "quorum-state", disk.quorum_state)
             self._unsent[id] = 0
         super()._enter(node, call, incarnation)
 
@@ -75,8 +77,7 @@ class TracedWorld(World):
         match effect:
             case Persist(state=state, voted_now=voted_now):
                 self._epoch[id] = state.epoch
-                if voted_now and state.voted is not None:
-                    self._say(id, "vote", peer=self._names[state.voted.id])
+                self._say_vote(id, "vote" if voted_now else "quorum-state", state)
             case Append():
                 self._say(id, "append", epoch=disk.last_epoch, offset=disk.end_offset)
             case Flush():
@@ -97,6 +98,9 @@ class TracedWorld(World):
                 self._say(id, "fatal")
         written = len(self.traces[self._names[id]]) - rows
         self._unsent[id] = written if written > 0 and node.core is not None else 0
+
+    def _say_vote(self, id: int, event: str, state: QuorumState) -> None:
+        self._say(id, event, epoch=state.epoch, peer=None if state.voted is None else self._names[state.voted.id])
 
     def _say(self, id: int, event: str, epoch: int | None = None, **columns: Any) -> None:
         rows = self.traces[self._names[id]]

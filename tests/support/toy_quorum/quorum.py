@@ -96,6 +96,7 @@ class Quorum:
                 voter.epoch = epoch
             else:
                 self._become(voter, "unattached", epoch)
+                self._say(voter, "quorum-state")
             if voter.last() <= candidate.last() or not fair:
                 voter.voted_for = name
                 self._say(voter, "vote", peer=name)
@@ -110,6 +111,7 @@ class Quorum:
         self.elected.append({"time_ns": self._time_ns, "node": name, "epoch": epoch})
         for v in sorted(voters - {name}):
             self._become(self.nodes[v], "follower", peer=name)
+            self._say(self.nodes[v], "quorum-state", peer=self.nodes[v].voted_for)
         self._append(candidate, [Entry(epoch, self._crc())])
         return True
 

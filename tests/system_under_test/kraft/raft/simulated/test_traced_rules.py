@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,12 +19,13 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
 from checkers.raft.commits.own_epoch_first import COMMITS_OWN_EPOCH
+from checkers.raft.elections.election_safety import VOTE_ONCE
 from checkers.raft.elections.votes_up_to_date import VOTE_UP_TO_DATE
 from system_under_test.kraft.raft import commitment, election, leadership, replication
 from system_under_test.kraft.raft.states import Leader
 from system_under_test.kraft.raft.voter_memory import Voter
 
-RULES = (VOTE_UP_TO_DATE, COMMITS_OWN_EPOCH)
+RULES = (VOTE_UP_TO_DATE, COMMITS_OWN_EPOCH, VOTE_ONCE)
 
 
 def judged(seed: int, folder: Path) -> tuple[Outcome, dict[str, Verdict]]:
@@ -69,6 +71,22 @@ def test_voters_that_ignore_how_far_a_log_reaches_are_found(tmp_path: Path, monk
     assert witnesses
     assert {w.kind for w in witnesses} == {"vote for a log that is behind"}
     assert all(len(w.rows) == 2 and w.facts["why"] and w.facts["expected"] for w in witnesses)
+
+
+def test_voters_that_forget_their_vote_when_they_campaign_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few of them vote a second time: the forgotten vote itself is the violation."""
+    honest = election.become_prospective
+
+    def forget(voter: Voter, now: float) -> None:
+        voter.persist(replace(voter.persisted, voted=None))
+        honest(voter, now)
+
+    monkeypatch.setattr(election, "become_prospective", forget)
+    verdicts = [judged(seed, tmp_path / str(seed))[1]["vote-once"] for seed in range(8)]
+    kinds = [w.kind for verdict in verdicts for w in verdict.witnesses]
+    assert kinds.count("vote not kept") >= 4
 
 
 def test_leaders_that_commit_older_entries_by_counting_are_found(

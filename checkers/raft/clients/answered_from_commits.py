@@ -1,0 +1,262 @@
+"""An answer reflects everything that any node knew to be committed when its operation was invoked.
+
+KIP-595 and Ongaro & Ousterhout 2014, section 8: a leader confirms that it still leads before it answers from its state.
+Suppose that a node reported a mark before an operation was invoked.  Then a leader that can still confirm holds
+everything below that mark, and the answer must rest on a log that begins with it.  So a value that an entry below the
+mark overwrote is stale, unless a later entry writes it again and is committed before the answer arrives.
+
+Clients alone see less.  A write without an answer excuses many stale answers, and where values repeat it excuses nearly
+all.  Here the log settles what the register held.
+
+The rule compares times in traces with times in the history, which is sound only on one monotonic clock: a mark is
+stamped when it is known, and an invocation before it is sent.  The log is that of one node: the one whose own mark is
+the largest, among those whose final copy reaches it.  An answer that may rest on later entries is not judged.
+
+One part.  Memory: 100 bytes a row of the history, and as much for each entry and mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.base.arrays import Bools, Int64
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.clocks import one_clock
+from checkers.base.history import NEMESIS, Type
+from checkers.base.run_evidence import (
+    conclude,
+    gaps,
+    log_groups,
+    not_judged,
+    numbers,
+    present,
+    read_entries,
+    read_trace,
+)
+from checkers.base.stored_run import StoredRun, node_files
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.raft.client_writes import Entries, function_is
+from checkers.raft.clients.answered_after_commit import other_clock, out_of_test
+from checkers.raft.trace_findings_to_verdict import nothing_of
+from checkers.raft.witness_rows import WITNESSES_PER_PART
+from checkers.sealing.codes import Words
+from checkers.sealing.history_rows import read_rows
+
+ROW_SIZE_BYTES = 100
+_COLUMNS = ("time_ns", "process", "type", "f", "key", "value")
+_SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class StaleFinding:
+    """asked: reads and writes of one value that were answered.  answers: how many of them were judged.
+
+    strangers: nodes whose traces have times outside of the test."""
+
+    witnesses: tuple[Witness, ...] = ()
+    asked: int = 0
+    answers: int = 0
+    violations: int = 0
+    strangers: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Reads and writes of one value that were answered.  invoked, answered: their times.  row: of the answer."""
+
+    key: Int64
+    value: Int64
+    invoked: Int64
+    answered: Int64
+    row: Int64
+    invoke_row: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The largest mark that any node had reported by a time.  time_ns ascends."""
+
+    time_ns: Int64
+    largest: Int64
+
+    def by(self, time_ns: Int64) -> Int64:
+        return np.append(self.largest, 0)[np.searchsorted(self.time_ns, time_ns, side="right") - 1]
+
+
+def _split(run: StoredRun) -> list[Part]:
+    traces, logs = node_files(run.trace), node_files(run.log)
+    final = [c for c in run.copies if c["when"] == "final" and not c["error"] and c["node"] in traces]
+    if not one_clock(run.test) or not run.history.exists() or not traces:
+        return []
+    copies = [{name: c[name] for name in ("node", "copy", "log_end", "trace_seq")} for c in final if c["node"] in logs]
+    return [Part((str(run.history), *traces.values()), {"nodes": list(traces), "logs": logs, "copies": copies})]
+
+
+def _judge(part: Part, budget: Budget) -> StaleFinding:
+    history, *traces = part.paths
+    tables = dict(zip(part.params["nodes"], (_marks_of(path) for path in traces), strict=True))
+    entries = sum(copy["log_end"] for copy in part.params["copies"])
+    rows = pq.read_metadata(history).num_rows + sum(map(len, tables.values())) + entries
+    if rows * ROW_SIZE_BYTES > budget.size_bytes:
+        return StaleFinding(unknown=f"{rows} rows are beyond the budget of {budget.size_bytes} bytes")
+    keys = Words()
+    answers, ended_ns = _answers(history, keys)
+    strangers = tuple(node for node, marks in tables.items() if out_of_test(numbers(marks, "time_ns"), ended_ns))
+    if strangers or not len(answers.row):
+        return StaleFinding(strangers=strangers)
+    whole = [copy for copy in part.params["copies"] if _begins_at_0(part.params["logs"][copy["node"]], copy["copy"])]
+    chosen = _reference(whole, tables)
+    if chosen is None:
+        return StaleFinding(
+            asked=len(answers.row), unknown="no final log reaches from offset 0 to what its node knew to be committed"
+        )
+    copy, end = chosen
+    log = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
+    marks = _joined(list(tables.values()))
+    judged, stale = stale_answers(answers, marks, log, end)
+    shown = np.flatnonzero(stale)[:WITNESSES_PER_PART]
+    pairs = np.stack([answers.invoke_row[shown], answers.row[shown]], axis=1).reshape(-1).tolist()
+    events = read_rows(Path(history), pairs, _SHOWN) if pairs else []
+    witnesses = [
+        _witness(events[2 * i], events[2 * i + 1], int(marks.by(answers.invoked[[at]])[0]))
+        for i, at in enumerate(shown.tolist())
+    ]
+    return StaleFinding(tuple(witnesses), len(answers.row), int(judged.sum()), int(stale.sum()))
+
+
+def stale_answers(answers: Answers, marks: Marks, log: Entries, end: int) -> tuple[Bools, Bools]:
+    """Return (which answers can be judged, which of them are stale).  log: the committed entries below `end`."""
+    size = end + 1
+    since = np.minimum(marks.by(answers.invoked), end)
+    until = marks.by(answers.answered)
+    key = log.key.astype(np.int64)
+    order = np.argsort(key * size + log.offset)
+    places = (key * size + log.offset)[order]
+    before = np.searchsorted(places, answers.key * size + since) - 1
+    at = order[np.maximum(before, 0)] if len(order) else np.zeros(len(answers.key), np.int64)
+    holds = np.zeros(len(answers.key), np.bool_)
+    if len(order):
+        holds = (before >= 0) & (key[at] == answers.key) & log.has_value[at] & (log.value[at] == answers.value)
+    again = _written_between(answers, log, since, np.minimum(until, end), size)
+    judged = holds | again | (until <= end)
+    return judged, judged & ~holds & ~again
+
+
+def _written_between(answers: Answers, log: Entries, since: Int64, until: Int64, size: int) -> Bools:
+    """Whether an entry at or above `since` and below `until` writes the answer's value to its key."""
+    kept = np.flatnonzero(log.has_value)
+    if len(kept) == 0:
+        return np.zeros(len(answers.key), np.bool_)
+    names = np.stack([np.append(log.key[kept], answers.key), np.append(log.value[kept], answers.value)])
+    _, number = np.unique(names, axis=1, return_inverse=True)
+    number = number.reshape(-1).astype(np.int64)
+    places = np.sort(number[: len(kept)] * size + log.offset[kept])
+    wanted = number[len(kept) :] * size
+    found = np.append(places, np.iinfo(np.int64).max)[np.searchsorted(places, wanted + since)]
+    return np.asarray(found < wanted + until)
+
+
+def _answers(history: str, keys: Words) -> tuple[Answers, int]:
+    """Return (the answers, the time of the last row)."""
+    with pq.ParquetFile(history, read_dictionary=["key"]) as file:
+        rows = file.read(list(_COLUMNS), use_threads=False)
+    key = np.asarray(keys.codes(rows["key"]), np.int64)
+    time_ns, process, kind = (numbers(rows, name) for name in ("time_ns", "process", "type"))
+    order = np.lexsort((np.arange(len(rows)), process))
+    invoke_of = np.full(len(rows), -1, np.int64)
+    invoke_of[order[1:]] = order[:-1]
+    wanted = (kind == Type.OK) & (process != NEMESIS) & (key >= 0) & present(rows, "value")
+    at = np.flatnonzero(wanted & np.asarray(function_is(rows, "read", "write")) & (invoke_of >= 0))
+    at = at[(kind[invoke_of[at]] == Type.INVOKE) & (process[invoke_of[at]] == process[at])]
+    first = invoke_of[at]
+    answers = Answers(key[at], numbers(rows, "value")[at], time_ns[first], time_ns[at], at, first)
+    return answers, int(time_ns.max(initial=0))
+
+
+def _marks_of(path: str) -> pa.Table:
+    return read_trace(path, ("high-watermark",), ("offset", "time_ns"))
+
+
+def _joined(tables: Sequence[pa.Table]) -> Marks:
+    time_ns = np.concatenate([numbers(table, "time_ns") for table in tables])
+    offset = np.concatenate([numbers(table, "offset") for table in tables])
+    order = np.argsort(time_ns, kind="stable")
+    return Marks(time_ns[order], np.maximum.accumulate(offset[order]))
+
+
+def _reference(copies: Sequence[dict[str, Any]], marks: dict[str, pa.Table]) -> tuple[dict[str, Any], int] | None:
+    """The final copy with the largest mark of its own node that it reaches, and this mark."""
+    found = []
+    for number, copy in enumerate(copies):
+        table = marks[copy["node"]]
+        known = numbers(table, "offset")[numbers(table, "seq") <= copy["trace_seq"]]
+        if len(known) and copy["log_end"] >= known.max():
+            found.append((int(known.max()), -number))
+    return (copies[-max(found)[1]], max(found)[0]) if found else None
+
+
+def _begins_at_0(log: str, copy: int) -> bool:
+    return min((group.first for group in log_groups(pq.read_metadata(log), copy)), default=0) == 0
+
+
+def _entries(log: str, copy: int, end: int, keys: Words) -> Entries:
+    return Entries.of(read_entries(log, copy, 0, ("offset", "key", "value"), end), keys)
+
+
+def _witness(invoke: dict[str, Any], answer: dict[str, Any], mark: int) -> Witness:
+    node, key, value = answer["node"], answer["key"], answer["value"]
+    what = f"answered a read of {key} with {value}" if answer["f"] == "read" else f"acknowledged {value} for {key}"
+    summary = f"{node} {what}, which an entry known to be committed had overwritten before the operation was invoked."
+    return Witness(
+        kind="answer from the past",
+        summary=summary,
+        events=tuple({"table": "history", **event} for event in (invoke, answer)),
+        facts={
+            "nodes": [node],
+            "epoch": None,
+            "offset": mark - 1,
+            "key": key,
+            "value": value,
+            "why": [
+                f"Before the operation was invoked a node knew that everything below offset {mark} is committed.",
+                f"There {key} holds another value, and no entry that was committed before the answer writes {value}.",
+            ],
+            "expected": "a leader that still leads answers from all that was committed before it was asked",
+        },
+    )
+
+
+def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:
+    if (verdict := not_judged(run, "logs", "traces")) is not None:
+        return verdict
+    strangers = sorted({node for f in findings for node in f.strangers})
+    if (verdict := other_clock(run, strangers)) is not None:
+        return verdict
+    unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
+    if findings and not any(f.asked for f in findings) and not unknown:
+        reason = "no read or write of a single value was answered"
+        return Verdict(Validity.NOT_APPLICABLE, reason=reason)
+    looked_at = {"answers": sum(f.answers for f in findings)}
+    if violations := sum(f.violations for f in findings):
+        looked_at["violations"] = violations
+    unknown += nothing_of(looked_at, "answers")
+    return conclude([w for f in findings for w in f.witnesses], looked_at, unknown)
+
+
+ANSWERED_FROM_COMMITS = Checker(
+    name="answers-from-commits",
+    title="Answers reflect what was committed",
+    question="Did every answer reflect all that any node knew to be committed when it was asked?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+    needs=frozenset({"history", "logs", "traces", "kraft-steps"}),
+)

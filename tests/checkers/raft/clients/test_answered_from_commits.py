@@ -1,0 +1,117 @@
+"""Answers that reflect all that was committed before, on one clock; and where that rule must not be applied."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_quorum import Evidence, random_run
+
+from checkers.base.verdict import Validity, Verdict
+from checkers.raft.client_writes import Entries
+from checkers.raft.clients.answered_from_commits import Answers, Marks, stale_answers
+
+NAME = "answers-from-commits"
+END = 6
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    evidence = random_run(4).evidence()
+    evidence.test["spec"]["backend"] = "namespaces"
+    return evidence
+
+
+def judged(evidence: Evidence, folder: Path) -> Verdict:
+    return evidence.judge(folder, NAME)[NAME]
+
+
+def with_read(evidence: Evidence, value: int, key: str, invoked_ns: int, answered_ns: int) -> Evidence:
+    changed = deepcopy(evidence)
+    some = next(r for r in changed.history if r["type"] == 1 and r["f"] == "write")
+    for kind, time_ns, read in ((0, invoked_ns, None), (1, answered_ns, value)):
+        row = {"index": len(changed.history), "time_ns": time_ns, "type": kind, "value": read, "key": key}
+        changed.history.append(some | row | {"f": "read", "process": 10**6})
+    return changed
+
+
+def overwritten(evidence: Evidence) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first two acknowledged writes of one key."""
+    acknowledged: dict[str, dict[str, Any]] = {}
+    for row in evidence.history:
+        if row["type"] == 1 and row["f"] == "write":
+            if row["key"] in acknowledged:
+                return acknowledged[row["key"]], row
+            acknowledged[row["key"]] = row
+    raise AssertionError("no key was written twice")
+
+
+def test_a_clean_run_is_valid(evidence: Evidence, tmp_path: Path) -> None:
+    verdict = judged(evidence, tmp_path)
+    assert verdict.validity is Validity.VALID, verdict
+    assert verdict.looked_at["answers"] > 0
+
+
+def test_a_read_of_an_overwritten_value(evidence: Evidence, tmp_path: Path) -> None:
+    old, new = overwritten(evidence)
+    after = new["time_ns"] + 1
+    verdict = judged(with_read(evidence, old["value"], old["key"], after, after + 1), tmp_path / "stale")
+    assert [w.kind for w in verdict.witnesses] == ["answer from the past"]
+    assert [event["type"] for event in verdict.witnesses[0].events] == [0, 1]
+    early = with_read(evidence, old["value"], old["key"], old["time_ns"] + 1, after + 1)
+    assert judged(early, tmp_path / "early").validity is Validity.VALID
+
+
+def test_it_is_not_applicable_without_a_common_clock(evidence: Evidence, tmp_path: Path) -> None:
+    evidence.test["spec"]["backend"] = "ssh"
+    assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
+
+
+def test_it_is_not_applicable_where_no_single_value_is_read_or_written(evidence: Evidence, tmp_path: Path) -> None:
+    for row in evidence.history:
+        row["f"] = "add" if row["f"] == "write" else "members"
+    assert judged(evidence, tmp_path).validity is Validity.NOT_APPLICABLE
+
+
+def entries(*rows: tuple[int, int | None]) -> Entries:
+    """rows: offset, value; None removes it."""
+    offset, value = ([row[at] for row in rows] for at in (0, 1))
+    known = np.array([v is not None for v in value], np.bool_)
+    return Entries(np.array(offset, np.int64), np.zeros(len(rows), np.int32), np.array([v or 0 for v in value]), known)
+
+
+@pytest.mark.parametrize(
+    ("value", "invoked", "answered", "judged", "stale"),
+    [
+        (1, 0, 5, True, False),  # nothing was known to be committed
+        (1, 30, 40, True, True),  # 2 at offset 3 was known by time 30
+        (2, 30, 40, True, False),
+        (1, 30, 50, True, False),  # 1 was written again, and committed by time 50
+        (1, 50, 60, True, False),
+        (2, 50, 60, True, True),
+        (9, 30, 90, False, False),  # what was committed by time 90 is not in this log
+        (9, 30, 40, True, True),
+    ],
+)
+def test_values_that_repeat(value: int, invoked: int, answered: int, judged: bool, stale: bool) -> None:
+    """A register holds 1 from offset 1, 2 from offset 3, 1 again from offset 5."""
+    log = entries((1, 1), (3, 2), (5, 1))
+    marks = Marks(np.array([5, 30, 50, 90]), np.array([2, 4, END, END + 4]))
+    one = [np.array([x], np.int64) for x in (0, value, invoked, answered, 1, 0)]
+    assert [bool(found[0]) for found in stale_answers(Answers(*one), marks, log, END)] == [judged, stale]
+
+
+def test_a_value_that_was_removed() -> None:
+    marks = Marks(np.array([30]), np.array([4]))
+    one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
+    assert bool(stale_answers(Answers(*one), marks, entries((1, 1), (3, None)), END)[1][0])
+    assert not stale_answers(Answers(*one), marks, entries((1, 1)), END)[1][0]
+
+
+def test_a_log_without_entries() -> None:
+    one = [np.array([x], np.int64) for x in (0, 1, 30, 40, 1, 0)]
+    marks = Marks(np.array([30]), np.array([4]))
+    assert bool(stale_answers(Answers(*one), marks, entries(), END)[1][0])
