@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.registry import WORKLOADS, load_subject
+from system_under_test.client import Placement
 from system_under_test.functions import FUNCTIONS
+from system_under_test.own.client import Client
 
 ROOT = Path(__file__).parents[1]
 SYSTEM_PAGE = (ROOT / "docs" / "your-own-system.md").read_text()
@@ -20,8 +22,8 @@ def test_the_example_is_the_file_that_tests_run() -> None:
 
 
 def rows() -> dict[str, str]:
-    """First word of a row of any table -> the row."""
-    return {row.split("`")[1]: row for row in SYSTEM_PAGE.splitlines() if row.startswith("| `")}
+    """First word of a row of any table -> the first such row."""
+    return {row.split("`")[1]: row for row in reversed(SYSTEM_PAGE.splitlines()) if row.startswith("| `")}
 
 
 @pytest.mark.parametrize("subject", ["kraft", "etcd"])
@@ -39,6 +41,12 @@ def test_every_workload_stands_there_with_its_functions() -> None:
             assert f"`{word}`" in rows()[name]
     for name, function in FUNCTIONS.items():
         assert any(row.startswith(f"| `{name}(") and function.words in row for row in SYSTEM_PAGE.splitlines())
+
+
+def test_the_page_names_what_a_client_is_given() -> None:
+    client = Client(Placement(0, "c1", follows=True, reads_only=False), {})
+    for name in vars(client):
+        assert f"`self.{name}`" in SYSTEM_PAGE
 
 
 def test_the_example_of_a_workload_is_the_file_that_tests_run() -> None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int8, Int64
@@ -32,6 +34,8 @@ QUANTILES = (0.5, 0.95, 0.99, 1.0)
 SIZE_BYTES_PER_EVENT = 80
 _SIGNIFICANT_BITS = 17
 _ERROR_CHARACTERS = 150
+REFUSED_CONNECTION = "ConnectionRefusedError"
+"""How the error of an operation begins that was refused a connection, as a client of one's own reports it."""
 _UNSUCCESSFUL = (int(Type.FAIL), int(Type.INFO))
 _WHEN = ("without faults", "under faults")
 
@@ -61,7 +65,8 @@ class PartCount:
     """functions: by name, of the operations that were invoked here.  left_open: process -> (function, time of invoke).
     orphans: (process, type, time) of completions whose invoke stands in an earlier part, in order.
     first_ns, last_ns: of client events; first_ns is -1 if there are none.  over_budget: why nothing was counted.
-    last_errors: function -> why its last operation that did not succeed here did not."""
+    last_errors: function -> why its last operation that did not succeed here did not.
+    refused_connections: how many operations are of unknown outcome although a connection was refused."""
 
     functions: Mapping[str, FunctionCount]
     left_open: Mapping[int, tuple[str, int]]
@@ -70,6 +75,7 @@ class PartCount:
     last_ns: int = -1
     over_budget: str = ""
     last_errors: Mapping[str, str] = field(default_factory=dict)
+    refused_connections: int = 0
 
 
 def split(files: StoredRun) -> Sequence[Part]:
@@ -115,7 +121,8 @@ def judge(part: Part, budget: Budget) -> PartCount:
     errors = {
         f: str(table.column("error")[row].as_py() or "") for f, rows in unsuccessful.items() for row in rows.tolist()
     }
-    return PartCount(functions, left_open, strays, int(time_ns.min()), int(time_ns.max()), last_errors=errors)
+    first_ns, last_ns, refused = int(time_ns.min()), int(time_ns.max()), _refused_connections(table)
+    return PartCount(functions, left_open, strays, first_ns, last_ns, "", errors, refused)
 
 
 def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
@@ -130,6 +137,8 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
     in_faults_ns = sum(max(0, min(end, last) - max(start, first)) for start, end in _merged(spans))
     looked_at: dict[str, int | float | str] = {"operations": sum(f.invoked for f in functions.values())}
     details: dict[str, Any] = {"functions": {}}
+    if refused := sum(finding.refused_connections for finding in findings):
+        details["refused_connections"] = refused
     for name, f in sorted(functions.items()):
         ended = {"ok": f.ended[Type.OK], "fail": f.ended[Type.FAIL], "info": f.ended[Type.INFO]}
         counts = {"invoked": f.invoked, **ended, "open": f.invoked - sum(ended.values())}
@@ -148,6 +157,12 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
         reason += "".join(f"; the last {f} ended with {error[:_ERROR_CHARACTERS]}" for f, error in errors.items())
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
     return Verdict(Validity.VALID, looked_at, details=details)
+
+
+def _refused_connections(table: pa.Table) -> int:
+    unknown = table.filter(pc.equal(table.column("type"), int(Type.INFO))).column("error")
+    refused = pc.starts_with(unknown.cast(pa.string()), REFUSED_CONNECTION)
+    return pc.sum(refused).as_py() or 0
 
 
 def _joined(findings: Sequence[PartCount], spans: Spans) -> dict[str, FunctionCount]:

@@ -9,6 +9,9 @@ from checkers.base.json_file import mapping, number, sequence
 from harness.explanations.kinds_never_in_force import kinds_never_in_force, why_never_in_force
 from harness.plain_words import listed, seconds, sentence, shorten
 
+REFUSED_MIN = 10
+"""So many operations of unknown outcome that were refused a connection are worth a sentence."""
+
 
 def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     """What a reader must know next to the verdict, one sentence each; above all how far the harness itself kept up."""
@@ -35,6 +38,12 @@ def notes(results: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     if unused := [str(f) for f in sequence(mapping(vacuity.get("details")).get("never_invoked"))]:
         out.append(
             f"The workload states {listed(unused)}, and no client invoked {'it' if len(unused) == 1 else 'them'}."
+        )
+    statistics = mapping(mapping(results.get("checkers")).get("statistics"))
+    if (refused := number(mapping(statistics.get("details")).get("refused_connections"), 0)) >= REFUSED_MIN:
+        out.append(
+            f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
+            "in `open`, or they excuse what was lost."
         )
     wanted, got = outcome.get("scheduled_rate_hz"), outcome.get("achieved_rate_hz")
     if isinstance(wanted, int | float) and isinstance(got, int | float) and 0 < got < 0.8 * wanted:

@@ -174,6 +174,37 @@ FINDINGS: Mapping[str, Finding] = {
         options={"nodes": 3, "time_limit_s": 15.0, "rate_hz": 0.0, "keys": 8, "concurrency": 24},
         clean=Clean("wsrep_sync_wait=1", file="galera.py:Flushed"),
     ),
+    "tarantool": Finding(
+        system="Tarantool 2.6.0",
+        configuration="a primary and two replicas, a synchronous space, replication_synchro_quorum=2, "
+        "replication_synchro_timeout=1 (default 5), reads at the primary",
+        file="tarantool.py",
+        workload="register",
+        nemesis="partition",
+        checker="linearizability",
+        kinds=("order cycle", "stale read"),
+        summary="reads show synchronous writes that are rolled back",
+        words="a client read a value, and later reads showed an older one: the primary shows a synchronous write to "
+        "every reader before a replica has it, and takes it back if none confirms it in time",
+        published="tarantool issue 5229 (2020)",
+        options={"nodes": 3, "time_limit_s": 40.0, "rate_hz": 60.0, "keys": 4},
+        clean=Clean("each read commits a synchronous write of its own", file="tarantool.py:Confirmed"),
+    ),
+    "sqlite": Finding(
+        system="SQLite 3",
+        configuration="one file behind a small server, journal_mode=DELETE, synchronous=FULL (both the defaults)",
+        file="sqlite.py",
+        workload="counter",
+        nemesis="power",
+        checker="counter",
+        kinds=("impossible sum",),
+        summary="acknowledged commits are lost at a power loss",
+        words="a counter held less than what was acknowledged: the removal of the journal, which is the commit, was "
+        "not on the disk, so SQLite found the journal again after a power loss and rolled the commit back",
+        published="the documentation of SQLite: PRAGMA synchronous, EXTRA",
+        options={"nodes": 1, "time_limit_s": 25.0, "rate_hz": 60.0, "keys": 3},
+        clean=Clean("synchronous=EXTRA", file="sqlite.py:Extra"),
+    ),
     "rabbitmq": Finding(
         system="RabbitMQ 3.10",
         configuration="three nodes, classic queues mirrored to all (ha-mode all), autoheal, net_ticktime 5",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from histories import Script, by_construction, write_stream
 
-from checkers.base.history import Event
+from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging.pipeline import judge_run
@@ -41,6 +41,14 @@ def test_it_counts_every_way_to_end(tmp_path: Path) -> None:
     assert verdict.details["functions"]["write"].items() >= counts.items()
     assert verdict.looked_at["operations"] == 5
     assert verdict.looked_at["ok"] == 2
+
+
+def test_it_counts_unknown_outcomes_although_a_connection_was_refused(tmp_path: Path) -> None:
+    refused = "ConnectionRefusedError: [Errno 111] Connection refused"
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 2).info(0).invoke(1, "write", 3).info(1)
+    script.invoke(2, "write", 4).fail(2)
+    events = [replace(e, error=refused) if e.type is Type.FAIL or e.process == 1 else e for e in script.events]
+    assert statistics_of(tmp_path, events).details["refused_connections"] == 1
 
 
 def test_latency_is_split_by_faults(tmp_path: Path) -> None:

@@ -1,0 +1,14 @@
+"""Notes beside the verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.explanations.notes import REFUSED_MIN, notes
+
+
+@pytest.mark.parametrize("refused", [0, REFUSED_MIN - 1, REFUSED_MIN])
+def test_a_client_that_connects_late_is_told_of(refused: int) -> None:
+    results = {"checkers": {"statistics": {"details": {"refused_connections": refused}}}}
+    told = [note for note in notes(results, {}) if "connect in `open`" in note]
+    assert len(told) == (refused >= REFUSED_MIN)
