@@ -88,24 +88,37 @@ def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
 
 
 def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """What the file holds of the node's vote.  It may hold a vote that the last process did not live to report."""
+    """What the file holds of the node's epoch and vote.
+
+    It may hold a vote that the last process did not live to report."""
     given = voter.votes.get(row.epoch)
-    if given is None or row.peer == given:
+    if given is not None and row.peer != given:
+        holds = f"a vote for {row.peer}" if row.peer else "no vote"
+        return Unexplained(
+            "vote not kept", f"it had voted for {given}, and holds {holds}", "a vote lasts as its epoch does"
+        )
+    if voter.role == "":
+        if row.epoch != voter.epoch or (voter.reports_state and not voter.must_report_state):
+            return malformed(f"its process had just started in epoch {voter.epoch}, and reports this once")
+        voter.reports_state, voter.must_report_state = True, False
         return None
-    holds = f"a vote for {row.peer}" if row.peer else "no vote"
-    return Unexplained(
-        "vote not kept", f"it had voted for {given}, and holds {holds}", "a vote lasts as its epoch does"
-    )
+    if not voter.reports_state:
+        return malformed("its process did not report at its start what its quorum-state holds")
+    if row.epoch < voter.epoch:
+        return Unexplained("epoch went back", f"it was in epoch {voter.epoch} before", "an epoch never goes back")
+    voter.stored_epoch = row.epoch
+    return None
 
 
 def role(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     """A node changes its role, and its epoch with it."""
     role, epoch = str(row.role), row.epoch
-    answer = _may_become(quorum, voter, role, epoch) or _ROLES[role](quorum, voter, row)
+    answer = _may_become(quorum, voter, role, epoch) or _has_stored(voter, row) or _ROLES[role](quorum, voter, row)
     if answer is not None:
         return answer
     quorum.epochs.add(epoch)
     voter.role, voter.epoch, voter.leader, voter.must_run = role, epoch, row.peer, False
+    voter.stored_epoch = None
     quorum.note_reach(voter)
     return None
 
@@ -128,6 +141,16 @@ def _may_become(quorum: Quorum, voter: ModelVoter, role: str, epoch: int) -> Ans
     if higher and not alone and epoch not in quorum.epochs:
         return Blocked(f"that any node entered epoch {epoch}", quorum.others(voter))
     return None
+
+
+def _has_stored(voter: ModelVoter, row: TraceRow) -> Answer:
+    """A node stores a new epoch, and a leader that it learns of, before it acts on them."""
+    learns = row.role in ("leader", "follower") and row.peer != voter.leader
+    if voter.role == "" or not voter.reports_state or not (row.epoch > voter.epoch or learns):
+        return None
+    if voter.stored_epoch == row.epoch:
+        return None
+    return malformed("its quorum-state holds an epoch and a leader before it acts on them, and no row reports that")
 
 
 def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:

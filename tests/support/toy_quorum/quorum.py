@@ -76,6 +76,7 @@ class Quorum:
         self._value = 0
         for node in self.nodes.values():
             self._say(node, "start", offset=0, hash=0)
+            self._say(node, "quorum-state")
             self._become(node, "unattached")
 
     # What happens
@@ -96,7 +97,6 @@ class Quorum:
                 voter.epoch = epoch
             else:
                 self._become(voter, "unattached", epoch)
-                self._say(voter, "quorum-state")
             if voter.last() <= candidate.last() or not fair:
                 voter.voted_for = name
                 self._say(voter, "vote", peer=name)
@@ -111,7 +111,6 @@ class Quorum:
         self.elected.append({"time_ns": self._time_ns, "node": name, "epoch": epoch})
         for v in sorted(voters - {name}):
             self._become(self.nodes[v], "follower", peer=name)
-            self._say(self.nodes[v], "quorum-state", peer=self.nodes[v].voted_for)
         self._append(candidate, [Entry(epoch, self._crc())])
         return True
 
@@ -216,6 +215,7 @@ class Quorum:
         node.mark, node.applied = None, 0
         del node.log[keep if keep is not None else len(node.log) :]
         self._say(node, "start", offset=len(node.log), hash=node.hash_at(len(node.log)))
+        self._say(node, "quorum-state", peer=node.voted_for)
         led = node.role in ("leader", "resigned")
         self._become(node, "resigned" if led else "candidate" if node.voted_for == name else "unattached")
 
@@ -317,7 +317,11 @@ class Quorum:
 
     def _become(self, node: ToyNode, role: str, epoch: int | None = None, **columns: Any) -> None:
         node.role, node.leader = role, columns.get("peer")
-        node.epoch = node.epoch if epoch is None else epoch
+        raised = epoch is not None and epoch > node.epoch
+        if epoch is not None and raised:
+            node.epoch, node.voted_for = epoch, None
+        if raised or role in ("follower", "leader"):
+            self._say(node, "quorum-state", peer=node.voted_for)
         self._say(node, "role", role=role, **columns)
 
     def _say(self, node: ToyNode, event: str, **columns: Any) -> None:
