@@ -79,9 +79,9 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
         return malformed("its process had started, and had not reported a role")
     if voter.must_report_state and row.event not in ("quorum-state", "fatal"):
         return malformed("its process had started, and had not reported what its quorum-state holds")
-    if voter.stored_epoch is not None and (row.event, row.epoch) != ("role", voter.stored_epoch):
-        if row.event != "fatal":
-            return malformed(f"it had stored epoch {voter.stored_epoch}, and a role in that epoch comes next")
+    acts = (row.event, row.epoch) == ("role", voter.stored_epoch)
+    if voter.stored_epoch is not None and not acts and row.event != "fatal":
+        return malformed(f"it had stored epoch {voter.stored_epoch}, and a role in that epoch comes next")
     if voter.must_run and (row.event, row.role) != ("role", "candidate") and row.event not in ("vote", "fatal"):
         return malformed("it had voted for itself, and a candidate's role comes next")
     if voter.flushed < voter.log.end and row.event not in ("flush", "fatal"):
