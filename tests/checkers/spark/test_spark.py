@@ -237,14 +237,18 @@ class AVirtualMachineThatIsGone:
 
 
 @pytest.mark.parametrize("noticed", [Py4JNetworkError("answer from Java side is empty"), ConnectionRefusedError()])
-def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(noticed: Exception) -> None:
+def test_a_context_whose_virtual_machine_is_gone_is_forgotten_without_a_word(
+    noticed: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # py4j raises one or the other: it depends on how soon it notices that the connection is closed.
     context = object.__new__(SparkContext)
     context._jsc = AVirtualMachineThatIsGone(noticed)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)  # a live one of other tests comes back
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _stop_context(context)
     assert context._jsc is None
+    assert SparkContext._active_spark_context is None
 
 
 ITS_VIRTUAL_MACHINE_IS_KILLED = """
