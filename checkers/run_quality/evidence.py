@@ -207,10 +207,7 @@ def _format(run: StoredRun, stated: Any) -> list[str]:
     if stated == max(run.demands.format, 1):
         return clauses
     if type(stated) is not int or not 0 < stated < ledger.FORMAT:
-        return [
-            *clauses,
-            f"the history is of format {stated!r:.20}, and this version knows formats up to {ledger.FORMAT}",
-        ]
+        return [*clauses, f"the history is of format {stated!r:.20}, and not of format {run.demands.format}"]
     words = f"the run is of format {stated}, and runs of format {ledger.FORMAT} record more"
     return [*clauses, f"{words}: an older version recorded it (analyze --trust-old-format), or something was removed"]
 

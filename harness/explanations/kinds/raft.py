@@ -101,6 +101,11 @@ RAFT: Mapping[str, ViolationKind] = {
         "A read may return only what is committed, because the rest can still disappear. Here a client read a value "
         "before it was committed.",
     ),
+    "answer from the past": ViolationKind(
+        Stage.COMMIT,
+        "A leader must answer from everything that was committed before the client asked. Here some node knew of a "
+        "later committed value at that time, so the server that answered no longer led, or had forgotten.",
+    ),
     "high watermark went back": ViolationKind(
         Stage.COMMIT,
         "The high watermark marks up to where the log is committed, and it never falls while a node runs. Here it "

@@ -252,7 +252,7 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
     verdict, first = done.stdout.splitlines()
     assert verdict == f"valid    {history}"
-    assert eval(first) == (f"reading {history}".encode(), [])
+    assert eval(first) == (f"reading {history}", [])
 
 
 def imported(words: list[str]) -> set[str]:
