@@ -27,13 +27,6 @@ box.cfg{{
 }}
 function write(key, value) box.space.held:replace{{key, value}} end
 function read(key) local held = box.space.held:get(key) return held and held[2] end
-function confirmed_read(key)
-    box.begin()
-    local value = read(key)
-    box.space.held:replace{{'confirmed', 0}}
-    box.commit()
-    return value
-end
 if primary then
     box.once('schema', function()
         box.schema.user.grant('guest', 'super')
@@ -46,8 +39,6 @@ end
 class Registers(Client):
     """Reads at the primary, as the documentation of Tarantool recommends."""
 
-    reads = "read"
-
     def leader(self):
         return next(iter(self.servers))
 
@@ -55,16 +46,10 @@ class Registers(Client):
         return tarantool.Connection(server.host, server.port, reconnect_max_attempts=1, connection_timeout=1)
 
     def read(self, key):
-        return self.connection.call(self.reads, key)[0]
+        return self.connection.call("read", key)[0]
 
     def write(self, key, value):
         self.connection.call("write", key, value)
-
-
-class ConfirmedRegisters(Registers):
-    """Each read commits a write of its own, and so waits for all that it saw."""
-
-    reads = "confirmed_read"
 
 
 class Tarantool(System):
@@ -86,7 +71,3 @@ class Tarantool(System):
         return "replicas lag behind" if len({words[1] for words in answers.values()}) > 1 else None
 
     caught_up = ready
-
-
-class Confirmed(Tarantool):
-    client = ConfirmedRegisters
