@@ -56,12 +56,12 @@ _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
 
 @dataclass(frozen=True, slots=True)
 class StaleFinding:
-    """asked: reads and writes of one value that were answered.  answers: how many of them were judged.
+    """answered: reads and writes of one value that were answered.  answers: how many of them were judged.
 
     strangers: nodes whose traces have times outside of the test."""
 
     witnesses: tuple[Witness, ...] = ()
-    asked: int = 0
+    answered: int = 0
     answers: int = 0
     violations: int = 0
     strangers: tuple[str, ...] = ()
@@ -116,7 +116,8 @@ def _judge(part: Part, budget: Budget) -> StaleFinding:
     chosen = _reference(whole, tables)
     if chosen is None:
         return StaleFinding(
-            asked=len(answers.row), unknown="no final log reaches from offset 0 to what its node knew to be committed"
+            answered=len(answers.row),
+            unknown="no final log reaches from offset 0 to what its node knew to be committed",
         )
     copy, end = chosen
     log = _entries(part.params["logs"][copy["node"]], copy["copy"], end, keys)
@@ -229,7 +230,7 @@ def _witness(invoke: dict[str, Any], answer: dict[str, Any], mark: int) -> Witne
                 f"Before the operation was invoked a node knew that everything below offset {mark} is committed.",
                 f"There {key} holds another value, and no entry that was committed before the answer writes {value}.",
             ],
-            "expected": "a leader that still leads answers from all that was committed before it was asked",
+            "expected": "a leader that still leads answers from all that was committed before the invocation",
         },
     )
 
@@ -241,7 +242,7 @@ def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:
     if (verdict := other_clock(run, strangers)) is not None:
         return verdict
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
-    if findings and not any(f.asked for f in findings) and not unknown:
+    if findings and not any(f.answered for f in findings) and not unknown:
         reason = "no read or write of a single value was answered"
         return Verdict(Validity.NOT_APPLICABLE, reason=reason)
     looked_at = {"answers": sum(f.answers for f in findings)}
@@ -254,7 +255,7 @@ def _combine(run: StoredRun, findings: Sequence[StaleFinding]) -> Verdict:
 ANSWERED_FROM_COMMITS = Checker(
     name="answers-from-commits",
     title="Answers reflect what was committed",
-    question="Did every answer reflect all that any node knew to be committed when it was asked?",
+    question="Did every answer reflect all that any node knew to be committed when the operation was invoked?",
     split=_split,
     judge=_judge,
     combine=_combine,

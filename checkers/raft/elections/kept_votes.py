@@ -16,7 +16,7 @@ from checkers.base.arrays import Int64
 from checkers.base.run_evidence import codes, numbers
 from checkers.base.verdict import Witness
 from checkers.kernels.raft.compared_rows import NOWHERE
-from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, whole
+from checkers.raft.witness_rows import WITNESSES_PER_PART, Fetch, Row, in_trace, whole
 
 KEPT_EVENTS = ("vote", "quorum-state")
 
@@ -62,8 +62,8 @@ def _not_kept(vote: Row, later: Row) -> Witness:
             "epoch": epoch,
             "offset": None,
             "why": [
-                f"{node} held its vote for {peer} in epoch {epoch} (its trace, seq {vote['seq']}).",
-                f"Its quorum-state held no vote of epoch {epoch} (its trace, seq {later['seq']}).",
+                f"{node} held its vote for {peer} in epoch {epoch} ({in_trace(vote)}).",
+                f"Its quorum-state held no vote of epoch {epoch} ({in_trace(later)}).",
             ],
             "expected": "a vote is kept for as long as its epoch lasts, or the voter can vote again",
         },

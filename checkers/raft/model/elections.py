@@ -192,7 +192,7 @@ def _become_follower(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer
 def _become_candidate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
     if row.epoch == 0:
         why = "nodes begin in epoch 0, and a candidate raises its epoch"
-        return Unexplained("candidate without its own vote", "nobody votes in epoch 0", why)
+        return Unexplained("candidate without its own vote", "no node has voted in epoch 0", why)
     led = row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name
     if voter.role == "" and led:
         return Unexplained("impossible change of role", "it had led this epoch", "a restarted leader resigns")

@@ -46,9 +46,9 @@ class ModelVoter:
 
     votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
     must_apply: the offset up to which the following rows apply entries, 0 if none is due.
-    reports_state: it reports what its quorum-state holds, at each start and before each change that is stored there;
-    nodes of older versions did not.  must_report_state: its process has started and has not yet done so.
-    stored_epoch: the epoch of the quorum-state that it has just stored, in which its next row is a role; else None.
+    reports_state: it reports what its quorum-state holds at each start, and before each change that is stored there.
+    Nodes of older versions did not report it.  must_report_state: its process has started, and its next row reports
+    what quorum-state holds.  stored_epoch: the epoch that it has just stored, in which its next row is a role; or None.
     """
 
     name: str

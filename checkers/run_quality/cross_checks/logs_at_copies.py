@@ -19,7 +19,7 @@ from checkers.base.run_evidence import coded, numbers, read_trace
 from checkers.base.stored_run import StoredRun, node_files
 
 IN_FLIGHT = 1
-"""So many appends a node may have written and not yet reported when it is stopped."""
+"""How many appends a node may have written, but not yet reported, when it is stopped."""
 
 _APPEND, _OTHER = 1, 2
 _EVENTS = {"append": _APPEND, "truncate": _OTHER, "start": _OTHER}

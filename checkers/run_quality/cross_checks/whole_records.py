@@ -152,7 +152,7 @@ def _of_code(run: StoredRun) -> Iterator[str]:
 
 
 def _first(clauses: Iterable[Iterator[str]]) -> Iterator[str]:
-    """The first of these sentences: the same one for a hundred measurements helps nobody."""
+    """Only the first of these sentences.  A hundred measurements that lack a field would all give the same one."""
     found = next((clause for each in clauses for clause in each), None)
     if found is not None:
         yield found

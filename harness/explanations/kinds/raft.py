@@ -103,8 +103,8 @@ RAFT: Mapping[str, ViolationKind] = {
     ),
     "answer from the past": ViolationKind(
         Stage.COMMIT,
-        "A leader must answer from everything that was committed before the client asked. Here some node knew of a "
-        "later committed value at that time, so the server that answered no longer led, or had forgotten.",
+        "A leader must answer from everything that was committed before the operation was invoked. Here some node knew "
+        "of a later committed value at that time, so the server that answered no longer led, or had forgotten.",
     ),
     "high watermark went back": ViolationKind(
         Stage.COMMIT,

@@ -8,7 +8,7 @@ from harness.explanations.notes import REFUSED_MIN, notes
 
 
 @pytest.mark.parametrize("refused", [0, REFUSED_MIN - 1, REFUSED_MIN])
-def test_a_client_that_connects_late_is_told_of(refused: int) -> None:
+def test_a_client_that_connects_late_is_reported(refused: int) -> None:
     results = {"checkers": {"statistics": {"details": {"refused_connections": refused}}}}
-    told = [note for note in notes(results, {}) if "connect in `open`" in note]
-    assert len(told) == (refused >= REFUSED_MIN)
+    found = [note for note in notes(results, {}) if "connect in `open`" in note]
+    assert len(found) == (refused >= REFUSED_MIN)
