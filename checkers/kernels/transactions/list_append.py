@@ -10,7 +10,9 @@ An append that happened, and that no list contains, comes after the whole longes
 (ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
 
 A read is *external* if it is a transaction's first micro-operation on the key.  Later reads must agree with it and with
-the transaction's own appends since then.
+the transaction's own appends since then.  If they do not, levels up to read-committed still allow them.  So every read
+gives a wr, and only external ones give an rw.  If a later read shows another writer, the external one gives none: the
+anomaly (internal) already rules out every level that counts rw.
 
 The appends of one transaction to one key must stand in its own order; otherwise this is an anomaly.
 """
@@ -136,6 +138,8 @@ class _ListsMet(NamedTuple):
 
     touched: the last transaction that read or wrote it.  beyond: the last one with an append that no list contains.
     appended: the row of its last append.  read: the row that the last transaction read before it appended, or -1.
+    opened: the last one whose first micro-operation on the key is a read, and whose later reads show the same writer.
+    shown: the writer that this read shows, or -1.
     updated_by: per version, the transaction that read it and then appended.
     """
 
@@ -143,6 +147,8 @@ class _ListsMet(NamedTuple):
     beyond: Int32
     appended: Int64
     read: Int64
+    opened: Int32
+    shown: Int32
     updated_by: Int32
 
 
@@ -165,6 +171,8 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int64),
         np.full(key_count, -1, np.int64),
+        np.full(key_count, -1, np.int32),
+        np.full(key_count, -1, np.int32),
         np.full(versions.written.writer.shape[0] + key_count, -1, np.int32),
     )
     for t in range(txns.status.shape[0]):
@@ -176,10 +184,19 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
                 continue
             if txns.kind[row] == WRITE:
                 _link_append(txns, base, versions, met, t, row, links, found)
-            elif met.touched[key] != t and txns.status[t] == OK:
-                met.touched[key] = t
-                met.read[key] = row
-                _link_read(txns, base, versions, last_writer[key], t, row, links)
+            elif txns.status[t] == OK:
+                by = _link_writer(txns, base, versions, t, row, links)
+                if met.touched[key] != t:
+                    met.touched[key] = met.opened[key] = t
+                    met.read[key] = row
+                    met.shown[key] = by
+                elif by >= 0 and met.opened[key] == t and met.shown[key] != by:
+                    met.opened[key] = -1
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if met.opened[key] == t and txns.kind[row] != WRITE:
+                met.opened[key] = -1
+                _link_overwriter(txns, base, versions, last_writer[key], t, row, links)
     return gathered(links)
 
 
@@ -229,19 +246,30 @@ def _link_append(
 
 
 @inner_kernel
-def _link_read(
-    txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
-) -> None:
-    """Link a transaction's first read of a key: wr from the writer of its last element, rw to that of the next one."""
+def _link_writer(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, links: Links) -> int:
+    """Link any read of a key: wr from the writer of the last element that another transaction appended.
+
+    Returns that writer, or -1.
+    """
     key, written = txns.key[row], versions.written
     size = txns.list_first[row + 1] - txns.list_first[row]
     start = txns.list_first[versions.longest[key]]
     for i in range(size - 1, -1, -1):
         by = written.writer[base[key] + txns.lists[start + i]]
-        if written.happened[by]:
-            if by != t:
-                link_direct(links, by, t, WR)
-            break
+        if by != t and written.happened[by]:
+            link_direct(links, by, t, WR)
+            return int(by)
+    return -1
+
+
+@inner_kernel
+def _link_overwriter(
+    txns: Transactions, base: Int64, versions: Versions, last_writer: int, t: int, row: int, links: Links
+) -> None:
+    """Link a transaction's first read of a key: rw to the writer of the element after the list that it read."""
+    key, written = txns.key[row], versions.written
+    size = txns.list_first[row + 1] - txns.list_first[row]
+    start = txns.list_first[versions.longest[key]]
     for i in range(size, versions.length[key]):
         by = written.writer[base[key] + txns.lists[start + i]]
         if written.happened[by]:

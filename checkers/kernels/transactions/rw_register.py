@@ -121,7 +121,8 @@ class _RegistersMet(NamedTuple):
     """The latest contact of transactions with each key.
 
     touched: the last transaction that read or wrote it.  wrote: the last one that wrote it.
-    read: the version that the last transaction read first, or -1.
+    read: the version that the last transaction read first, or -1.  opened: the same, or -1 if a later read of the key
+    shows another one: that is an anomaly (internal), which rules out every level that counts rw.
     updated_by: per version, the transaction that read it and then wrote the key.
     previous: per element, the version known to come before it, or -1.
     """
@@ -129,6 +130,7 @@ class _RegistersMet(NamedTuple):
     touched: Int32
     wrote: Int32
     read: Int64
+    opened: Int64
     updated_by: Int32
     previous: Int64
 
@@ -147,6 +149,7 @@ def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> 
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int32),
         np.full(key_count, -1, np.int64),
+        np.full(key_count, -1, np.int64),
         np.full(elements + key_count, -1, np.int32),
         np.full(elements, -1, np.int64),
     )
@@ -159,28 +162,34 @@ def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> 
                 continue
             if txns.kind[row] == WRITE:
                 _link_write(txns, base, written, met, t, row, links, found)
-            elif txns.status[t] == OK and met.touched[key] != t:
-                met.touched[key] = t
-                met.read[key] = _link_read(txns, base, written, t, row, links)
+            elif txns.status[t] == OK:
+                version = _link_writer(txns, base, written, t, row, links)
+                if met.touched[key] != t:
+                    met.touched[key] = t
+                    met.read[key] = met.opened[key] = version
+                elif version >= 0 and met.opened[key] != version:
+                    met.opened[key] = -1
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key = txns.key[row]
+            if met.touched[key] == t and met.opened[key] >= 0:
+                stand_before(links, t, met.opened[key], RW)
+                met.opened[key] = -1
     _find_cyclic_versions(base, met.previous, found)
     return gathered(links)
 
 
 @inner_kernel
-def _link_read(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
-    """Link a transaction's first read of a key: wr from the writer.  Returns the version read, or -1."""
+def _link_writer(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
+    """Link any read of a key: wr from the writer.  Returns the version read, or -1."""
     key, value = txns.key[row], txns.value[row]
-    version = int(base[base.shape[0] - 1] + key)
-    if value >= 0:
-        version = int(base[key] + value)
-        by = int(written.writer[version]) if holds(base, written.writer, key, value) else -1
-        if by < 0 or by == t or not written.happened[by]:
-            return -1
-        link_direct(links, by, t, WR)
-        if not written.final[version]:
-            return -1
-    stand_before(links, t, version, RW)
-    return version
+    if value < 0:
+        return int(base[base.shape[0] - 1] + key)
+    version = int(base[key] + value)
+    by = int(written.writer[version]) if holds(base, written.writer, key, value) else -1
+    if by < 0 or by == t or not written.happened[by]:
+        return -1
+    link_direct(links, by, t, WR)
+    return version if written.final[version] else -1
 
 
 @inner_kernel

@@ -25,7 +25,7 @@ from bench.simulated.transaction_anomalies import (
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
-from checkers.base.verdict import Validity, Verdict
+from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity, Verdict
 from checkers.formats.recognise import read_any
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.judge import judge_transactions
@@ -241,6 +241,32 @@ def test_weaker_models_conclude_less_from_time() -> None:
         assert verdict.validity is Validity.INVALID
         assert f"strong-{base}" in verdict.details["ruled_out"]
         assert "read-committed" not in verdict.details["ruled_out"]
+
+
+SECOND_READS: dict[str, tuple[Model, str, list[Event], str]] = {
+    "a circle of lists": ("list-append", "read-committed", at_once("ax1 ry ry1", "ay1 rx1"), "G1c"),
+    "a circle of registers": ("rw-register", "read-committed", at_once("wx1 =y =y1", "wy1 =x1"), "G1c"),
+    "a list from the future": (
+        "list-append",
+        "strong-read-committed",
+        one_after_another("rx rx1", "ax1"),
+        "G1c-realtime",
+    ),
+    "a register from the future": (
+        "rw-register",
+        "strong-read-committed",
+        one_after_another("=x =x1", "wx1"),
+        "G1c-realtime",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SECOND_READS)
+def test_a_second_read_of_a_key_is_a_dependency_too(case: str) -> None:
+    model, consistency, events, name = SECOND_READS[case]
+    verdict = judge(events, model, consistency=consistency)
+    assert verdict.validity is Validity.INVALID
+    assert list(verdict.details[VIOLATIONS_BY_KIND]) == [name]
 
 
 def test_a_budget_too_small_is_unknown_and_says_so() -> None:

@@ -145,7 +145,7 @@ Edge = tuple[Txn, Txn, str]
 
 def dependencies(happened: Sequence[Txn], orders: dict[str, list[Txn]], model: Model) -> list[Edge] | None:
     """ww, wr, rw; None where a read shows no version of these orders.  Reads of what a transaction wrote are left to
-    `reads_fit`."""
+    `reads_fit`.  Every read gives a wr, also the second one of a key; only the first one gives an rw."""
     edges: list[Edge] = []
     for order in orders.values():
         edges += [(a, b, "ww") for a, b in pairwise(order)]
@@ -161,7 +161,17 @@ def dependencies(happened: Sequence[Txn], orders: dict[str, list[Txn]], model: M
                 edges.append((order[at], t, "wr"))
             following = [w for w in order[at + 1 :] if w is not t]
             edges += [(t, following[0], "rw")] if following else []
+        for f, key, shown in t.steps:
+            foreign = [v for v in elements_of(f, shown, model) if (key, v) not in written_by(t)]
+            edges += [(w, t, "wr") for w in orders.get(key, []) if foreign and (key, foreign[-1]) in written_by(w)]
     return edges
+
+
+def elements_of(f: str, shown: Any, model: Model) -> list[Any]:
+    """What a micro-operation shows, if it is a read."""
+    if f != "r" or shown is None:
+        return []
+    return [shown] if model == "rw-register" else shown
 
 
 def version_read(order: Sequence[Txn], key: str, shown: Any, model: Model) -> int | None:
