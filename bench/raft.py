@@ -36,8 +36,8 @@ from checkers.spark.session import SparkJudge
 from system_under_test.kraft.collected.files import log_writer, write_log
 from system_under_test.kraft.collected.log_files import LogFile, read_log, scan_headers
 from system_under_test.kraft.collected.trace_files import ROW_GROUP, write_trace
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 
 NODES = [f"n{i}" for i in range(1, 6)]
 DEMANDS = Demands(servers=tuple(NODES), nodes=True, logs=True, traces=True, elections=True)

@@ -19,15 +19,15 @@ import numpy as np
 from bench.simulated.big_logs import LEADER, SERVERS, chain_each, elected
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.kafka_files.prefix_hash import chain
-from system_under_test.kraft.controller.records import (
+from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
+from system_under_test.kraft.raft.messages import LeaderChange
+from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     ConfigRecord,
     PartitionRecord,
     TopicRecord,
     encode,
 )
-from system_under_test.kraft.log.batch import encode_leader_change, encode_values, read_header
-from system_under_test.kraft.raft.messages import LeaderChange
 
 CONFIG_NAME = "retention.ms"
 LOG_FOLDER = "__cluster_metadata-0"

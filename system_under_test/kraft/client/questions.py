@@ -24,7 +24,7 @@ from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 
 from system_under_test.client import Request
 from system_under_test.kraft.controller.configs import ConfigOperation
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE
 from system_under_test.kraft.wire.frames import Entity
 
 REGISTER = "retention.ms"

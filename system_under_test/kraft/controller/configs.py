@@ -18,7 +18,7 @@ from enum import IntEnum
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 
 
 class ConfigType(IntEnum):

@@ -6,33 +6,63 @@ A controller keeps two of them: the committed one, which answers reads, and the 
 what was appended but not yet committed and is what `decide` functions see.  Losing leadership means
 `speculative = committed.copy()`.
 
-State hash.  An image is a set of entries; each is the latest record of one key: a topic (by id), a partition (by topic
-id and number), a config (by resource and name).  A removed config is no entry.
+Entries.  An image is a set of entries, each a record under a key: a topic by its id, a partition by topic id and
+number, a config by resource and name, a broker by its id.  Some records replace an entry, some change a part of one
+(`PartitionChangeRecord`, `UnfenceBrokerRecord`), and some remove entries.  `records()` writes all entries out: a log
+that holds just these amounts to the same image, which is what a snapshot is.
+
+State hash.
 
     state_hash = XOR over all entries of int64(BLAKE2b-8(encoded record)), big-endian and signed; 0 if there are none
 
-so it depends neither on the order of records nor on how often each is replayed.
-
+so it depends neither on the order of records nor on how often each is replayed, and it is that of a snapshot's records.
 A small image is hashed anew each time from what it holds, so that the hash covers everything a reader can see.  Of a
 large one the sum is kept up to date record by record, and it is computed anew now and then.
+
+Unknown records (`UnknownRecord`) are kept as they are, each an entry of its own, and change nothing else.  Records
+between BeginTransaction and EndTransaction (KIP-868) take effect together at the end, or never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from system_under_test.kraft.controller.records import (
+from system_under_test.kraft.records.metadata import (
+    LEADER_UNCHANGED,
     TOPIC_RESOURCE,
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     CorruptRecord,
+    DelegationTokenRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
     NoOpRecord,
+    PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
     decode,
     encode,
 )
@@ -40,6 +70,8 @@ from system_under_test.kraft.controller.records import (
 HASHED_ANEW_MAX = 128
 """An image of more entries is hashed anew only at every HASHED_ANEW_EVERY-th time."""
 HASHED_ANEW_EVERY = 1024
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +83,40 @@ class Topic:
     partitions: Mapping[int, PartitionRecord]
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How records of one type become entries.
+
+    key: record -> its key in the table.  removes: whether the record takes its entry away instead of setting it.
+    """
+
+    key: Callable[[Any], Hashable]
+    removes: Callable[[Any], bool] = lambda record: False
+
+
+TABLES: dict[type[Record], Table] = {
+    FeatureLevelRecord: Table(lambda r: r.name, lambda r: r.level == 0),
+    RegisterControllerRecord: Table(lambda r: r.controller_id),
+    RegisterBrokerRecord: Table(lambda r: r.broker_id),
+    ProducerIdsRecord: Table(lambda r: ()),
+    ZkMigrationStateRecord: Table(lambda r: ()),
+    ClientQuotaRecord: Table(lambda r: (r.entity, r.key), lambda r: r.remove),
+    UserScramCredentialRecord: Table(lambda r: (r.name, r.mechanism)),
+    DelegationTokenRecord: Table(lambda r: r.token_id),
+    AccessControlEntryRecord: Table(lambda r: r.id),
+}
+"""The types whose entries are kept as they were written, in the order in which a snapshot holds them."""
+
+REMOVERS: dict[type[Record], tuple[type[Record], Callable[[Any], Hashable]]] = {
+    RemoveUserScramCredentialRecord: (UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
+    RemoveDelegationTokenRecord: (DelegationTokenRecord, lambda r: r.token_id),
+    RemoveAccessControlEntryRecord: (AccessControlEntryRecord, lambda r: r.id),
+}
+"""The types that take an entry of another type away, and the key of that entry."""
+
+
 class Image:
-    """Topics and configs.  Read them through the properties; never change what they return, and do not keep it.
+    """Read an image through its properties; never change what they return, and do not keep it.
 
     `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions, and each copies
     a map before it changes it for the first time: ten thousand partitions of a topic cost one copy.
@@ -64,6 +128,9 @@ class Image:
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
+        self._tables: dict[type[Record], dict[Hashable, Record]] = {kind: {} for kind in TABLES}
+        self._unknown: list[UnknownRecord] = []
+        self._transaction: list[Record | UnknownRecord] | None = None
         self._hashes: dict[object, int] = {}
         self._state_hash = 0
 
@@ -72,12 +139,43 @@ class Image:
         return self._topics
 
     @property
+    def features(self) -> Mapping[str, int]:
+        """The finalized level of each feature that is in use."""
+        return {name: record.level for name, record in self.table(FeatureLevelRecord).items()}  # type: ignore[misc]
+
+    @property
+    def brokers(self) -> Mapping[int, RegisterBrokerRecord]:
+        """The registration of each broker as it stands now, by broker id."""
+        return self.table(RegisterBrokerRecord)  # type: ignore[return-value]
+
+    @property
+    def unknown(self) -> int:
+        """How many records of unknown types the image keeps."""
+        return len(self._unknown)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a metadata transaction is open.  Its records have no effect yet, so no snapshot can be taken."""
+        return self._transaction is not None
+
+    @property
     def state_hash(self) -> int:
         """See the module's formula; an int64."""
         self._reads_of_hash += 1
         if len(self._hashes) <= HASHED_ANEW_MAX or self._reads_of_hash % HASHED_ANEW_EVERY == 0:
-            return self._hash_of_content()
+            return self.hash_of_content()
         return self._state_hash
+
+    def hash_of_content(self) -> int:
+        """The state hash, computed from every entry; the cost grows with their number."""
+        total = 0
+        for record in self.records():
+            total ^= _hash_of(record)
+        return total
+
+    def table(self, kind: type[R]) -> Mapping[Hashable, R]:
+        """The entries of one type of TABLES, by key."""
+        return self._tables[kind]  # type: ignore[return-value]
 
     def topic_of(self, topic_id: UUID) -> Topic | None:
         name = self._names.get(topic_id)
@@ -87,25 +185,110 @@ class Image:
         """The overrides of one resource: config name -> value; empty where it has none."""
         return self._configs.get((resource_type, resource_name), {})
 
+    def records(self) -> Iterator[Record | UnknownRecord]:
+        """All entries, in an order in which they can be replayed."""
+        for table in self._tables.values():
+            yield from table.values()
+        for topic in self._topics.values():
+            yield TopicRecord(topic.name, topic.id)
+            yield from topic.partitions.values()
+        for (resource_type, resource_name), overrides in self._configs.items():
+            for name, value in overrides.items():
+                yield ConfigRecord(resource_type, resource_name, name, value)
+        yield from self._unknown
+
     def copy(self) -> Image:
         twin = Image()
         twin._topics = self._topics.copy()
         twin._names = self._names.copy()
         twin._configs = self._configs.copy()
+        twin._tables = {kind: table.copy() for kind, table in self._tables.items()}
+        twin._unknown = self._unknown.copy()
+        twin._transaction = None if self._transaction is None else self._transaction.copy()
         twin._hashes = self._hashes.copy()
         twin._state_hash = self._state_hash
         self._own_partitions = {}
         return twin
 
-    def replay(self, record_value: bytes) -> None:
-        """Apply one record (the value of a data record of the log).
+    def replay(self, record_value: bytes) -> Record | UnknownRecord:
+        """Apply one record (the value of a data record of the log), and return it.
 
         Raises CorruptRecord if it cannot be decoded or does not fit the image; the image is then unchanged.
         """
         record = decode(record_value)
-        _REPLAY[type(record)](self, record, record_value)
+        match record:
+            case BeginTransactionRecord():
+                if self._transaction is not None:
+                    raise CorruptRecord("a metadata transaction begins inside another one")
+                self._transaction = []
+            case EndTransactionRecord() | AbortTransactionRecord():
+                if self._transaction is None:
+                    raise CorruptRecord("a metadata transaction ends, and none has begun")
+                buffered, self._transaction = self._transaction, None
+                for each in buffered if isinstance(record, EndTransactionRecord) else ():
+                    self._apply(each)
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._apply(record)
+        return record
 
-    def _replay_topic(self, record: TopicRecord, value: bytes) -> None:
+    def _apply(self, record: Record | UnknownRecord) -> None:
+        kind = type(record)
+        if isinstance(record, UnknownRecord):
+            self._unknown.append(record)
+            self._set_entry((UnknownRecord, len(self._unknown)), record)
+        elif kind in TABLES:
+            table = TABLES[kind]
+            self._set(kind, table.key(record), None if table.removes(record) else record)
+        elif kind in REMOVERS:
+            of, key = REMOVERS[kind]
+            self._set(of, key(record), None)
+        else:
+            _APPLY[kind](self, record)
+
+    def _set(self, kind: type[Record], key: Hashable, record: Record | None) -> None:
+        """Set one entry of a table; None removes it."""
+        if record is None:
+            self._tables[kind].pop(key, None)
+        else:
+            self._tables[kind][key] = record
+        self._set_entry((kind, key), record)
+
+    # -- Brokers
+
+    def _broker(self, broker_id: int, broker_epoch: int) -> RegisterBrokerRecord:
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            known = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
+            raise CorruptRecord(f"a record changes broker {broker_id} of epoch {broker_epoch}, which {known}")
+        return broker
+
+    def _set_broker(self, broker: RegisterBrokerRecord, **changes: Any) -> None:
+        self._set(RegisterBrokerRecord, broker.broker_id, replace(broker, **changes))
+
+    def _fence(self, record: FenceBrokerRecord) -> None:
+        self._set_broker(self._broker(record.broker_id, record.broker_epoch), fenced=True)
+
+    def _unfence(self, record: UnfenceBrokerRecord) -> None:
+        self._set_broker(self._broker(record.broker_id, record.broker_epoch), fenced=False)
+
+    def _unregister(self, record: UnregisterBrokerRecord) -> None:
+        self._broker(record.broker_id, record.broker_epoch)
+        self._set(RegisterBrokerRecord, record.broker_id, None)
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        changes: dict[str, Any] = {} if record.fenced == 0 else {"fenced": record.fenced == 1}
+        if record.in_controlled_shutdown == 1:
+            changes["in_controlled_shutdown"] = True
+        if record.log_dirs:
+            changes["log_dirs"] = record.log_dirs
+        self._set_broker(broker, **changes)
+
+    # -- Topics, partitions and configs
+
+    def _create_topic(self, record: TopicRecord) -> None:
         known = self._topics.get(record.name)
         if self._names.get(record.topic_id, record.name) != record.name:
             raise CorruptRecord(f"topic id {record.topic_id} is given to {record.name} and to another topic")
@@ -114,20 +297,42 @@ class Image:
         partitions: Mapping[int, PartitionRecord] = known.partitions if known else {}
         self._topics[record.name] = Topic(record.name, record.topic_id, partitions)
         self._names[record.topic_id] = record.name
-        self._set_entry(record.topic_id, value)
+        self._set_entry(record.topic_id, record)
 
-    def _replay_partition(self, record: PartitionRecord, value: bytes) -> None:
-        topic = self.topic_of(record.topic_id)
+    def _topic_with(self, topic_id: UUID, partition: int) -> Topic:
+        topic = self.topic_of(topic_id)
         if topic is None:
-            raise CorruptRecord(f"partition {record.partition} belongs to no known topic ({record.topic_id})")
+            raise CorruptRecord(f"partition {partition} belongs to no known topic ({topic_id})")
+        return topic
+
+    def _set_partition(self, record: PartitionRecord) -> None:
+        topic = self._topic_with(record.topic_id, record.partition)
         partitions = self._own_partitions.get(topic.name)
         if partitions is None:
             partitions = self._own_partitions[topic.name] = dict(topic.partitions)
             self._topics[topic.name] = replace(topic, partitions=partitions)
         partitions[record.partition] = record
-        self._set_entry((record.topic_id, record.partition), value)
+        self._set_entry((record.topic_id, record.partition), record)
 
-    def _replay_config(self, record: ConfigRecord, value: bytes) -> None:
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        topic = self._topic_with(record.topic_id, record.partition)
+        if record.partition not in topic.partitions:
+            raise CorruptRecord(f"a record changes partition {record.partition} of {topic.name}, which does not exist")
+        self._set_partition(changed(topic.partitions[record.partition], record))
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        topic = self.topic_of(record.topic_id)
+        if topic is None:
+            raise CorruptRecord(f"a record removes topic {record.topic_id}, which does not exist")
+        del self._topics[topic.name], self._names[topic.id]
+        self._own_partitions.pop(topic.name, None)
+        self._set_entry(topic.id, None)
+        for partition in topic.partitions:
+            self._set_entry((topic.id, partition), None)
+        for name in self._configs.pop((TOPIC_RESOURCE, topic.name), {}):
+            self._set_entry((TOPIC_RESOURCE, topic.name, name), None)
+
+    def _set_config(self, record: ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
         overrides = dict(self._configs.get(resource, {}))
         if record.value is None:
@@ -138,42 +343,54 @@ class Image:
             self._configs[resource] = overrides
         else:
             self._configs.pop(resource, None)
-        self._set_entry((*resource, record.name), None if record.value is None else value)
+        self._set_entry((*resource, record.name), None if record.value is None else record)
 
-    def _replay_nothing(self, record: NoOpRecord, value: bytes) -> None:
+    def _nothing(self, record: NoOpRecord) -> None:
         """A NoOp says only that the controller lives."""
 
-    def _set_entry(self, key: object, value: bytes | None) -> None:
+    def _set_entry(self, key: object, record: Record | UnknownRecord | None) -> None:
         self._state_hash ^= self._hashes.pop(key, 0)
-        if value is not None:
-            entry = _hash(value)
+        if record is not None:
+            entry = _hash_of(record)
             self._hashes[key] = entry
             self._state_hash ^= entry
 
-    def _hash_of_content(self) -> int:
-        total = 0
-        for topic in self._topics.values():
-            total ^= _hash_of_record(TopicRecord(topic.name, topic.id))
-            for partition in topic.partitions.values():
-                total ^= _hash_of_record(partition)
-        for (resource_type, resource_name), overrides in self._configs.items():
-            for name, value in overrides.items():
-                total ^= _hash_of_record(ConfigRecord(resource_type, resource_name, name, value))
-        return total
 
+def changed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
+    """The partition after a change (KIP-631).
 
-def _hash(value: bytes) -> int:
-    return int.from_bytes(blake2b(value, digest_size=8).digest(), "big", signed=True)
+    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.
+    """
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("isr", "replicas", "removing", "adding", "directories")
+        if (value := getattr(change, name)) is not None
+    }
+    for name in ("elr", "last_known_elr"):  # an empty one is not written
+        if (value := getattr(change, name)) is not None:
+            changes[name] = value or None
+    if change.leader != LEADER_UNCHANGED:
+        changes.update(leader=change.leader, leader_epoch=partition.leader_epoch + 1)
+    if change.recovery_state != -1:
+        changes["recovery_state"] = change.recovery_state
+    return replace(partition, partition_epoch=partition.partition_epoch + 1, **changes)
 
 
 @lru_cache(maxsize=4096)
-def _hash_of_record(record: TopicRecord | PartitionRecord | ConfigRecord) -> int:
-    return _hash(encode(record))
+def _hash_of(record: Record | UnknownRecord) -> int:
+    return int.from_bytes(blake2b(encode(record), digest_size=8).digest(), "big", signed=True)
 
 
-_REPLAY: dict[type, Callable[[Image, Any, bytes], None]] = {
-    TopicRecord: Image._replay_topic,
-    PartitionRecord: Image._replay_partition,
-    ConfigRecord: Image._replay_config,
-    NoOpRecord: Image._replay_nothing,
+_APPLY: dict[type, Callable[[Image, Any], None]] = {
+    TopicRecord: Image._create_topic,
+    PartitionRecord: Image._set_partition,
+    PartitionChangeRecord: Image._change_partition,
+    RemoveTopicRecord: Image._remove_topic,
+    ConfigRecord: Image._set_config,
+    FenceBrokerRecord: Image._fence,
+    UnfenceBrokerRecord: Image._unfence,
+    BrokerRegistrationChangeRecord: Image._change_broker,
+    UnregisterBrokerRecord: Image._unregister,
+    NoOpRecord: Image._nothing,
 }
+"""The types that change entries in a way of their own."""

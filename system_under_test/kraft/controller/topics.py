@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.records import (
+from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
     ConfigRecord,
     PartitionRecord,

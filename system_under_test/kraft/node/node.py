@@ -28,7 +28,6 @@ from itertools import count
 from typing import Any, TypeVar
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.records import CorruptRecord
 from system_under_test.kraft.log.batch import CorruptBatch
 from system_under_test.kraft.log.log import DamagedLog, LogRefused
 from system_under_test.kraft.node.awaited import Awaited
@@ -56,6 +55,7 @@ from system_under_test.kraft.raft.messages import (
     RaftRequest,
     RaftResponse,
 )
+from system_under_test.kraft.records.metadata import CorruptRecord
 from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, VoterState
 
 T = TypeVar("T")

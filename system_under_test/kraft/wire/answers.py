@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
 from system_under_test.kraft.controller.image import Image, Topic
-from system_under_test.kraft.controller.records import PartitionRecord
 from system_under_test.kraft.controller.topics import TopicResult
+from system_under_test.kraft.records.metadata import PartitionRecord
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC

@@ -13,10 +13,10 @@ from recorded_runs import unpacked
 
 from harness.cli.main import cli
 from system_under_test.kraft.collected.files import LOG_FOLDER, QUORUM_STATE
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
 from system_under_test.kraft.raft.messages import LeaderChange, QuorumState
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 
 
 def check_logs(*arguments: object) -> Result:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, NoOpRecord, encode
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.raft.messages import LeaderChange
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, NoOpRecord, encode
 
 SEGMENT = "00000000000000000000.log"
 

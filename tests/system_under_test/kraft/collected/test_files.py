@@ -20,11 +20,11 @@ from checkers.kernels.kafka_files import config_records, prefix_hash, record_bat
 from system_under_test.kraft.client import questions
 from system_under_test.kraft.client.questions import LIST
 from system_under_test.kraft.collected import files, log_files, trace_files
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.prefix_hash import extend
 from system_under_test.kraft.log.quorum_state import encode as encode_quorum_state
 from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 
 
 def test_what_a_log_says(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.hearsay import Hearsay
 from system_under_test.kraft.collected.live import LiveNode
 from system_under_test.kraft.collected.log_files import read_log
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.kraft.log import batch as codec
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, encode
 from system_under_test.subject import Collected, Node
 
 Batch = tuple[int, bytes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from hashlib import blake2b
 from uuid import UUID
 
@@ -9,14 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image
-from system_under_test.kraft.controller.records import (
+from system_under_test.kraft.controller.image import HASHED_ANEW_EVERY, HASHED_ANEW_MAX, Image, changed
+from system_under_test.kraft.records.metadata import (
     TOPIC_RESOURCE,
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     CorruptRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
     NoOpRecord,
+    PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
     encode,
 )
 
@@ -128,7 +146,7 @@ def test_a_large_image_is_hashed_anew_now_and_then() -> None:
     for number in range(HASHED_ANEW_MAX):
         image.replay(encode(PartitionRecord(number, UUID(int=1), (1,), (1,))))
     before = image.state_hash
-    assert before == image._hash_of_content()
+    assert before == image.hash_of_content()
     image._configs[(2, "t")] = {"a": "2"}
     assert any(image.state_hash != before for _ in range(HASHED_ANEW_EVERY))
 
@@ -141,3 +159,106 @@ def test_partitions_of_a_copy_are_its_own() -> None:
     image.replay(encode(PartitionRecord(1, UUID(int=1), (1,), (1,))))
     copy.replay(encode(PartitionRecord(2, UUID(int=1), (1,), (1,))))
     assert (set(image.topics["t"].partitions), set(copy.topics["t"].partitions)) == ({0, 1}, {0, 2})
+
+
+brokers = st.builds(RegisterBrokerRecord, st.integers(1, 3), broker_epoch=st.integers(0, 2), fenced=st.booleans())
+changes = st.builds(
+    PartitionChangeRecord,
+    st.integers(0, 1),
+    st.just(UUID(int=7)),
+    isr=st.none() | st.just((1,)) | st.just((2, 1)),
+    leader=st.sampled_from([-2, -1, 1]),
+    elr=st.none() | st.just(()) | st.just((2,)),
+)
+anything = st.one_of(
+    configs,
+    brokers,
+    changes,
+    st.builds(TopicRecord, st.just("orders"), st.just(UUID(int=7))),
+    st.builds(PartitionRecord, st.integers(0, 1), st.just(UUID(int=7)), st.just((1, 2)), st.just((1,))),
+    st.builds(RemoveTopicRecord, st.just(UUID(int=7))),
+    st.builds(FeatureLevelRecord, st.sampled_from(["metadata.version", "kraft.version"]), st.integers(0, 3)),
+    st.builds(UnfenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(FenceBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(UnregisterBrokerRecord, st.integers(1, 3), st.integers(0, 2)),
+    st.builds(BrokerRegistrationChangeRecord, st.integers(1, 3), st.integers(0, 2), fenced=st.integers(-1, 1)),
+    st.builds(ProducerIdsRecord, st.integers(1, 3), st.just(0), st.integers(0, 5000)),
+    st.builds(
+        ClientQuotaRecord,
+        st.just((QuotaEntity("user", None),)),
+        st.sampled_from(["a", "b"]),
+        st.just(1.5),
+        remove=st.booleans(),
+    ),
+    st.builds(AccessControlEntryRecord, st.uuids(), *map(st.just, (2, "t", 3, "User:a", "*", 2, 3))),
+    st.just(UnknownRecord(99, 0, bytes.fromhex("016300ff"))),
+    st.just(BeginTransactionRecord()),
+    st.just(EndTransactionRecord()),
+    st.just(AbortTransactionRecord()),
+)
+
+
+def replayed(history: list[Record | UnknownRecord]) -> Image:
+    """The image of a history, from which the records that do not fit are left out."""
+    image = Image()
+    for record in history:
+        with contextlib.suppress(CorruptRecord):
+            image.replay(encode(record))
+    return image
+
+
+@given(st.lists(anything, max_size=40))
+def test_the_entries_written_out_amount_to_the_same_image(history: list[Record | UnknownRecord]) -> None:
+    """This is what a snapshot rests on."""
+    image = replayed(history)
+    again = Image()
+    for record in image.records():
+        again.replay(encode(record))
+    assert again.state_hash == image.state_hash
+    assert list(again.records()) == list(image.records())
+    assert image.hash_of_content() == image._state_hash  # the sum that is kept up to date
+
+
+def test_a_transaction_takes_effect_at_its_end_or_never() -> None:
+    begin, topic = BeginTransactionRecord("boot"), TopicRecord("orders", UUID(int=7))
+    image = image_of(begin, topic)
+    assert image.in_transaction and not image.topics
+    image.replay(encode(EndTransactionRecord()))
+    assert list(image.topics) == ["orders"] and not image.in_transaction
+    assert not image_of(begin, topic, AbortTransactionRecord("no")).topics
+    with pytest.raises(CorruptRecord, match="none has begun"):
+        image.replay(encode(EndTransactionRecord()))
+
+
+def test_a_removed_topic_takes_its_partitions_and_configs_along() -> None:
+    records = (
+        TopicRecord("orders", UUID(int=7)),
+        PartitionRecord(0, UUID(int=7), (1,), (1,)),
+        ConfigRecord(TOPIC_RESOURCE, "orders", "retention.ms", "1"),
+    )
+    image = image_of(*records, RemoveTopicRecord(UUID(int=7)))
+    assert image.state_hash == 0 and list(image.records()) == []
+    again = image_of(*records, RemoveTopicRecord(UUID(int=7)), TopicRecord("orders", UUID(int=8)))
+    assert not again.topics["orders"].partitions and not again.configs("orders")
+
+
+def test_a_change_of_a_partition_raises_its_epochs() -> None:
+    before = PartitionRecord(0, UUID(int=7), (1, 2), (1, 2), leader=1, leader_epoch=4, partition_epoch=9)
+    shrunk = changed(before, PartitionChangeRecord(0, UUID(int=7), isr=(1,), elr=(2,)))
+    assert (shrunk.isr, shrunk.elr, shrunk.leader_epoch, shrunk.partition_epoch) == ((1,), (2,), 4, 10)
+    elected = changed(shrunk, PartitionChangeRecord(0, UUID(int=7), leader=1, elr=()))
+    assert (elected.leader_epoch, elected.partition_epoch, elected.elr) == (5, 11, None)
+
+
+def test_a_broker_is_changed_only_by_records_of_its_epoch() -> None:
+    image = image_of(RegisterBrokerRecord(1, broker_epoch=5), UnfenceBrokerRecord(1, 5))
+    assert not image.brokers[1].fenced
+    with pytest.raises(CorruptRecord, match="has epoch 5"):
+        image.replay(encode(FenceBrokerRecord(1, 4)))
+    with pytest.raises(CorruptRecord, match="is not registered"):
+        image.replay(encode(FenceBrokerRecord(2, 4)))
+
+
+def test_records_of_later_software_are_kept_and_change_nothing_else() -> None:
+    image = image_of(UnknownRecord(99, 0, bytes.fromhex("016300ff")), TopicRecord("orders", UUID(int=7)))
+    assert (image.unknown, list(image.topics)) == (1, ["orders"])

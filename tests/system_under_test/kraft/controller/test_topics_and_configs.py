@@ -22,8 +22,8 @@ from system_under_test.kraft.controller.configs import (
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.records import TOPIC_RESOURCE
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, TopicResult, create_topics
+from system_under_test.kraft.records.metadata import TOPIC_RESOURCE
 
 BROKERS = (1, 2, 3, 4, 5)
 THROTTLED = "follower.replication.throttled.replicas"

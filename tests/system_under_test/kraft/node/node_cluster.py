@@ -10,7 +10,6 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from volatile_disk import VolatileDisk
 
-from system_under_test.kraft.controller.records import ConfigRecord, TopicRecord, encode
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock
@@ -21,6 +20,7 @@ from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import FetchRequest, Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.records.metadata import ConfigRecord, TopicRecord, encode
 
 VOTERS = (1, 2, 3)
 WALL_BEGAN_MS = 1_700_000_000_000

@@ -13,7 +13,6 @@ from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 from volatile_disk import VolatileDisk
 
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.records import ConfigRecord, encode
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.metadata.state_machine import LOST_BEFORE_APPEND
 from system_under_test.kraft.node.node import QuorumNode
@@ -23,6 +22,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     VoteRequest,
 )
+from system_under_test.kraft.records.metadata import ConfigRecord, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time

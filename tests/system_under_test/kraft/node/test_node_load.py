@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
 
-from system_under_test.kraft.controller.records import ConfigRecord, encode
 from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, create_topics
 from system_under_test.kraft.node.metadata import apply_committed
 from system_under_test.kraft.node.metadata.apply_committed import Replay
 from system_under_test.kraft.node.metadata.state_machine import WRITE_MAX_BYTES
+from system_under_test.kraft.records.metadata import ConfigRecord, encode
 from system_under_test.kraft.wire.quorum_service import TooLarge
 
 pytestmark = pytest.mark.virtual_time

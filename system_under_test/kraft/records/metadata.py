@@ -1,0 +1,402 @@
+"""The record types of Kafka's metadata log, and their bytes.
+
+    value = uvarint frame version (1) | uvarint record type | uvarint record version | struct (`struct.py`)
+
+Types, fields, versions and tags are Kafka's own (KIP-631 and later), so that any reader of Kafka's metadata
+understands this log.  A record is written in the lowest version that holds all of it.
+
+A record of a type or version that is not known here was written by a later version of the software.  It is kept as an
+`UnknownRecord`, byte for byte: an upgrade must not end the nodes that are not upgraded yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+from system_under_test.kraft.records.struct import (
+    Codec,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Malformed,
+    Since,
+    Struct,
+    Tag,
+    UInt16,
+    read_uvarint,
+    write_uvarint,
+)
+
+FRAME_VERSION = 1
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+"""`resource_type` of a topic's and of a broker's config."""
+
+NO_UUID = UUID(int=0)
+NO_LEADER = -1
+LEADER_UNCHANGED = -2
+"""`leader` of a PartitionChangeRecord that leaves the leader as it is."""
+
+
+class CorruptRecord(ValueError):
+    """Bytes that are no record, or a record that contradicts what came before it."""
+
+
+class Record(Struct):
+    """A record of the metadata log."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a later version of the software.  value: all its bytes, frame included."""
+
+    type: int
+    version: int
+    value: bytes
+
+
+R = TypeVar("R", bound=type[Record])
+
+_CODECS: dict[int, tuple[type[Record], Codec]] = {}
+_TYPE_OF: dict[type[Record], int] = {}
+
+
+def _record(type_number: int, version_max: int = 0) -> Callable[[R], R]:
+    def enter(cls: R) -> R:
+        assert type_number not in _CODECS, f"record type {type_number} is declared twice"
+        _CODECS[type_number] = cls, Codec(cls, version_max)
+        _TYPE_OF[cls] = type_number
+        return cls
+
+    return enter
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(Struct):
+    """security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: UInt16
+    security_protocol: Int16 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRange(Struct):
+    """The levels of a feature that a node supports, both included."""
+
+    name: str
+    level_min: Int16
+    level_max: Int16
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntity(Struct):
+    """name None: the default entity of this type."""
+
+    type: str
+    name: str | None
+
+
+# -- Brokers and controllers
+
+
+@_record(0, version_max=3)
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord(Record):
+    broker_id: Int32
+    is_migrating_zk_broker: Annotated[bool, Since(2)] = False
+    incarnation_id: UUID = NO_UUID
+    broker_epoch: Int64 = -1
+    endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: Annotated[bool, Since(1)] = False
+    log_dirs: Annotated[tuple[UUID, ...], Since(3), Tag(0)] = ()
+
+
+@_record(1)
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord(Record):
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_record(7)
+@dataclass(frozen=True, slots=True)
+class FenceBrokerRecord(Record):
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_record(8)
+@dataclass(frozen=True, slots=True)
+class UnfenceBrokerRecord(Record):
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+@_record(17, version_max=2)
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationChangeRecord(Record):
+    """fenced: -1 unfences, 1 fences, 0 leaves it.  in_controlled_shutdown: 1 sets it, 0 leaves it."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    fenced: Annotated[Int8, Tag(0)] = 0
+    in_controlled_shutdown: Annotated[Int8, Since(1), Tag(1)] = 0
+    log_dirs: Annotated[tuple[UUID, ...], Since(2), Tag(2)] = ()
+
+
+@_record(27)
+@dataclass(frozen=True, slots=True)
+class RegisterControllerRecord(Record):
+    controller_id: Int32
+    incarnation_id: UUID
+    zk_migration_ready: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
+
+
+# -- Topics and partitions
+
+
+@_record(2)
+@dataclass(frozen=True, slots=True)
+class TopicRecord(Record):
+    name: str
+    topic_id: UUID
+
+
+@_record(3, version_max=2)
+@dataclass(frozen=True, slots=True)
+class PartitionRecord(Record):
+    """directories: one per replica, or () as in version 0; Uuid(0) means not assigned.  elr: KIP-966."""
+
+    partition: Int32
+    topic_id: UUID
+    replicas: tuple[Int32, ...]
+    isr: tuple[Int32, ...]
+    removing: tuple[Int32, ...] = ()
+    adding: tuple[Int32, ...] = ()
+    leader: Int32 = NO_LEADER
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: Annotated[tuple[UUID, ...], Since(1)] = ()
+    recovery_state: Annotated[Int8, Tag(0)] = 0
+    elr: Annotated[tuple[Int32, ...] | None, Since(2), Tag(1)] = None
+    last_known_elr: Annotated[tuple[Int32, ...] | None, Since(2), Tag(2)] = None
+
+
+@_record(5, version_max=2)
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord(Record):
+    """A field that holds its default leaves the partition's value as it is."""
+
+    partition: Int32
+    topic_id: UUID
+    isr: Annotated[tuple[Int32, ...] | None, Tag(0)] = None
+    leader: Annotated[Int32, Tag(1)] = LEADER_UNCHANGED
+    replicas: Annotated[tuple[Int32, ...] | None, Tag(2)] = None
+    removing: Annotated[tuple[Int32, ...] | None, Tag(3)] = None
+    adding: Annotated[tuple[Int32, ...] | None, Tag(4)] = None
+    recovery_state: Annotated[Int8, Tag(5)] = -1
+    elr: Annotated[tuple[Int32, ...] | None, Since(2), Tag(6)] = None
+    last_known_elr: Annotated[tuple[Int32, ...] | None, Since(2), Tag(7)] = None
+    directories: Annotated[tuple[UUID, ...] | None, Since(1), Tag(8)] = None
+
+
+@_record(9)
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord(Record):
+    topic_id: UUID
+
+
+# -- Configurations, features and ids
+
+
+@_record(4)
+@dataclass(frozen=True, slots=True)
+class ConfigRecord(Record):
+    """value None removes the override."""
+
+    resource_type: Int8
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@_record(12)
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord(Record):
+    """level 0 removes the feature."""
+
+    name: str
+    level: Int16
+
+
+@_record(14)
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRecord(Record):
+    entity: tuple[QuotaEntity, ...]
+    key: str
+    value: Float64
+    remove: bool = False
+
+
+@_record(15)
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord(Record):
+    """next_producer_id: the first id of the block that is handed out next."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    next_producer_id: Int64
+
+
+@_record(20)
+@dataclass(frozen=True, slots=True)
+class NoOpRecord(Record):
+    pass
+
+
+@_record(21)
+@dataclass(frozen=True, slots=True)
+class ZkMigrationStateRecord(Record):
+    state: Int8
+
+
+# -- Who may do what
+
+
+@_record(10)
+@dataclass(frozen=True, slots=True)
+class DelegationTokenRecord(Record):
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: Int64
+    max_timestamp_ms: Int64
+    expiration_timestamp_ms: Int64
+    token_id: str
+
+
+@_record(26)
+@dataclass(frozen=True, slots=True)
+class RemoveDelegationTokenRecord(Record):
+    token_id: str
+
+
+@_record(11)
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialRecord(Record):
+    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+
+    name: str
+    mechanism: Int8
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: Int32
+
+
+@_record(22)
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredentialRecord(Record):
+    name: str
+    mechanism: Int8
+
+
+@_record(18)
+@dataclass(frozen=True, slots=True)
+class AccessControlEntryRecord(Record):
+    id: UUID
+    resource_type: Int8
+    resource_name: str
+    pattern_type: Int8
+    principal: str
+    host: str
+    operation: Int8
+    permission_type: Int8
+
+
+@_record(19)
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntryRecord(Record):
+    id: UUID
+
+
+# -- Transactions of metadata (KIP-868)
+
+
+@_record(23)
+@dataclass(frozen=True, slots=True)
+class BeginTransactionRecord(Record):
+    name: Annotated[str | None, Tag(0)] = None
+
+
+@_record(24)
+@dataclass(frozen=True, slots=True)
+class EndTransactionRecord(Record):
+    pass
+
+
+@_record(25)
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord(Record):
+    reason: Annotated[str | None, Tag(0)] = None
+
+
+RECORD_TYPES: dict[int, type[Record]] = {number: cls for number, (cls, _) in sorted(_CODECS.items())}
+"""Every known type of record, by its number."""
+
+
+def versions(cls: type[Record]) -> range:
+    """The versions of a record type that are read and written here."""
+    return range(_CODECS[_TYPE_OF[cls]][1].version_max + 1)
+
+
+def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
+    """The record's value as it stands in the log.  version: None for the lowest that holds all of it.
+
+    Raises ValueError if the version cannot hold all of it, or if a number is outside the range of its field.
+    """
+    if isinstance(record, UnknownRecord):
+        return record.value
+    number = _TYPE_OF[type(record)]
+    codec = _CODECS[number][1]
+    chosen = codec.version_for(record) if version is None else version
+    out = bytearray()
+    for each in (FRAME_VERSION, number, chosen):
+        write_uvarint(out, each)
+    codec.write(out, record, chosen)
+    return bytes(out)
+
+
+def decode(value: bytes) -> Record | UnknownRecord:
+    """The record in `value`.  Raises CorruptRecord for anything but exactly one record."""
+    try:
+        frame, at = read_uvarint(value, 0)
+        number, at = read_uvarint(value, at)
+        version, at = read_uvarint(value, at)
+        if frame != FRAME_VERSION:
+            raise CorruptRecord(f"metadata record of frame version {frame}; known is {FRAME_VERSION}")
+        cls, codec = _CODECS.get(number, (None, None))
+        if codec is None or version > codec.version_max:
+            return UnknownRecord(number, version, value)
+        record, end = codec.read(value, at, version)
+    except (Malformed, IndexError) as problem:
+        raise CorruptRecord(f"metadata record of {len(value)} bytes cannot be decoded: {problem}") from problem
+    if end != len(value):
+        raise CorruptRecord(f"{len(value) - end} bytes follow the metadata record")
+    assert isinstance(record, Record) and type(record) is cls
+    return record

@@ -1,0 +1,316 @@
+"""How a dataclass becomes bytes of Kafka's flexible encoding (KIP-482): the annotations are the table of its fields.
+
+    @dataclass(frozen=True, slots=True)
+    class Endpoint(Struct):
+        name: str                                                  a string; `str | None` may be null
+        port: UInt16                                               a number of a stated width
+        racks: Annotated[tuple[str, ...], Since(1)] = ()           from version 1 on
+        logs: Annotated[tuple[UUID, ...], Since(2), Tag(0)] = ()   a tagged field, left out if it holds its default
+
+`Codec(cls)` compiles a reader and a writer for each version once.  A length is checked before it is used, so a few
+bytes never claim much memory.  Tags that a version does not know are kept in `unknown_tags` and written again.
+
+Cost: linear in the size of the value; about 10 µs for a record of ten fields.
+"""
+
+from __future__ import annotations
+
+import struct
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+NO_VERSION = -1
+
+
+class Malformed(ValueError):
+    """Bytes that are not the struct that they should be.  The message names the field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struct:
+    """The base of every struct.  unknown_tags: (number, bytes) of tagged fields of later versions, ascending."""
+
+    unknown_tags: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+
+
+class Since(NamedTuple):
+    """The first version that has a field."""
+
+    version: int
+
+
+class Tag(NamedTuple):
+    """The number of a tagged field."""
+
+    number: int
+
+
+class WireType(NamedTuple):
+    """read(data, at) -> (value, the position after it).  write(out, value) appends.
+
+    Both raise Malformed, struct.error, IndexError or UnicodeDecodeError for what does not fit.  size_min_bytes: the
+    least bytes that a value takes; an array of more elements than the bytes that are left could hold is refused.
+    form: the letter of `struct` for a number of fixed width, else "".
+    """
+
+    read: Callable[[bytes, int], tuple[Any, int]]
+    write: Callable[[bytearray, Any], None]
+    size_min_bytes: int
+    form: str = ""
+
+
+def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned number in groups of seven bits, the lowest first.  Raises IndexError at the end of the bytes."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+        shift += 7
+        if shift > 28:
+            raise Malformed("a uvarint of more than five bytes")
+
+
+def write_uvarint(out: bytearray, number: int) -> None:
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _take(data: bytes, at: int, size_bytes: int) -> tuple[bytes, int]:
+    end = at + size_bytes
+    if end > len(data):
+        raise Malformed(f"{size_bytes} bytes are announced and {len(data) - at} are there")
+    return data[at:end], end
+
+
+def _fixed(form: str) -> WireType:
+    packer = struct.Struct(f">{form}")
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        return packer.unpack_from(data, at)[0], at + packer.size
+
+    def write(out: bytearray, value: Any) -> None:
+        out.extend(packer.pack(value))
+
+    return WireType(read, write, packer.size, form)
+
+
+def _read_uuid(data: bytes, at: int) -> tuple[UUID, int]:
+    taken, at = _take(data, at, 16)
+    return UUID(bytes=taken), at
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = read_uvarint(data, at)
+    if length == 0:
+        raise Malformed("null where bytes must stand")
+    return _take(data, at, length - 1)
+
+
+def _write_bytes(out: bytearray, value: bytes) -> None:
+    write_uvarint(out, len(value) + 1)
+    out.extend(value)
+
+
+def _read_text(data: bytes, at: int) -> tuple[str, int]:
+    length, at = read_uvarint(data, at)
+    if length == 0:
+        raise Malformed("null where a string must stand")
+    taken, at = _take(data, at, length - 1)
+    return taken.decode(), at
+
+
+def _nullable(wire: WireType) -> WireType:
+    """null is a length of zero, which no value of a string, of bytes or of an array begins with."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        return (None, at + 1) if data[at] == 0 else wire.read(data, at)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            out.append(0)
+        else:
+            wire.write(out, value)
+
+    return WireType(read, write, 1)
+
+
+def _array(wire: WireType) -> WireType:
+    read_one, write_one, form = wire.read, wire.write, wire.form
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        length, at = read_uvarint(data, at)
+        if length == 0:
+            raise Malformed("null where an array must stand")
+        if (length - 1) * wire.size_min_bytes > len(data) - at:
+            raise Malformed(f"{length - 1} elements are announced in {len(data) - at} bytes")
+        if form:
+            end = at + (length - 1) * wire.size_min_bytes
+            return struct.unpack(f">{length - 1}{form}", data[at:end]), end
+        found = []
+        for _ in range(length - 1):
+            value, at = read_one(data, at)
+            found.append(value)
+        return tuple(found), at
+
+    def write(out: bytearray, value: Any) -> None:
+        write_uvarint(out, len(value) + 1)
+        if form:
+            out.extend(struct.pack(f">{len(value)}{form}", *value))
+            return
+        for each in value:
+            write_one(out, each)
+
+    return WireType(read, write, 1)
+
+
+BOOL = _fixed("?")
+Int8 = Annotated[int, _fixed("b")]
+Int16 = Annotated[int, _fixed("h")]
+UInt16 = Annotated[int, _fixed("H")]
+Int32 = Annotated[int, _fixed("i")]
+Int64 = Annotated[int, _fixed("q")]
+Float64 = Annotated[float, _fixed("d")]
+
+_PLAIN: dict[type, WireType] = {
+    bool: BOOL,
+    str: WireType(_read_text, lambda out, value: _write_bytes(out, value.encode()), 1),
+    bytes: WireType(_read_bytes, _write_bytes, 1),
+    UUID: WireType(_read_uuid, lambda out, value: out.extend(value.bytes), 16),
+}
+
+
+class _Field(NamedTuple):
+    """tag: None if the field is not tagged.  default: MISSING if there is none."""
+
+    name: str
+    wire: WireType
+    since: int
+    tag: int | None
+    default: Any
+
+
+def _wire_type(hint: Any, version: int) -> WireType:
+    """The wire type of an annotation without its Since and Tag."""
+    if get_origin(hint) is Annotated:
+        plain, *notes = get_args(hint)
+        return next((note for note in notes if isinstance(note, WireType)), None) or _wire_type(plain, version)
+    if get_origin(hint) in (Union, types.UnionType):
+        [inner] = [each for each in get_args(hint) if each is not type(None)]
+        return _nullable(_wire_type(inner, version))
+    if get_origin(hint) is tuple:
+        return _array(_wire_type(get_args(hint)[0], version))
+    if issubclass(hint, Struct):
+        return _struct(hint, _fields_of(hint, version))
+    return _PLAIN[hint]
+
+
+def _fields_of(cls: type[Struct], version: int) -> list[_Field]:
+    """The fields that a version of the struct has, in their order on the wire."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = []
+    for each in fields(cls):
+        if each.name == "unknown_tags":
+            continue
+        hint = hints[each.name]
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        since = next((note.version for note in notes if isinstance(note, Since)), 0)
+        tag = next((note.number for note in notes if isinstance(note, Tag)), None)
+        if since <= version:
+            found.append(_Field(each.name, _wire_type(hint, version), since, tag, each.default))
+    return found
+
+
+def _struct(cls: type[Struct], wanted: list[_Field]) -> WireType:
+    plain = [each for each in wanted if each.tag is None]
+    tagged = {each.tag: each for each in wanted if each.tag is not None}
+    for each in tagged.values():
+        assert each.default is not MISSING, f"{cls.__name__}.{each.name} is tagged and needs a default"
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        values: dict[str, Any] = {}
+        for each in plain:
+            try:
+                values[each.name], at = each.wire.read(data, at)
+            except (Malformed, struct.error, IndexError, UnicodeDecodeError) as problem:
+                raise Malformed(f"{each.name}: {problem}") from problem
+        count, at = read_uvarint(data, at)
+        unknown = []
+        last = -1
+        for _ in range(count):
+            number, at = read_uvarint(data, at)
+            size_bytes, at = read_uvarint(data, at)
+            content, at = _take(data, at, size_bytes)
+            if number <= last:
+                raise Malformed(f"tag {number} follows tag {last}")
+            last = number
+            if number not in tagged:
+                unknown.append((number, content))
+                continue
+            value, end = tagged[number].wire.read(content, 0)
+            if end != len(content):
+                raise Malformed(f"tag {number} has {len(content)} bytes, and its value ends after {end}")
+            values[tagged[number].name] = value
+        if unknown:
+            values["unknown_tags"] = tuple(unknown)
+        return cls(**values), at
+
+    def write(out: bytearray, value: Any) -> None:
+        for each in plain:
+            each.wire.write(out, getattr(value, each.name))
+        contents = list(value.unknown_tags)
+        for number, each in tagged.items():
+            held = getattr(value, each.name)
+            if held != each.default:
+                content = bytearray()
+                each.wire.write(content, held)
+                contents.append((number, bytes(content)))
+        write_uvarint(out, len(contents))
+        for number, content in sorted(contents):
+            write_uvarint(out, number)
+            write_uvarint(out, len(content))
+            out.extend(content)
+
+    return WireType(read, write, 1 + sum(each.wire.size_min_bytes for each in plain))
+
+
+S = TypeVar("S", bound=Struct)
+
+
+class Codec:
+    """Reads and writes one struct in each of its versions, 0 to `version_max`."""
+
+    def __init__(self, cls: type[Struct], version_max: int) -> None:
+        self.version_max = version_max
+        self._by_version = [_struct(cls, _fields_of(cls, version)) for version in range(version_max + 1)]
+        self._later = [each for each in _fields_of(cls, version_max) if each.since > 0]
+
+    def version_for(self, value: Struct) -> int:
+        """The lowest version that holds every field which is not its default: older readers understand it."""
+        return max((each.since for each in self._later if getattr(value, each.name) != each.default), default=0)
+
+    def read(self, data: bytes, at: int, version: int) -> tuple[Any, int]:
+        """Raises Malformed for bytes that are not the struct, and for a version outside 0 to `version_max`."""
+        try:
+            return self._by_version[version].read(data, at)
+        except (struct.error, IndexError, UnicodeDecodeError) as problem:
+            raise Malformed(str(problem)) from problem
+
+    def write(self, out: bytearray, value: Struct, version: int) -> None:
+        """Raises ValueError if the version lacks a field that is not its default, or if a number is out of range."""
+        if version < self.version_for(value):
+            raise ValueError(f"{type(value).__name__} of version {version} cannot hold all fields of {value}")
+        try:
+            self._by_version[version].write(out, value)
+        except struct.error as problem:
+            raise ValueError(f"{type(value).__name__}: {problem}") from problem
