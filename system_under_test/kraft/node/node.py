@@ -82,7 +82,7 @@ class QuorumNode:
         state = parts.state_file.load()
         self._core = Core(parts.identity, parts.log, state, parts.random, parts.clock.now())
         self._machine = StateMachine(parts.log.start_offset)
-        self._replay = Replay(parts.log, self._machine, self._report_applied)
+        self._replay = Replay(parts.log, self._machine, self._report_applied, self._say)
         # As carried out so far: in the middle of a list of effects the core is already at its end.
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
@@ -154,6 +154,11 @@ class QuorumNode:
         return self._core.high_watermark
 
     @property
+    def applied_offset(self) -> int:
+        """Every record below it is in the committed image."""
+        return self._machine.applied_offset
+
+    @property
     def role(self) -> str:
         return self._core.role
 
@@ -187,11 +192,15 @@ class QuorumNode:
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
+        if self._machine.not_served is not None:
+            raise NotQueued(self._machine.not_served)
         if self._machine.active and self._lease.answers(self._clock.wall_ms()):
             return self._machine.committed
         with self._reads.expect() as (token, ready):
             self._drive(lambda now: self._core.read(now, token))
             await ready
+        if self._machine.not_served is not None:
+            raise NotQueued(self._machine.not_served)
         return self._machine.committed
 
     def describe(self) -> QuorumInfo:

@@ -21,14 +21,20 @@ REPORT_RECORDS = 1_000
 
 
 class Replay:
-    """report: called with (applied offset, state hash).  end_offset: everything below it is committed."""
+    """report: called with (applied offset, state hash).  say: called with a line for the node's operator.
 
-    def __init__(self, log: Log, machine: StateMachine, report: Callable[[int, int], None]) -> None:
+    end_offset: everything below it is committed.
+    """
+
+    def __init__(
+        self, log: Log, machine: StateMachine, report: Callable[[int, int], None], say: Callable[[str], None]
+    ) -> None:
         self.end_offset = machine.applied_offset
         self.goes_on = False
         self._log = log
         self._machine = machine
         self._report = report
+        self._say = say
         self._waiting: list[tuple[int, int]] = []  # (mark, token)
 
     def apply_slice(self) -> None:
@@ -42,7 +48,11 @@ class Replay:
                 self.goes_on = True
                 break
             before = machine.applied_offset
-            machine.apply(batch)
+            for record in machine.apply(batch):
+                self._say(
+                    f"kept a record of unknown type {record.type}, version {record.version}, at offset {before} or "
+                    "shortly behind it: a later version of the software wrote it"
+                )
             now = machine.applied_offset
             if not sparse or now == target or now // REPORT_RECORDS > before // REPORT_RECORDS:
                 self._report(now, machine.committed.state_hash)

@@ -19,9 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from system_under_test.kraft.controller.features import why_not_served
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.raft.messages import Batch
+from system_under_test.kraft.records.metadata import EndTransactionRecord, FeatureLevelRecord, UnknownRecord
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued, TooLarge
 
 T = TypeVar("T")
@@ -51,10 +53,14 @@ class Write:
 
 
 class StateMachine:
-    """applied_offset: everything below it has been replayed into the committed image."""
+    """applied_offset: everything below it has been replayed into the committed image.
+
+    not_served: why no request may be answered from the committed image; None if it may.
+    """
 
     def __init__(self, start_offset: int) -> None:
         self.applied_offset = start_offset
+        self.not_served: str | None = None
         self.committed = Image()
         self._speculative: Image | None = None
         self._pending: list[Write] = []  # decided, not handed to the core yet
@@ -74,15 +80,16 @@ class StateMachine:
     def pending(self) -> bool:
         return bool(self._pending)
 
-    def apply(self, batch: Batch) -> None:
-        """Replay a committed batch, the one at `applied_offset`."""
+    def apply(self, batch: Batch) -> list[UnknownRecord]:
+        """Replay a committed batch, the one at `applied_offset`.  Returns the records of it that were only kept."""
         raw = batch.body
         assert isinstance(raw, bytes)
         assert batch.base_offset == self.applied_offset, (batch.base_offset, self.applied_offset)
-        if not codec.is_control(raw):
-            for value in codec.values(raw):
-                self.committed.replay(value)
+        replayed = [] if codec.is_control(raw) else [self.committed.replay(value) for value in codec.values(raw)]
         self.applied_offset = batch.end_offset
+        if any(isinstance(record, FeatureLevelRecord | EndTransactionRecord) for record in replayed):
+            self.not_served = why_not_served(self.committed)
+        return [record for record in replayed if isinstance(record, UnknownRecord)]
 
     def settle(self) -> None:
         """Complete the writes that are committed and applied by now."""
@@ -113,6 +120,8 @@ class StateMachine:
         """
         if self._speculative is None:
             raise NotQueued(NOT_ACTIVE)
+        if self.not_served is not None:
+            raise NotQueued(self.not_served)
         records, result = decide(self._speculative)
         size_bytes = sum(map(len, records))
         if len(records) > WRITE_MAX_RECORDS or size_bytes > WRITE_MAX_BYTES:

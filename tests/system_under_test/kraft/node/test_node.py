@@ -22,7 +22,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
     VoteRequest,
 )
-from system_under_test.kraft.records.metadata import ConfigRecord, encode
+from system_under_test.kraft.records.metadata import ConfigRecord, FeatureLevelRecord, encode
 from system_under_test.kraft.wire.quorum_service import LostLeadership, NotQueued
 
 pytestmark = pytest.mark.virtual_time
@@ -262,3 +262,36 @@ async def test_with_divergence_by_offset_every_record_is_a_batch() -> None:
     log = open_log(cluster.disks[leader.node_id].crash("keep", Random(0)), FOLDER)
     assert {batch.count for batch in log.batches(0)} == {1}
     await cluster.close()
+
+
+async def everywhere_applied(cluster: Cluster, offset: int) -> None:
+    for _ in range(400):
+        if all(node.applied_offset >= offset for node in cluster.network.nodes.values()):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not every node applied offset {offset} within 4 s")
+
+
+async def test_a_record_of_later_software_ends_no_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every voter that applied one died; each died again after its restart."""
+    leader = await cluster.leader()
+    later = bytes.fromhex("016300ff")
+    await leader.write(lambda image: ([later, bytes.fromhex("010409")], None))
+    await leader.write(create("t"))
+    await everywhere_applied(cluster, leader.applied_offset)
+    assert not any(node.ended.done() for node in cluster.network.nodes.values())
+    assert {node.committed_image().unknown for node in cluster.network.nodes.values()} == {2}
+    assert len({node.committed_image().state_hash for node in cluster.network.nodes.values()}) == 1
+    assert capsys.readouterr().err.count("kept a record of unknown type 99, version 0") == len(VOTERS)
+    assert "t" in (await leader.read()).topics
+
+
+async def test_a_level_that_is_not_supported_is_not_served(cluster: Cluster) -> None:
+    """The records behind such a level mean something that this software does not know."""
+    leader = await cluster.leader()
+    await leader.write(create("t"))
+    await leader.write(lambda image: ([encode(FeatureLevelRecord("metadata.version", 99))], None))
+    for refused in (leader.read(), leader.write(create("u"))):
+        with pytest.raises(NotQueued, match="is at level 99, and this software supports levels 1 to"):
+            await refused
+    assert not leader.ended.done()
