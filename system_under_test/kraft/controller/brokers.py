@@ -1,0 +1,299 @@
+"""The life of a broker: registration, heartbeats, fencing and shutdown.  Pure (KIP-631, KIP-841, KIP-966).
+
+    register(...)  -> (records, epoch)            the epoch is the offset of the registration's record
+    heartbeat(...) -> (records, what the broker shall be)
+
+    FENCED ---wants to serve, has caught up---> UNFENCED ---wants to shut down---> CONTROLLED_SHUTDOWN
+       ^  |                                        |                                      |
+       |  +--wants to shut down--> SHUTDOWN_NOW <--+ leads nothing                        | leads nothing, and
+       +---no heartbeat for the session------------+                                      v others caught up
+                                                                                     SHUTDOWN_NOW
+
+A registration and the broker's state are records, so every controller knows them.  Who sent a heartbeat when is known
+to the active controller alone: a new controller gives each broker that is not fenced a whole session from now on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partitions import Rules, with_broker, without_broker
+from system_under_test.kraft.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    FeatureRange,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+)
+
+HEARTBEAT_INTERVAL_S = 2.0
+SESSION_TIMEOUT_S = 9.0
+"""Kafka's broker.heartbeat.interval.ms and broker.session.timeout.ms."""
+
+UNKNOWN_EPOCH = -1
+NOT_SHUTTING_DOWN = 0
+FENCE, UNFENCE = 1, -1
+"""`fenced` of a BrokerRegistrationChangeRecord."""
+
+MIN_INSYNC = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+class BrokerState(Enum):
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+class Refused(Exception):
+    """A request of a broker is refused with this error."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A broker's request to be registered.
+
+    incarnation: new with each start of the process.  previous_epoch: the epoch before, from the file that a clean
+    shutdown leaves; UNKNOWN_EPOCH after an unclean one (KIP-966).
+    """
+
+    broker: int
+    incarnation: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...] = ()
+    rack: str | None = None
+    log_dirs: tuple[UUID, ...] = ()
+    previous_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """metadata_offset: the last offset of metadata that the broker has applied."""
+
+    broker: int
+    broker_epoch: int
+    metadata_offset: int
+    wants_fence: bool = False
+    wants_shutdown: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """What the active controller remembers of one broker.
+
+    heard_s: when its last heartbeat arrived.  metadata_offset: what that heartbeat reported.
+    shutdown_offset: NOT_SHUTTING_DOWN, or the offset that the others must reach before the broker may stop.
+    """
+
+    heard_s: float
+    metadata_offset: int = -1
+    shutdown_offset: int = NOT_SHUTTING_DOWN
+
+
+class Sessions:
+    """The heartbeats of brokers, at the active controller.  Made anew when a node becomes active."""
+
+    def __init__(self, image: Image, now_s: float) -> None:
+        self._by_broker = {number: Session(now_s) for number, broker in image.brokers.items() if not broker.fenced}
+
+    def of(self, broker: int, now_s: float) -> Session:
+        return self._by_broker.setdefault(broker, Session(now_s))
+
+    def live(self, broker: int, now_s: float) -> bool:
+        """Whether the broker was heard of within a session."""
+        session = self._by_broker.get(broker)
+        return session is not None and now_s < session.heard_s + SESSION_TIMEOUT_S
+
+    def forget(self, broker: int) -> None:
+        self._by_broker.pop(broker, None)
+
+    def next_deadline_s(self, image: Image) -> float | None:
+        """When the next broker that is not fenced has been silent for too long; None without such a broker."""
+        waiting = [s.heard_s for number, s in self._by_broker.items() if _is_unfenced(image, number)]
+        return min(waiting) + SESSION_TIMEOUT_S if waiting else None
+
+    def stale(self, image: Image, now_s: float) -> list[int]:
+        """The brokers that are to be fenced, by id."""
+        return sorted(n for n in self._by_broker if _is_unfenced(image, n) and not self.live(n, now_s))
+
+    def lowest_active_offset(self, image: Image) -> int:
+        """The least offset that a broker reported which is neither fenced nor shutting down.  2^63 - 1 without any."""
+        active = [
+            session.metadata_offset
+            for number, session in self._by_broker.items()
+            if _is_unfenced(image, number) and not image.brokers[number].in_controlled_shutdown
+        ]
+        return min(active, default=2**63 - 1)
+
+
+def register(image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float) -> list[Record]:
+    """The records of a registration.  next_offset: the offset of the first of them, which is the broker's epoch.
+
+    Raises Refused if another incarnation of the broker is alive.
+    """
+    known = image.brokers.get(request.broker)
+    if known is not None and known.incarnation_id != request.incarnation and sessions.live(request.broker, now_s):
+        words = f"Another broker is registered with id {request.broker}, and its session has not expired."
+        raise Refused(ErrorCode.duplicate_broker_registration, words)
+    again = known is not None and known.incarnation_id == request.incarnation
+    record = RegisterBrokerRecord(
+        request.broker,
+        incarnation_id=request.incarnation,
+        # A repeated request of the same incarnation keeps its epoch: the answer to the first was lost (KAFKA-16952).
+        broker_epoch=known.broker_epoch if again and known is not None else next_offset,
+        endpoints=request.endpoints,
+        features=request.features,
+        rack=request.rack,
+        fenced=known.fenced if again and known is not None else True,
+        in_controlled_shutdown=known.in_controlled_shutdown if again and known is not None else False,
+        log_dirs=request.log_dirs,
+    )
+    records: list[Record] = [record]
+    unclean = known is not None and not again and request.previous_epoch != known.broker_epoch
+    if known is not None and not again:
+        records += _leave(image, request.broker, lost_data=unclean)
+    sessions.forget(request.broker)
+    return records
+
+
+def heartbeat(
+    image: Image, sessions: Sessions, request: Heartbeat, end_offset: int, now_s: float
+) -> tuple[list[Record], BrokerState]:
+    """The records of a heartbeat, and what the broker shall be.  end_offset: the end of the log that is decided on.
+
+    Raises Refused for a broker that is not registered, or with another epoch.
+    """
+    broker = image.brokers.get(request.broker)
+    if broker is None:
+        raise Refused(ErrorCode.broker_id_not_registered, f"Broker {request.broker} is not registered.")
+    if broker.broker_epoch != request.broker_epoch:
+        words = f"Broker {request.broker} has epoch {broker.broker_epoch}, not {request.broker_epoch}."
+        raise Refused(ErrorCode.stale_broker_epoch, words)
+    session = sessions.of(request.broker, now_s)
+    session.heard_s, session.metadata_offset = now_s, request.metadata_offset
+    before, after = _next_state(image, sessions, broker, request, session)
+    if after is BrokerState.CONTROLLED_SHUTDOWN and before is not after:
+        session.shutdown_offset = end_offset
+    return list(_transition(image, broker, before, after)), after
+
+
+def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
+    """The records that fence one broker whose session has ended, the first by id.  One at a time, because the
+    partitions of the next are decided on the image that these records lead to."""
+    for number in sessions.stale(image, now_s):
+        sessions.forget(number)
+        broker = image.brokers[number]
+        return list(_transition(image, broker, BrokerState.UNFENCED, BrokerState.FENCED))
+    return []
+
+
+def state_of(broker: RegisterBrokerRecord) -> BrokerState:
+    if broker.fenced:
+        return BrokerState.FENCED
+    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+
+
+def rules_of(image: Image, topic: str, *, but: int | None = None, also: int | None = None) -> Rules:
+    """The rules of a topic's partitions.  but, also: a broker that cannot lead, or can, whatever its registration is.
+
+    Decisions about a broker's change are taken before its record is applied.
+    """
+
+    def alive(number: int) -> bool:
+        broker = image.brokers.get(number)
+        if number in (but, also):
+            return number == also
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    minimum = int(image.configs(topic).get(MIN_INSYNC, "1"))
+    return Rules(alive, minimum, image.features.get(ELR_FEATURE, 0) >= 1)
+
+
+def leads_anything(image: Image, number: int) -> bool:
+    return any(partition.leader == number for _, partition in _partitions(image))
+
+
+def _next_state(
+    image: Image, sessions: Sessions, broker: RegisterBrokerRecord, request: Heartbeat, session: Session
+) -> tuple[BrokerState, BrokerState]:
+    before = state_of(broker)
+    if before is BrokerState.FENCED:
+        if request.wants_shutdown:
+            return before, BrokerState.SHUTDOWN_NOW
+        # On a busy log the broker never reaches the end; its own registration is what it must know (KAFKA-13959).
+        caught_up = request.metadata_offset >= broker.broker_epoch
+        return before, BrokerState.UNFENCED if not request.wants_fence and caught_up else BrokerState.FENCED
+    if before is BrokerState.UNFENCED:
+        if request.wants_fence:
+            return before, BrokerState.FENCED
+        if request.wants_shutdown:
+            leads = leads_anything(image, request.broker)
+            return before, BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
+        return before, before
+    done = not leads_anything(image, request.broker)
+    others_know = sessions.lowest_active_offset(image) >= session.shutdown_offset
+    return before, BrokerState.SHUTDOWN_NOW if done and others_know else before
+
+
+def _transition(
+    image: Image, broker: RegisterBrokerRecord, before: BrokerState, after: BrokerState
+) -> Iterator[Record]:
+    if before is after:
+        return
+    number, epoch = broker.broker_id, broker.broker_epoch
+    match after:
+        case BrokerState.UNFENCED:
+            yield BrokerRegistrationChangeRecord(number, epoch, fenced=UNFENCE)
+            yield from _join(image, number)
+        case BrokerState.CONTROLLED_SHUTDOWN:
+            yield BrokerRegistrationChangeRecord(number, epoch, in_controlled_shutdown=1)
+            yield from _leave(image, number)
+        case BrokerState.FENCED | BrokerState.SHUTDOWN_NOW if before is not BrokerState.FENCED:
+            yield BrokerRegistrationChangeRecord(number, epoch, fenced=FENCE)
+            yield from _leave(image, number)
+
+
+def _leave(image: Image, number: int, *, lost_data: bool = False) -> Iterator[Record]:
+    """The changes of all partitions when a broker can neither lead nor be in sync any more."""
+    for topic, partition in _partitions(image):
+        if number in (*partition.isr, *(partition.elr or ()), partition.leader):
+            rules = rules_of(image, topic, but=number)
+            unclean = image.configs(topic).get(UNCLEAN_ELECTION) == "true"
+            record = without_broker(partition, number, rules, unclean=unclean, lost_data=lost_data)
+            if record is not None:
+                yield record
+
+
+def _join(image: Image, number: int) -> Iterator[Record]:
+    """The changes of all partitions when a broker can lead again."""
+    for topic, partition in _partitions(image):
+        if number in partition.replicas:
+            unclean = image.configs(topic).get(UNCLEAN_ELECTION) == "true"
+            record = with_broker(partition, rules_of(image, topic, also=number), unclean=unclean)
+            if record is not None:
+                yield record
+
+
+def _partitions(image: Image) -> Iterator[tuple[str, PartitionRecord]]:
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            yield topic.name, partition
+
+
+def _is_unfenced(image: Image, number: int) -> bool:
+    broker = image.brokers.get(number)
+    return broker is not None and not broker.fenced

@@ -1,0 +1,300 @@
+"""Replication control: how a partition's replicas, in-sync set and leader change.  Pure (KIP-631, KIP-455, KIP-966).
+
+    change(partition, wanted, rules) -> PartitionChangeRecord | None
+    why_refused(partition, request, rules) -> the error of an AlterPartition, or None
+
+Words.  *ISR*: the in-sync replicas, which hold everything that was acknowledged.  *ELR*: the eligible leader replicas.
+A replica that leaves an ISR below `min.insync.replicas` joins the ELR: while the ISR is that small, nothing is
+acknowledged, so the replica still holds everything.  *Target replicas*: those that remain after a reassignment.
+
+Order of one change, as in Kafka:
+
+    finish a reassignment -> ELR -> election -> leader epoch -> record -> None if nothing changed
+
+Why the order matters: an election must see the in-sync set as it will be, and an ELR must lose the replicas whose disks
+may have lost data before any of them can lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.image import changed
+from system_under_test.kraft.records.metadata import (
+    LEADER_UNCHANGED,
+    NO_LEADER,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
+
+RECOVERED = 0
+RECOVERING = 1
+"""`recovery_state`: a leader that was elected uncleanly recovers its own state first (KIP-704)."""
+
+ANY_BROKER_EPOCH = -1
+"""The broker epoch in an AlterPartition of a leader that does not know the epoch of a follower."""
+
+
+class Election(Enum):
+    """ONLINE: keep the leader if it can lead.  PREFERRED: the first replica if it can lead.
+
+    UNCLEAN: like ONLINE, and a replica that is not in sync rather than none.
+    """
+
+    ONLINE = "online"
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides beside the partition itself.
+
+    alive: whether a broker can lead: registered, not fenced, not shutting down.
+    min_insync: `min.insync.replicas` of the topic.  elr: whether eligible leader replicas are kept (KIP-966).
+    """
+
+    alive: Callable[[int], bool]
+    min_insync: int = 1
+    elr: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What shall become of a partition; None leaves it as it is.
+
+    isr: the in-sync set from now on.  replicas, removing, adding: of a reassignment.  unclean_shutdown: brokers that
+    may have lost data.
+    """
+
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    recovery_state: int | None = None
+    election: Election = Election.ONLINE
+    unclean_shutdown: frozenset[int] = frozenset()
+
+
+def change(partition: PartitionRecord, wanted: Wanted, rules: Rules) -> PartitionChangeRecord | None:
+    """The record that brings the partition to what is wanted; None if it is there already."""
+    target = replace(
+        partition,
+        isr=partition.isr if wanted.isr is None else wanted.isr,
+        replicas=partition.replicas if wanted.replicas is None else wanted.replicas,
+        removing=partition.removing if wanted.removing is None else wanted.removing,
+        adding=partition.adding if wanted.adding is None else wanted.adding,
+        recovery_state=partition.recovery_state if wanted.recovery_state is None else wanted.recovery_state,
+    )
+    target = _finish_reassignment(target)
+    target = _with_elr(partition, target, wanted.unclean_shutdown, rules)
+    target = _elect(target, wanted.election, rules)
+    if not target.isr and not rules.elr:
+        target = replace(target, isr=partition.isr)  # the last one that held everything is not forgotten
+    if target.leader == partition.leader and set(partition.replicas) - set(target.replicas):
+        # A replica that was removed must not believe that its leader still counts it.
+        return _difference(partition, target, leader=partition.leader)
+    return _difference(partition, target, leader=None if target.leader == partition.leader else target.leader)
+
+
+def _finish_reassignment(target: PartitionRecord) -> PartitionRecord:
+    """End the reassignment once all replicas that shall remain are in sync (KAFKA-15665)."""
+    if not target.adding and not target.removing:
+        return target
+    remaining = tuple(replica for replica in target.replicas if replica not in target.removing)
+    in_sync = tuple(replica for replica in target.isr if replica not in target.removing)
+    if not remaining or not set(remaining) <= set(in_sync):
+        return target
+    return replace(target, replicas=remaining, isr=in_sync, removing=(), adding=())
+
+
+def _with_elr(
+    before: PartitionRecord, target: PartitionRecord, unclean_shutdown: Collection[int], rules: Rules
+) -> PartitionRecord:
+    if not rules.elr:
+        return target
+    if len(target.isr) >= min(rules.min_insync, len(target.replicas)):
+        return replace(target, elr=None, last_known_elr=None)
+    eligible = _ordered({*(before.elr or ()), *before.isr} - set(target.isr) - set(unclean_shutdown), target.replicas)
+    known = _ordered(set(before.last_known_elr or ()) | {*(before.elr or ()), *before.isr}, target.replicas)
+    last_known = tuple(replica for replica in known if replica not in eligible and replica not in target.isr)
+    return replace(target, elr=eligible or None, last_known_elr=last_known or None)
+
+
+def _elect(target: PartitionRecord, election: Election, rules: Rules) -> PartitionRecord:
+    """The target with its leader, and with the in-sync set that goes with this leader."""
+
+    def can_lead(replica: int) -> bool:
+        in_sync = replica in target.isr or (not target.isr and replica in (target.elr or ()))
+        return in_sync and rules.alive(replica)
+
+    staying = tuple(replica for replica in target.replicas if replica not in target.removing)
+    candidates = staying or target.replicas
+    if election is Election.PREFERRED and candidates and can_lead(candidates[0]):
+        return _led_by(target, candidates[0])
+    if target.leader != NO_LEADER and target.leader in target.replicas and can_lead(target.leader):
+        return target
+    for replica in candidates:
+        if can_lead(replica):
+            return _led_by(target, replica)
+    last_known = target.last_known_elr or ()
+    if rules.elr and not target.isr and not target.elr and len(last_known) == 1 and rules.alive(last_known[0]):
+        return _uncleanly_led_by(target, last_known[0])
+    if election is Election.UNCLEAN:
+        for replica in candidates:
+            if rules.alive(replica):
+                return _uncleanly_led_by(target, replica)
+    return replace(target, leader=NO_LEADER)
+
+
+def _led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
+    if leader in target.isr:
+        return replace(target, leader=leader)
+    rest = tuple(replica for replica in target.elr or () if replica != leader)
+    return replace(target, leader=leader, isr=(leader,), elr=rest or None)
+
+
+def _uncleanly_led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
+    """What the others hold beyond this leader's log is lost: nobody but the leader is in sync."""
+    return replace(target, leader=leader, isr=(leader,), elr=None, last_known_elr=None, recovery_state=RECOVERING)
+
+
+def _difference(before: PartitionRecord, after: PartitionRecord, leader: int | None) -> PartitionChangeRecord | None:
+    """leader: None if the record names none, and so leaves the leader epoch."""
+
+    def differs(name: str) -> bool:
+        return bool(getattr(before, name) != getattr(after, name))
+
+    record = PartitionChangeRecord(
+        before.partition,
+        before.topic_id,
+        isr=after.isr if differs("isr") else None,
+        leader=LEADER_UNCHANGED if leader is None else leader,
+        replicas=after.replicas if differs("replicas") else None,
+        removing=after.removing if differs("removing") else None,
+        adding=after.adding if differs("adding") else None,
+        recovery_state=after.recovery_state if differs("recovery_state") else -1,
+        elr=(after.elr or ()) if differs("elr") else None,
+        last_known_elr=(after.last_known_elr or ()) if differs("last_known_elr") else None,
+    )
+    if record == PartitionChangeRecord(before.partition, before.topic_id):
+        return None
+    settled = changed(before, record)
+    assert replace(settled, leader_epoch=0, partition_epoch=0) == replace(after, leader_epoch=0, partition_epoch=0)
+    return record
+
+
+def _ordered(replicas: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Those of the replicas that the order holds, in that order."""
+    wanted = set(replicas)
+    return tuple(replica for replica in order if replica in wanted)
+
+
+# -- AlterPartition: a leader reports its in-sync set (KIP-497)
+
+
+@dataclass(frozen=True, slots=True)
+class IsrMember:
+    """broker_epoch: as the leader knows it, or ANY_BROKER_EPOCH (KIP-903)."""
+
+    broker: int
+    broker_epoch: int = ANY_BROKER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition:
+    """A leader's proposal.  The epochs make it a compare-and-set: they are what the leader believed."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    recovery_state: int = RECOVERED
+
+
+def why_refused(
+    partition: PartitionRecord | None, request: AlterPartition, is_eligible: Callable[[IsrMember], bool]
+) -> ErrorCode | None:
+    """The error that refuses the proposal, None if it can be taken.  The order of the checks is Kafka's.
+
+    partition: None if there is none.  is_eligible: the broker is registered with this epoch, not fenced, and not
+    shutting down.
+    A newer epoch than ours means that *we* are behind: another controller wrote it (KAFKA-14154).
+    """
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition
+    if request.leader_epoch > partition.leader_epoch or request.partition_epoch > partition.partition_epoch:
+        return ErrorCode.not_controller
+    if request.leader_epoch < partition.leader_epoch:
+        return ErrorCode.fenced_leader_epoch
+    isr = [member.broker for member in request.isr]
+    if request.leader != partition.leader:
+        return ErrorCode.invalid_request
+    if request.partition_epoch < partition.partition_epoch:
+        return ErrorCode.invalid_update_version
+    if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas) or request.leader not in isr:
+        return ErrorCode.invalid_request
+    if request.recovery_state == RECOVERING and len(isr) > 1:
+        return ErrorCode.invalid_request
+    if partition.recovery_state == RECOVERED and request.recovery_state == RECOVERING:
+        return ErrorCode.invalid_request
+    if not all(map(is_eligible, request.isr)):
+        return ErrorCode.ineligible_replica
+    return None
+
+
+# -- What events of a broker mean for its partitions
+
+
+def without_broker(
+    partition: PartitionRecord, broker: int, rules: Rules, *, unclean: bool = False, lost_data: bool = False
+) -> PartitionChangeRecord | None:
+    """The change when a broker is fenced or shuts down.  unclean: the topic allows unclean elections.
+
+    lost_data: the broker came back without having shut down cleanly, so that it leaves the ELR, too.
+    """
+    isr = tuple(replica for replica in partition.isr if replica != broker)
+    wanted = Wanted(
+        isr=isr,
+        election=Election.UNCLEAN if unclean else Election.ONLINE,
+        unclean_shutdown=frozenset({broker}) if lost_data else frozenset(),
+    )
+    return change(partition, wanted, rules)
+
+
+def with_broker(partition: PartitionRecord, rules: Rules, *, unclean: bool = False) -> PartitionChangeRecord | None:
+    """The change when a broker can lead again: only a partition without a leader gains one."""
+    if partition.leader != NO_LEADER:
+        return None
+    return change(partition, Wanted(election=Election.UNCLEAN if unclean else Election.ONLINE), rules)
+
+
+class NothingInSync(Exception):
+    """A reassignment would drop every replica that holds what was acknowledged."""
+
+
+def reassign(partition: PartitionRecord, target: Sequence[int] | None, rules: Rules) -> PartitionChangeRecord | None:
+    """Begin a reassignment to `target`, or cancel the one that goes on (None): KIP-455.
+
+    Until all of the target are in sync, the partition has the replicas of both.  Replicas that an unfinished
+    reassignment was adding are dropped at once, unless the target holds them.  Raises NothingInSync.
+    """
+    before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+    wanted = before if target is None else tuple(target)
+    isr = tuple(replica for replica in partition.isr if replica in before or replica in wanted)
+    if partition.isr and not isr:
+        raise NothingInSync(f"only {partition.isr} are in sync, and none of them would remain")
+    return change(
+        partition,
+        Wanted(
+            isr=isr,
+            replicas=(*wanted, *(replica for replica in before if replica not in wanted)),
+            removing=tuple(replica for replica in before if replica not in wanted),
+            adding=tuple(replica for replica in wanted if replica not in before),
+        ),
+        rules,
+    )

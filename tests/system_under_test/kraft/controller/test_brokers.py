@@ -1,0 +1,234 @@
+"""The life of brokers: registered, unfenced, fenced, shut down; and what that means for their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller import brokers as life
+from system_under_test.kraft.controller.brokers import (
+    SESSION_TIMEOUT_S,
+    BrokerState,
+    Heartbeat,
+    Refused,
+    Registration,
+    Sessions,
+)
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.records.metadata import (
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+    encode,
+)
+
+BROKERS = (1, 2, 3)
+ORDERS = UUID(int=7)
+
+
+@dataclass
+class Controller:
+    """An active controller: its image, its log's end, its clock, and what it remembers of brokers."""
+
+    image: Image = field(default_factory=Image)
+    end_offset: int = 100
+    now_s: float = 1000.0
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.image, self.now_s)
+
+    def take(self, records: Iterable[Record]) -> list[Record]:
+        taken = list(records)
+        for record in taken:
+            self.image.replay(encode(record))
+            self.end_offset += 1
+        return taken
+
+    def register(self, broker: int, incarnation: int = 1, previous_epoch: int = -1) -> int:
+        request = Registration(
+            broker,
+            UUID(int=incarnation),
+            (Endpoint("PLAINTEXT", f"n{broker}", 9092),),
+            previous_epoch=previous_epoch,
+        )
+        self.take(life.register(self.image, self.sessions, request, self.end_offset, self.now_s))
+        return self.image.brokers[broker].broker_epoch
+
+    def beat(self, broker: int, *, behind: int = 0, epoch: int | None = None, **wants: bool) -> BrokerState:
+        known = self.image.brokers[broker].broker_epoch if epoch is None else epoch
+        request = Heartbeat(broker, known, self.end_offset - 1 - behind, **wants)
+        records, state = life.heartbeat(self.image, self.sessions, request, self.end_offset, self.now_s)
+        self.take(records)
+        return state
+
+    def with_topic(self, min_insync: int = 1) -> Controller:
+        for broker in BROKERS:
+            self.register(broker)
+            assert self.beat(broker) is BrokerState.UNFENCED
+        self.take(
+            [TopicRecord("orders", ORDERS), ConfigRecord(TOPIC_RESOURCE, "orders", life.MIN_INSYNC, str(min_insync))]
+        )
+        for number in range(3):
+            replicas = (BROKERS * 2)[number : number + 3]
+            partition = PartitionRecord(
+                number, ORDERS, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0
+            )
+            self.take([partition])
+        return self
+
+    def leaders(self) -> list[int]:
+        return [partition.leader for _, partition in sorted(self.image.topics["orders"].partitions.items())]
+
+
+def test_a_broker_is_registered_fenced_and_unfenced_by_its_heartbeat() -> None:
+    controller = Controller()
+    epoch = controller.register(1)
+    assert epoch == 100 and controller.image.brokers[1].fenced
+    assert controller.beat(1, wants_fence=True) is BrokerState.FENCED
+    assert controller.beat(1) is BrokerState.UNFENCED
+    assert not controller.image.brokers[1].fenced
+
+
+def test_a_broker_must_know_its_own_registration_and_no_more() -> None:
+    """To know the end of a busy log would be too much: it moves on (KAFKA-13959)."""
+    controller = Controller()
+    epoch = controller.register(1)
+    controller.end_offset += 1000
+    assert controller.beat(1, behind=controller.end_offset - epoch) is BrokerState.FENCED
+    assert controller.beat(1, behind=controller.end_offset - epoch - 1) is BrokerState.UNFENCED
+
+
+def test_a_second_incarnation_waits_for_the_end_of_the_session() -> None:
+    controller = Controller().with_topic()
+    with pytest.raises(Refused) as refused:
+        controller.register(1, incarnation=2)
+    assert refused.value.error == ErrorCode.duplicate_broker_registration
+    controller.now_s += SESSION_TIMEOUT_S
+    epoch = controller.register(1, incarnation=2)
+    assert controller.image.brokers[1].broker_epoch == epoch and controller.image.brokers[1].fenced
+    assert 1 not in controller.leaders()
+
+
+def test_a_repeated_registration_keeps_epoch_and_state() -> None:
+    """The answer to the first was lost on the way (KAFKA-16952)."""
+    controller = Controller().with_topic()
+    epoch = controller.image.brokers[1].broker_epoch
+    assert controller.register(1) == epoch
+    assert not controller.image.brokers[1].fenced and controller.leaders() == [1, 2, 3]
+
+
+def test_heartbeats_of_strangers_and_of_the_past_are_refused() -> None:
+    controller = Controller()
+    epoch = controller.register(1)
+    for broker, number, error in (
+        (2, 0, ErrorCode.broker_id_not_registered),
+        (1, epoch - 1, ErrorCode.stale_broker_epoch),
+    ):
+        with pytest.raises(Refused) as refused:
+            controller.beat(broker, epoch=number)
+        assert refused.value.error == error
+
+
+def test_a_silent_broker_is_fenced_and_leads_nothing() -> None:
+    controller = Controller().with_topic()
+    deadline = controller.sessions.next_deadline_s(controller.image)
+    assert deadline == controller.now_s + SESSION_TIMEOUT_S
+    controller.now_s = deadline - 1
+    controller.beat(2), controller.beat(3)
+    assert life.fence_stale(controller.image, controller.sessions, controller.now_s) == []
+    controller.now_s = deadline
+    controller.take(life.fence_stale(controller.image, controller.sessions, controller.now_s))
+    assert controller.image.brokers[1].fenced and controller.leaders() == [2, 2, 3]
+    assert life.fence_stale(controller.image, controller.sessions, controller.now_s) == []
+
+
+def test_a_new_controller_gives_each_broker_a_whole_session() -> None:
+    controller = Controller().with_topic()
+    controller.now_s += 3600
+    controller.sessions = Sessions(controller.image, controller.now_s)
+    assert controller.sessions.stale(controller.image, controller.now_s) == []
+    assert controller.sessions.next_deadline_s(controller.image) == controller.now_s + SESSION_TIMEOUT_S
+
+
+def test_a_controlled_shutdown_hands_its_partitions_over_first() -> None:
+    controller = Controller().with_topic()
+    assert controller.beat(1, wants_shutdown=True) is BrokerState.CONTROLLED_SHUTDOWN
+    assert controller.leaders() == [2, 2, 3]
+    assert controller.beat(1, wants_shutdown=True) is BrokerState.CONTROLLED_SHUTDOWN, "the others do not know yet"
+    controller.beat(2), controller.beat(3)
+    assert controller.beat(1, wants_shutdown=True) is BrokerState.SHUTDOWN_NOW
+    assert controller.image.brokers[1].fenced
+
+
+def test_a_broker_that_leads_nothing_shuts_down_at_once() -> None:
+    controller = Controller()
+    controller.register(1)
+    controller.beat(1)
+    assert controller.beat(1, wants_shutdown=True) is BrokerState.SHUTDOWN_NOW
+
+
+def test_the_last_broker_leaves_no_leader_and_comes_back_as_one() -> None:
+    controller = Controller().with_topic()
+    for broker in BROKERS:
+        controller.beat(broker, wants_fence=True)
+    assert controller.leaders() == [NO_LEADER] * 3
+    assert controller.beat(3) is BrokerState.UNFENCED
+    assert controller.leaders() == [3] * 3, "3 was the last in sync"
+
+
+def test_an_unclean_restart_leaves_the_eligible_replicas() -> None:
+    controller = Controller().with_topic(min_insync=2)
+    controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+    for broker in (1, 2):
+        controller.beat(broker, wants_fence=True)
+    partition = controller.image.topics["orders"].partitions[0]
+    assert (partition.isr, partition.elr) == ((3,), (2,)), "1 left an ISR that was large enough without it"
+    controller.now_s += SESSION_TIMEOUT_S
+    controller.beat(3)
+    controller.register(2, incarnation=2, previous_epoch=controller.image.brokers[2].broker_epoch)
+    assert controller.image.topics["orders"].partitions[0].elr == (2,), "it shut down cleanly"
+    controller.register(2, incarnation=3)
+    assert controller.image.topics["orders"].partitions[0].elr is None
+
+
+@given(st.integers(0, 2**32))
+def test_whatever_brokers_do_the_rules_of_registrations_and_partitions_hold(seed: int) -> None:
+    random = Random(seed)
+    controller = Controller().with_topic(min_insync=random.choice([1, 2]))
+    if random.random() < 0.5:
+        controller.take([FeatureLevelRecord(life.ELR_FEATURE, 1)])
+    epochs = {broker: controller.image.brokers[broker].broker_epoch for broker in BROKERS}
+    for _ in range(60):
+        broker = random.choice(BROKERS)
+        match random.randrange(5):
+            case 0:
+                controller.now_s += random.choice([0.5, 3.0, SESSION_TIMEOUT_S])
+                controller.take(life.fence_stale(controller.image, controller.sessions, controller.now_s))
+            case 1:
+                try:
+                    epoch = controller.register(broker, random.randrange(1, 4), random.choice([-1, epochs[broker]]))
+                except Refused:
+                    continue
+                assert epoch >= epochs[broker]
+                epochs[broker] = epoch
+            case _:
+                wants = {"wants_fence": random.random() < 0.2, "wants_shutdown": random.random() < 0.2}
+                controller.beat(broker, behind=random.choice([0, 0, 500]), **wants)
+        for partition in controller.image.topics["orders"].partitions.values():
+            alive = partition.leader == NO_LEADER or not controller.image.brokers[partition.leader].fenced
+            assert alive, f"broker {partition.leader} leads and is fenced"
+            assert partition.leader == NO_LEADER or partition.leader in partition.isr
+            assert not set(partition.isr) & set(partition.elr or ())
