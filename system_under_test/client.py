@@ -74,9 +74,14 @@ class ProcessClient(Protocol):
 class ClientFactory(Protocol):
     """A function named `connect` in the module a subject names as its client (`Subject.client_module`).
 
+    shared: a dictionary that the clients of one client node have in common, empty before the first is made.  They may
+    keep in it what one of them makes for all, such as the view of who leads.
+
     peers: node name -> "host:port" of every server.  config: what the subject's `client_config` returned,
     JSON-ready, and under "functions" which function of `system_under_test/functions.py` serves each `f` of a
     request.  Called on the client node, once per process; must not block or connect yet.
     """
 
-    def __call__(self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient: ...
+    def __call__(
+        self, placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+    ) -> ProcessClient: ...

@@ -7,7 +7,7 @@ and it may use nothing else of the harness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -28,6 +28,16 @@ class Completed:
     status: int
     stdout: bytes
     stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What was looked at of one server besides the state of its process, in words.
+
+    evidence: whether that would show a server that is out of its cluster."""
+
+    words: tuple[str, ...] = ()
+    evidence: bool = True
 
 
 class NotKnown(RuntimeError):
@@ -78,6 +88,16 @@ class Node(Protocol):
 
     async def copy_out(self, path: str, destination: Path) -> None:
         """Copy a file or a whole directory tree from the node to the harness' machine."""
+        ...
+
+    async def copy_data(self, aside: str) -> int:
+        """Copy the data directory to a new folder on the node.  Returns the size of the node's traces then, in bytes.
+
+        The caller stops the server meanwhile, so this is quick: nothing crosses the network."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a file or a directory tree; a no-op if there is none."""
         ...
 
 
@@ -249,6 +269,14 @@ class Subject(Protocol):
     members: Members | None
     """How its members change while it runs; None if they cannot."""
 
+    @property
+    def doubts(self) -> Sequence[str]:
+        """Why a violation may be a mistake of the client, which is not the harness' own; a sentence each."""
+        return ()
+
+    def keep(self, run_folder: Path) -> None:
+        """Keep with the run what it needs to be judged, or run, again.  Called once, before any node is made."""
+
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         """Write configuration; make data directories fresh.  Nothing runs yet."""
         ...
@@ -270,9 +298,13 @@ class Subject(Protocol):
         """None once every live node has all that was committed when this was called; else why not, in words."""
         ...
 
+    def looked_at(self, live: Collection[str]) -> Mapping[str, LookedAt]:
+        """What the last `caught_up` looked at of these servers, which are not dead."""
+        return dict.fromkeys(live, LookedAt(("caught_up()",)))
+
     def live(self, node: Node, started_monotonic_ns: int) -> Live:
         """Follow this node while it runs.  Called only for subjects that declare traces."""
-        ...
+        raise TypeError(f"{self.name} declares no traces, so it cannot be followed")
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]: ...
 
@@ -283,6 +315,10 @@ class Subject(Protocol):
     def complaints(self, run_folder: Path) -> Sequence[Complaint]:
         """What the nodes' own collected logs (`nodes/<n>/`) say went wrong: tracebacks, refusals to go on."""
         ...
+
+    def last_words(self, node_folder: Path, pid: int) -> str:
+        """The last lines that the server with this process id printed, "" if the collected logs do not show them."""
+        return ""
 
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """Turn collected files into `tables/log/<node>.parquet`, `tables/trace/<node>.parquet` and

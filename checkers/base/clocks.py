@@ -4,30 +4,46 @@ The harness reads the times of the history from its own clock.  Nodes on the sam
 a trace can be compared with a time in the history.  Nodes on other machines have other clocks.  The harness measures
 how far each clock is ahead, and a bound of the error (`clocks` in test.json).  So the report can show a node's rows at
 about the right place.  No violation may follow from such a comparison.
+
+Which of these holds is a property of the backend, and test.json records it as `nodes_clock`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from checkers.base.json_file import mapping, number
 
-BACKENDS_OF_ONE_MACHINE = frozenset({"docker", "namespaces", "in-process"})
-BACKENDS_OF_ONE_KERNEL = frozenset({"namespaces", "in-process"})
-"""Of those, the ones whose nodes run on the harness' kernel.  A Docker engine may run in a virtual machine."""
+NodesClock = Literal["same kernel", "same machine", "own"]
+"""Whose monotonic clock the nodes have.  same kernel: certainly that of the harness.  same machine: that of the harness
+too, unless the container engine runs in a virtual machine.  own: every node has a clock of its own."""
+_BEFORE_IT_WAS_RECORDED: Mapping[str, NodesClock] = {
+    "docker": "same machine",
+    "namespaces": "same kernel",
+    "in-process": "same kernel",
+}
+"""Backend -> the clock of its nodes, for runs whose test.json does not record it.  No backend is ever added here."""
 UNBOUNDED_NS = 2**62
 """The error of a clock that the harness did not measure: it is longer than any run."""
 
 
+def nodes_clock(test: Mapping[str, Any]) -> NodesClock:
+    """Whose clock the nodes of this run have.  test: the content of test.json.  "own" where that is not known."""
+    recorded = test.get("nodes_clock")
+    if recorded is None:
+        recorded = _BEFORE_IT_WAS_RECORDED.get(str(mapping(test.get("spec")).get("backend")))
+    return next((clock for clock in get_args(NodesClock) if clock == recorded), "own")
+
+
 def one_clock(test: Mapping[str, Any]) -> bool:
     """Whether all nodes share the harness' clock.  test: the content of test.json."""
-    return mapping(test.get("spec")).get("backend") in BACKENDS_OF_ONE_MACHINE
+    return nodes_clock(test) != "own"
 
 
 def one_kernel(test: Mapping[str, Any]) -> bool:
     """Whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
-    return mapping(test.get("spec")).get("backend") in BACKENDS_OF_ONE_KERNEL
+    return nodes_clock(test) == "same kernel"
 
 
 def started_on(test: Mapping[str, Any]) -> Callable[[str], int]:

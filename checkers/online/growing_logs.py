@@ -96,7 +96,7 @@ class OnlineLogs:
             if other is log or other.start >= log.stop or other.stop <= first:
                 continue
             witnesses += self._compare(log, other, compare_slices(fresh, other.slice(first, log.stop)))
-        return [OnlineFinding("log-matching", w) for w in witnesses if self._is_new(w)]
+        return [OnlineFinding("log-matching", w, in_logs=True) for w in witnesses if self._is_new(w)]
 
     def _new(self, name: tuple[str, int], start: int) -> _LiveLog:
         log = self._logs[name] = _LiveLog(name, start, start)

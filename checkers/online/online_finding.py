@@ -10,10 +10,12 @@ from checkers.base.verdict import Witness
 
 @dataclass(frozen=True, slots=True)
 class OnlineFinding:
-    """checker: name of the checker whose rule was violated, as in results.json."""
+    """checker: name of the checker whose rule was violated, as in results.json.
+    in_logs: the evidence lies in the logs of the nodes, so a copy of them now keeps more of it than one later."""
 
     checker: str
     witness: Witness
+    in_logs: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Its entry in outcome.json; the evidence itself comes from the sealed run."""

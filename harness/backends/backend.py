@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from checkers.base.clocks import NodesClock
 from nemesis.cluster import Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node
@@ -95,6 +96,8 @@ class Backend(Cluster, Protocol):
     name: str
     notes: Sequence[str]
     """What a reader of the report should know of this backend (e.g. "userspace switch, no kernel bridge")."""
+    nodes_clock: NodesClock
+    """Whose monotonic clock the nodes have; recorded with the run."""
     leftovers: Sequence[str]
     """One sentence for each thing, of this run or of a dead one, that could not be removed so far."""
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
+from checkers.base.clocks import NodesClock
 from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
 from nemesis.cluster import Beacons, CannotInject, Link, Marks
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
@@ -23,7 +24,8 @@ class InProcessClientHost:
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
         connect = cast(ClientFactory, importlib.import_module(module).connect)
-        self._clients = {p.thread: connect(p, peers, config) for p in placements}
+        shared: dict[str, Any] = {}
+        self._clients = {p.thread: connect(p, peers, config, shared) for p in placements}
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
         return await self._clients[thread].invoke(request, timeout_s)
@@ -37,6 +39,7 @@ class InProcessBackend:
     """Implements `harness.backends.backend.Backend` with no servers, so every fault is refused."""
 
     name = "in-process"
+    nodes_clock: NodesClock = "same kernel"
     notes: Sequence[str] = ("no nodes and no network: the subject lives in the harness' own process",)
 
     def __init__(self, spec: ClusterSpec) -> None:

@@ -14,6 +14,7 @@ from random import Random
 
 from checkers.base.history import Type
 from harness.backends.backend import ClientHost
+from harness.run.clock import Clock
 from harness.run.recorder import Recorder
 from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
 from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
@@ -36,7 +37,9 @@ class Interpreter:
         hosts: Mapping[str, ClientHost],
         recorder: Recorder,
         timeout_s: float,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self.tally = Tally()
         self._placements = placements
         self._hosts = hosts
@@ -73,12 +76,12 @@ class Interpreter:
         until: float,
         pace: Pace | None = None,
     ) -> None:
-        """Every thread invokes what its generator returns until `until` (time.monotonic()) or until `end`.
+        """Every thread invokes what its generator returns until `until` (by the clock) or until `end`.
 
         rng_of, pace_rng_of: what a thread's choices and its gaps are drawn from.  rate_hz: over all threads, with
         exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
         """
-        thread_pace = ThreadPace(rate_hz / len(self._placements), until, _now(), pace or Steady())
+        thread_pace = ThreadPace(rate_hz / len(self._placements), until, self._clock.monotonic_s(), pace or Steady())
         async with asyncio.TaskGroup() as group:
             for placement in self._placements:
                 turn = Turn(placement, len(self._placements), rng_of(placement))
@@ -98,11 +101,11 @@ class Interpreter:
         """
         leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
         result = ["not invoked: the time was over"] * len(requests)
-        until = _now() + limit_s
+        until = self._clock.monotonic_s() + limit_s
         waiting = list(reversed(range(len(requests))))
 
         async def asker(placement: Placement) -> None:
-            while waiting and _now() < until:
+            while waiting and self._clock.monotonic_s() < until:
                 number = waiting.pop()
                 request = requests[number]
                 outcome = await self.ask(placement, request)
@@ -114,7 +117,7 @@ class Interpreter:
                         waiting.clear()
                         return
                     follow(f"{request.f} {request.key}: {result[number]}")
-                    await asyncio.sleep(0.05)
+                    await self._clock.sleep(0.05)
 
         await asyncio.gather(*(asker(p) for p in askers or leading))
         by_key: dict[str, str] = {}
@@ -124,24 +127,24 @@ class Interpreter:
         return by_key
 
     async def _thread(self, generator: Generator, turn: Turn, rng: Random, pace: ThreadPace) -> None:
-        due = _now() + rng.random() * pace.mean_gap_s(_now())
+        due = self._clock.monotonic_s() + rng.random() * pace.mean_gap_s(self._clock.monotonic_s())
         while due < pace.until:
-            wait = due - _now()
+            wait = due - self._clock.monotonic_s()
             if wait > 0 and not self._ended:
                 await self._pause(wait)
             if self._ended:
                 return
-            turn = replace(turn, time_s=_now() - pace.began)
+            turn = replace(turn, time_s=self._clock.monotonic_s() - pace.began)
             step, generator = generator.next(turn)
             if step is None:
                 return
             if isinstance(step, Wait):
-                due = _now() + step.seconds
+                due = self._clock.monotonic_s() + step.seconds
                 continue
             outcome = await self.ask(turn.placement, step)
             generator = generator.heard(step, outcome)
             turn = replace(turn, count=turn.count + 1)
-            due = pace.after(due, _now(), rng)
+            due = pace.after(due, self._clock.monotonic_s(), rng)
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that `end` cuts short."""
@@ -154,11 +157,6 @@ class Interpreter:
         finally:
             timer.cancel()
             self._pausing.discard(pause)
-
-
-def _now() -> float:
-    """time.monotonic(), wherever the loop's own clock is not virtual."""
-    return asyncio.get_running_loop().time()
 
 
 def _wake(pause: asyncio.Future[None]) -> None:

@@ -9,7 +9,6 @@ each event would be the slowest part of the harness.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from checkers.base import ledger
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, Type
 from checkers.sealing.row_digest import row_digest, together
+from harness.run.clock import Clock
 from system_under_test.client import Outcome, Request
 
 
@@ -30,8 +30,9 @@ class Recorder:
     it never changes again, so it may go to another thread.
     """
 
-    def __init__(self, path: Path, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None) -> None:
-        self.started_monotonic_ns = time.monotonic_ns()
+    def __init__(self, path: Path, clock: Clock, on_flush: Callable[[pa.RecordBatch], None] = lambda _: None) -> None:
+        self._clock = clock
+        self.started_monotonic_ns = clock.monotonic_ns()
         self.count = 0
         self._on_flush = on_flush
         self._rows: list[tuple[object, ...]] = []
@@ -47,11 +48,11 @@ class Recorder:
         """
         if self.count:
             raise ValueError("the clock of a test cannot be set back to zero once something was recorded")
-        self.started_monotonic_ns = time.monotonic_ns()
+        self.started_monotonic_ns = self._clock.monotonic_ns()
         return self.started_monotonic_ns
 
     def now_ns(self) -> int:
-        return time.monotonic_ns() - self.started_monotonic_ns
+        return self._clock.monotonic_ns() - self.started_monotonic_ns
 
     def invoke(self, process: int, request: Request) -> None:
         """Call before the operation leaves."""

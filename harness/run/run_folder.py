@@ -60,13 +60,15 @@ class RunFolder:
         return json.loads((self.root / name).read_text())
 
 
-def describe_test(spec: Spec, run_id: str, backend: str, started_monotonic_ns: int) -> dict[str, Any]:
+def describe_test(
+    spec: Spec, run_id: str, backend: str, started: datetime, started_monotonic_ns: int
+) -> dict[str, Any]:
     """What test.json says of a run that is about to begin (the schedule is added once it is dealt)."""
     return {
         "format": ledger.FORMAT,
         "run_id": run_id,
         "test": spec.test,
-        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started_utc": started.isoformat(timespec="seconds"),
         "started_monotonic_ns": started_monotonic_ns,
         "seed": spec.seed,
         VERSION_OF_GENERATORS: VERSION,

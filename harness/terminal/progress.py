@@ -8,6 +8,7 @@ Times are seconds since the test began, as everywhere in the report.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.status import Status
@@ -20,13 +21,15 @@ QUIET_S = 10.0
 
 
 class Progress:
-    """phase() begins a phase; detail(), running(), fault() and skipped() say what it is doing."""
+    """phase() begins a phase; detail(), running(), fault() and skipped() say what it is doing.
+    monotonic_s: the clock of the run, for the durations that are shown."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
         self._console = console
         self._status: Status | None = console.status("starting") if console.is_terminal else None
         self._phase = ""
-        self._began = self._printed_s = time.monotonic()
+        self._began = self._printed_s = monotonic_s()
         self._in_force: dict[int, str] = {}
         self._healed: set[int] = set()
         self._violated: set[tuple[str, str]] = set()
@@ -35,7 +38,7 @@ class Progress:
 
     def phase(self, name: str) -> None:
         """A new phase; the one before stays on the screen with its duration."""
-        now = time.monotonic()
+        now = self._monotonic_s()
         if self._phase and now - self._began >= 1.0:
             self.say(f"  {self._phase}: {now - self._began:.1f} s")
         self._phase, self._began = name, now
@@ -66,7 +69,7 @@ class Progress:
 
     def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
         """limit_s: how long the phase will last, where that is known."""
-        elapsed_s = time.monotonic() - self._began
+        elapsed_s = self._monotonic_s() - self._began
         clock = f"{elapsed_s:.0f} s" if limit_s is None else f"{min(elapsed_s, limit_s):.0f}/{limit_s:.0f} s"
         running = f"{clock}, {rate_hz:.0f} operations/s, {unknown} of unknown outcome"
         words = [self._phase, running, leader, " + ".join(self._in_force.values())]
@@ -94,7 +97,7 @@ class Progress:
         self._console.print(lines, highlight=False, markup=False, style=style)
 
     def _tell(self, words: str, *, always: bool = False) -> None:
-        now = time.monotonic()
+        now = self._monotonic_s()
         if self._status:
             self._status.update(words.replace("[", "\\["))
         elif words and (now - self._printed_s >= QUIET_S or (always and self._console.is_terminal)):

@@ -38,7 +38,9 @@ class CanaryClient:
         return None
 
 
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> CanaryClient:
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> CanaryClient:
     """A client of the objects named by config["run"]."""
     objects = _SHARED.setdefault(config["run"], Objects(config["bug"], Random(f"{config['seed']}/canary")))
     return CanaryClient(objects, config.get("functions") or {})

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from system_under_test.canary.objects import LOCK_ODDS, ODDS, Objects
 from system_under_test.functions import FUNCTIONS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus, StartedOn
+from system_under_test.subject import Bug, Collected, Complaint, Declares, Needs, Node, NodeStatus, StartedOn, Subject
 
 
 def _bug(
@@ -81,7 +81,7 @@ _BUGS = (
 )
 
 
-class Canary:
+class Canary(Subject):
     name = "canary"
     summary = "objects of every kind in the harness' own process: its test of itself"
     client_module = "system_under_test.canary.client"

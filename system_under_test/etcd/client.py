@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
 
 from checkers.base.history import Type
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
@@ -21,15 +20,14 @@ from system_under_test.etcd.leadership import Leadership
 from system_under_test.etcd.operations import OPERATIONS, Beaten, Conversation
 from system_under_test.functions import arguments, outcome
 
-_views: WeakValueDictionary[tuple[tuple[str, str], ...], Leadership] = WeakValueDictionary()
 
-
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient:
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> ProcessClient:
     """A client for one process; see `system_under_test.client.ClientFactory`.  config: "functions"."""
-    key = tuple(sorted(peers.items()))
-    view = _views.get(key)
-    if view is None:
-        view = _views[key] = Leadership(peers)
+    if "view" not in shared:
+        shared["view"] = Leadership(peers)
+    view: Leadership = shared["view"]
     return _EtcdClient(placement, peers, view, config.get("functions") or {})
 
 

@@ -16,7 +16,18 @@ from typing import Any
 from system_under_test.etcd.leadership import STATUS_PATH, MemberStatus, read_status
 from system_under_test.etcd.members import CLIENT_PORT, FRESH, EtcdMembers, config_path, peer_url, post
 from system_under_test.etcd.operations import OPERATIONS
-from system_under_test.subject import Bug, Collected, Complaint, Declares, Members, Needs, Node, NodeStatus, StartedOn
+from system_under_test.subject import (
+    Bug,
+    Collected,
+    Complaint,
+    Declares,
+    Members,
+    Needs,
+    Node,
+    NodeStatus,
+    StartedOn,
+    Subject,
+)
 
 BINARY = "/usr/bin/etcd"
 _PATIENCE_S = 1.0
@@ -25,7 +36,7 @@ _COMPLAINT = re.compile(rb'^(?:panic: |fatal error: |\{"level":"(?:fatal|panic|d
 _EXCERPT_BYTES = 2000
 
 
-class Etcd:
+class Etcd(Subject):
     name = "etcd"
     summary = "etcd 3.4 as Debian packages it, through its JSON gateway"
     client_module = "system_under_test.etcd.client"

@@ -30,6 +30,7 @@ from system_under_test.subject import (
     NodeStatus,
     NotKnown,
     StartedOn,
+    Subject,
 )
 
 PORT = 9092
@@ -122,7 +123,7 @@ _BUGS = (
 )
 
 
-class Kraft:
+class Kraft(Subject):
     name = "kraft"
     summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
     client_module = "system_under_test.kraft.client.client"

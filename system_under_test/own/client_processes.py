@@ -30,7 +30,9 @@ LAST_WORDS_S = 0.5
 LINE_BYTES_MAX = 1 << 26
 
 
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> OwnClient:
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> OwnClient:
     """A client for one process.  config: "files" and "main" of the system, the name of its "client", "functions"."""
     return OwnClient(placement, peers, config)
 

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
-from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of
+from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of, last_words
 from system_under_test.own.read_own_system import (
     BrokenSystem,
     blamed,
@@ -34,13 +34,14 @@ from system_under_test.subject import (
     Collected,
     Complaint,
     Declares,
-    Live,
+    LookedAt,
     Members,
     Needs,
     Node,
     NodeStatus,
     NotKnown,
     StartedOn,
+    Subject,
 )
 
 _LOG = logging.getLogger("krucible")
@@ -53,7 +54,7 @@ NO_LEADER = "status: epoch, no leader"
 """What recovery may have looked at.  A server that is out of its cluster can say this much, so it proves nothing."""
 
 
-class OwnSubject:
+class OwnSubject(Subject):
     """main: the file that defines the System.  which: the name of its class, "" for the first.  Raises NoSystem."""
 
     client_module = "system_under_test.own.client_processes"
@@ -85,14 +86,18 @@ class OwnSubject:
         )
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
-        self.doubts: list[str] = []
-        self.looked_at: dict[str, list[str]] = {}
+        self._doubts: list[str] = []
+        self._looked_at: dict[str, list[str]] = {}
         """Node -> what the last `caught_up` looked at besides the state of the process."""
+
+    @property
+    def doubts(self) -> Sequence[str]:
+        return self._doubts
 
     async def install(self, nodes: Sequence[Node], *, seed: int, bug: str | None) -> None:
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
-        self.doubts = list(swallowed(self.files, self._client.__name__))
-        for words in self.doubts:
+        self._doubts = list(swallowed(self.files, self._client.__name__))
+        for words in self._doubts:
             self._warn_once(words)
         await asyncio.gather(*map(self._install, self._nodes.values()))
 
@@ -193,7 +198,7 @@ class OwnSubject:
         live = [self._nodes[n.name] for n, state in zip(nodes, states, strict=True) if state == "running"]
         if not live:
             return "no server is alive"
-        self.looked_at = {own.name: [] for own in live}
+        self._looked_at = {own.name: [] for own in live}
         if not self._has("caught_up"):
             return await self._caught_up_by_default(live, all_live=len(live) == len(nodes))
         missing = self._words(await self._answer("caught_up", self.system.caught_up(live)), "caught_up")
@@ -226,7 +231,7 @@ class OwnSubject:
 
     def _looked(self, words: str, at: Sequence[OwnNode]) -> None:
         for own in at:
-            self.looked_at[own.name].append(words)
+            self._looked_at[own.name].append(words)
 
     async def _answer(self, method: str, called: Awaitable[Any]) -> Any:
         """What a method of the author returns.  Raises BrokenSystem for what it raises."""
@@ -252,8 +257,12 @@ class OwnSubject:
                 found += complaints_of(log.parent.name, log.read_text(errors="replace"), pattern)
         return found
 
-    def live(self, node: Node, started_monotonic_ns: int) -> Live:
-        raise NotImplementedError("a system of one's own has no traces")
+    def last_words(self, node_folder: Path, pid: int) -> str:
+        return last_words(node_folder, pid)
+
+    def looked_at(self, live: Collection[str]) -> Mapping[str, LookedAt]:
+        looked = {name: tuple(self._looked_at.get(name, ())) for name in live}
+        return {name: LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
 
     def tables(self, run_folder: Path, copies: Sequence[Collected], started_on: StartedOn) -> None:
         """A system of one's own has no logs or traces: nothing is written."""

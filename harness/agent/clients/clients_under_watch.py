@@ -57,7 +57,8 @@ class HostedClients:
         self.load(module)
         try:
             factory: ClientFactory = importlib.import_module(module).connect
-            self._connect = lambda placement: factory(placement, peers, config)
+            shared: dict[str, Any] = {}
+            self._connect = lambda placement: factory(placement, peers, config, shared)
             for placement in (Placement(**given) for given in placements):
                 self._hosted[placement.thread] = _Hosted(placement, self._connect(placement))
         except Exception as error:

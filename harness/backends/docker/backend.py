@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from docker.errors import ImageNotFound
 
+from checkers.base.clocks import NodesClock
 from harness.agent.links.rules import Table, without
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.docker import cleanup, containers, engine, image, network, own_image
@@ -42,6 +43,7 @@ class DockerBackend(AgentCluster):
     """See `harness.backends.backend.Backend`.  Raises ValueError for a run id that cannot be part of a name."""
 
     name = "docker"
+    nodes_clock: NodesClock = "same machine"
 
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)

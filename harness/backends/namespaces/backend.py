@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkers.base.clocks import NodesClock
 from harness.backends.backend import BackendUnavailable, ClusterSpec
 from harness.backends.namespaces.needs import provide
 from harness.backends.namespaces.plan import Plan, PlannedNode, addresses, mac_of
@@ -58,6 +59,7 @@ class NamespacesBackend(AgentCluster):
     """See `harness.backends.backend.Backend`."""
 
     name = "namespaces"
+    nodes_clock: NodesClock = "same kernel"
 
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)

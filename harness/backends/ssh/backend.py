@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from checkers.base.clocks import NodesClock
 from harness.agent.links.rules import Table
 from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec
 from harness.backends.node_code import wheel_requirements
@@ -44,6 +45,7 @@ class SshBackend(AgentCluster):
     """See `harness.backends.backend.Backend`."""
 
     name = "ssh"
+    nodes_clock: NodesClock = "own"
 
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)

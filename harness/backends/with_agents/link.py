@@ -162,6 +162,9 @@ class AgentLink:
                 waiting.answer.set_exception(NodeGone(self._gone))
 
 
+_COPY_DATA = 'mkdir -p "$2" && cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
+
+
 @dataclass(slots=True)
 class _LastStart:
     argv: Sequence[str]
@@ -237,6 +240,20 @@ class AgentNode:
             result, _ = await self._link.call("copy_out", {"path": path}, sink=spool.write, timeout_s=120.0)
             spool.seek(0)
             await asyncio.to_thread(_unpack, spool, destination, result["kind"])
+
+    async def copy_data(self, aside: str) -> int:
+        """See Node.copy_data.  Raises OSError with the node's own words if the copy failed."""
+        done = await self.run(["sh", "-c", _COPY_DATA, "sh", self.data_dir, aside, self.trace_dir], timeout_s=30.0)
+        if done.status != 0:
+            words = done.stderr.decode(errors="replace").strip()
+            raise OSError(f"{self.name}: its data directory could not be copied: {words}")
+        return int(done.stdout.split()[0]) if done.stdout.split() else 0
+
+    async def remove(self, path: str) -> None:
+        done = await self.run(["rm", "-rf", path], timeout_s=30.0)
+        if done.status != 0:
+            words = done.stderr.decode(errors="replace").strip()
+            raise OSError(f"{self.name}: {path} could not be removed: {words}")
 
 
 class AgentClientHost:

@@ -1,1 +1,1 @@
-"""The phases of a run that need more than a few lines: getting ready, recovery, and copies of what nodes hold."""
+"""The phases of a run, one file each: a function over the run's context, in the order that `conductor.py` lists."""

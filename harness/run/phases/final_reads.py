@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 
 from checkers.base.demands import READS_OF_A_SERVER
+from harness.judge.demands_of_run import reads_each_server_at_end
+from harness.run.context import RunContext
 from harness.run.interpreter import Interpreter
 from system_under_test.client import Placement, Request
 from workloads.workload import Workload
@@ -19,6 +21,18 @@ READ_LIMIT_S = 20.0
 UNRECOVERED_LIMIT_S = 5.0
 """For all reads of a system that has not recovered: most of them would never be ok."""
 NOT_RECOVERED = "the system had not recovered"
+
+
+async def final_reads(run: RunContext) -> None:
+    """Read every object, for as long as the system may take to recover."""
+    reads = FinalReads(run.workload, run.interpreter, run.spec.placements())
+    each = reads_each_server_at_end(run.subject.declares, run.workload)
+    servers = [node.name for node in run.nodes] if each else []
+    recovered = bool(run.outcome.recovery.get("recovered", True))
+    try:
+        await reads.run(recovered, run.spec.recovery_limit_s, servers, run.progress.detail)
+    finally:
+        run.outcome.final_reads, run.outcome.final_reads_by_server = reads.by_key, reads.by_server
 
 
 class FinalReads:

@@ -11,31 +11,48 @@ beat.  So the share of beats that a node's agent sent shows how much its node ra
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from harness.plain_words import listed
+from harness.run.clock import Clock
+from harness.run.context import RunContext
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import Cluster, Marks
 from nemesis.heal import heal_all
-from system_under_test.own.subject import NO_LEADER, OwnSubject
 from system_under_test.subject import Node, NotKnown, ProcessState, Subject
 
 UNANSWERED = "caught_up() has not answered yet"
 
 
-class RecoveryPhase:
+async def recover(run: RunContext) -> None:
+    """Heal, and wait until every live node has caught up or the limit is over."""
+    killed = {node for record in run.records.values() for node in record.killed}
+    recovery = Recovery(
+        run.subject, run.nodes, run.spec.keys, run.spec.recovery_limit_s, run.clock, run.progress.detail
+    )
+    run.outcome.recovery = recovery.found
+    await recovery.run(run.backend, killed)
+
+
+class Recovery:
     """found: what `outcome.json` keeps of it; complete only when `run` has returned.  detail: takes what is awaited."""
 
     def __init__(
-        self, subject: Subject, nodes: Sequence[Node], keys: int, limit_s: float, detail: Callable[[str], None]
+        self,
+        subject: Subject,
+        nodes: Sequence[Node],
+        keys: int,
+        limit_s: float,
+        clock: Clock,
+        detail: Callable[[str], None],
     ) -> None:
         self._subject = subject
         self._nodes = nodes
         self._keys = keys
         self._limit_s = limit_s
+        self._clock = clock
         self._detail = detail
         self.found: dict[str, Any] = {"needed": bool(nodes), "limit_s": limit_s}
 
@@ -45,10 +62,10 @@ class RecoveryPhase:
             return
         proof = await heal_all(cluster, restart=restart)
         self.found["proof"] = asdict(proof)
-        began, first = time.monotonic(), await cluster.mark()
+        began, first = self._clock.monotonic_s(), await cluster.mark()
         waiting_for: str | None = UNANSWERED
         not_known = False
-        while waiting_for is not None and (left_s := began + self._limit_s - time.monotonic()) > 0:
+        while waiting_for is not None and (left_s := began + self._limit_s - self._clock.monotonic_s()) > 0:
             try:
                 async with asyncio.timeout(left_s) as limit:
                     waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
@@ -65,8 +82,8 @@ class RecoveryPhase:
                 break
             if waiting_for is not None:
                 self._detail(waiting_for)
-                await asyncio.sleep(0.1)
-        seconds = time.monotonic() - began
+                await self._clock.sleep(0.1)
+        seconds = self._clock.monotonic_s() - began
         self.found |= {
             "recovered": waiting_for is None,
             "seconds": round(seconds, 3),
@@ -90,14 +107,11 @@ class RecoveryPhase:
 
     def _looked_at(self, states: Mapping[str, ProcessState]) -> dict[str, Any]:
         """What was looked at of each server, and the live servers of which nothing but the process was."""
-        if isinstance(self._subject, OwnSubject):
-            looked = self._subject.looked_at
-        else:  # a subject of this repository looks at all servers
-            looked = {name: ["caught_up()"] for name, state in states.items() if state != "dead"}
-        without = [n for n, state in states.items() if state != "dead" and set(looked.get(n, ())) <= {NO_LEADER}]
+        looked = self._subject.looked_at([name for name, state in states.items() if state != "dead"])
+        words = {name: looked[name].words if name in looked else () for name in states}
         return {
-            "looked_at": {name: [f"process {state}", *looked.get(name, ())] for name, state in states.items()},
-            "without_evidence": without,
+            "looked_at": {name: [f"process {state}", *words[name]] for name, state in states.items()},
+            "without_evidence": [name for name, found in looked.items() if not found.evidence],
         }
 
 

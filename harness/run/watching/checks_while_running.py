@@ -29,6 +29,7 @@ from checkers.online.growing_registers import Alarm, OnlineKeys
 from checkers.online.growing_traces import OnlineTraces
 from checkers.online.online_finding import OnlineFinding
 from checkers.online.whole_keys_so_far import judge_prefix
+from harness.run.clock import Clock
 from system_under_test.subject import Collected, Live
 
 EVERY_S = 1.0
@@ -58,22 +59,23 @@ class OnlineRecord:
 
 class Online:
     """stream: history.arrows of this run.  checkers: names of those that will judge the sealed run; rules of others are
-    not looked at.  found: called on the event loop with what a look has found, and when (ns since the test
-    began)."""
+    not looked at.  found: called on the event loop with what a look has found, and when (ns since the test began);
+    by default that is only recorded."""
 
     def __init__(
         self,
         stream: Path,
         checkers: Collection[str],
+        clock: Clock,
         now_ns: Callable[[], int],
-        found: Callable[[Sequence[OnlineFinding], int], Awaitable[None]],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.record = OnlineRecord()
         self._stream = stream
         self._checkers = frozenset(checkers)
+        self._clock = clock
         self._now_ns = now_ns
-        self._found = found
+        self.found: Callable[[Sequence[OnlineFinding], int], Awaitable[None]] = _ignored
         self._say = say
         self._batches: list[pa.RecordBatch] = []
         self._lives: Mapping[str, Live] = {}
@@ -102,10 +104,10 @@ class Online:
         """Look, for ever, or until a look fails: then that is reported, and the sealed run is judged without these
         checks."""
         while not self.record.failure:
-            began = time.monotonic()
+            began = self._clock.monotonic_s()
             await self.look()
-            self.record.behind_s = max(self.record.behind_s, round(time.monotonic() - began, 3))
-            await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
+            self.record.behind_s = max(self.record.behind_s, round(self._clock.monotonic_s() - began, 3))
+            await self._clock.sleep(max(0.0, began + EVERY_S - self._clock.monotonic_s()))
         await asyncio.Event().wait()
 
     async def look(self) -> None:
@@ -123,7 +125,7 @@ class Online:
         if findings:
             time_ns = self._now_ns()
             self.record.findings += [finding.to_json() | {"time_ns": time_ns} for finding in findings]
-            await self._found(findings, time_ns)
+            await self.found(findings, time_ns)
 
     def _judge(
         self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
@@ -170,6 +172,10 @@ class Online:
         if denied and verdict.validity is Validity.VALID:
             raise OnlineDisagreement(f"key {denied[0]} is linearizable as a whole, though not what online checks kept")
         return [OnlineFinding(LINEARIZABILITY, witness) for witness in wrong.values()]
+
+
+async def _ignored(findings: Sequence[OnlineFinding], time_ns: int) -> None:
+    return None
 
 
 async def _fetched(live: Live) -> bool:

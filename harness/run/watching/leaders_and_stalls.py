@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 
+from harness.run.clock import Clock
 from harness.run.recorder import Recorder
 from system_under_test.subject import Node, NodeStatus, Subject
 
@@ -24,6 +24,7 @@ class Watch:
     subject: Subject
     nodes: Sequence[Node]
     recorder: Recorder
+    clock: Clock
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
     stalls: list[dict[str, float]] = field(default_factory=list)
@@ -57,14 +58,14 @@ class Watch:
         """Fetch the status of every node again and again, for ever."""
         while True:
             await self.ask()
-            await asyncio.sleep(STATUS_EVERY_S)
+            await self.clock.sleep(STATUS_EVERY_S)
 
     async def mind_the_loop(self) -> None:
         """Notice, for ever, when this event loop did not run in time."""
         while True:
-            before = monotonic()
-            await asyncio.sleep(0.1)
-            late_ms = (monotonic() - before - 0.1) * 1e3
+            before = self.clock.monotonic_s()
+            await self.clock.sleep(0.1)
+            late_ms = (self.clock.monotonic_s() - before - 0.1) * 1e3
             self.late_ms.append(max(0.0, late_ms))
             if late_ms > STALL_MS:
                 self.stalls.append({"time_ns": self.recorder.now_ns(), "stall_ms": round(late_ms, 1)})
@@ -80,5 +81,5 @@ class Watch:
     async def flush(self) -> None:
         """Bring the history to disk once a second, for ever."""
         while True:
-            await asyncio.sleep(1.0)
+            await self.clock.sleep(1.0)
             self.recorder.flush()

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 from kio.schema.errors import ErrorCode
 
@@ -35,18 +34,17 @@ from system_under_test.kraft.wire.frames import Entity, MalformedFrame
 FIRST_SHARE = 0.4
 """Of an operation's time, where a planted bug needs time for a second attempt."""
 
-_finders: WeakValueDictionary[tuple[object, ...], Finder] = WeakValueDictionary()
 
-
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> ProcessClient:
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> ProcessClient:
     """A client for one process; see `system_under_test.client.ClientFactory`.
 
     config: what the subject's `client_config` returns; "bug" names a planted bug of the client.
     """
-    key = (placement.client_node, *sorted(peers.items()))
-    finder = _finders.get(key)
-    if finder is None:
-        finder = _finders[key] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
+    if "finder" not in shared:
+        shared["finder"] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
+    finder: Finder = shared["finder"]
     bug = config.get("bug")
     return KraftClient(
         placement, peers, finder, config.get("functions") or {}, frozenset() if bug is None else frozenset({bug})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -17,7 +18,7 @@ class AlreadyFormatted(FileExistsError):
     """The data directory may hold a log that is still needed."""
 
 
-def format_directory(config: Config, *, force: bool = False) -> UUID:
+def format_directory(config: Config, *, force: bool = False, new_uuid: Callable[[], UUID] = uuid4) -> UUID:
     """Make the data directory empty but for meta.properties, and forget an earlier trace.
 
     Returns the directory id.  It is drawn anew each time: a disk that was wiped has forgotten its votes and its log,
@@ -35,7 +36,7 @@ def format_directory(config: Config, *, force: bool = False) -> UUID:
         else:
             path.unlink()
     (config.trace_dir / FILE_NAME).unlink(missing_ok=True)
-    directory_id = uuid4()
+    directory_id = new_uuid()
     meta_properties.write(RealDisk(config.data_dir), MetaProperties(config.cluster_id, config.node_id, directory_id))
     return directory_id
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.base.clocks import UNBOUNDED_NS, error_ns, one_clock, started_on
+from checkers.base.clocks import UNBOUNDED_NS, error_ns, one_clock, one_kernel, started_on
 
 REMOTE = {
     "spec": {"backend": "ssh"},
@@ -31,3 +31,15 @@ def test_other_machines_have_clocks_of_their_own() -> None:
 def test_what_was_not_measured_is_not_known(test: dict[str, Any]) -> None:
     assert not one_clock(test)
     assert (started_on(test)("n1"), error_ns(test, "n1")) == (0, UNBOUNDED_NS)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "one", "kernel"),
+    [("same kernel", True, True), ("same machine", True, False), ("own", False, False), ("mine", False, False)],
+)
+def test_the_clock_that_a_run_records_decides_and_not_the_name_of_its_backend(
+    recorded: str, one: bool, kernel: bool
+) -> None:
+    for backend in ("docker", "ssh", "a backend of next year"):
+        test = {"spec": {"backend": backend}, "nodes_clock": recorded}
+        assert (one_clock(test), one_kernel(test)) == (one, kernel)

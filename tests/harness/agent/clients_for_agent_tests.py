@@ -61,7 +61,9 @@ class Scripted:
         CLOSED.append(self.placement.thread)
 
 
-def connect(placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any]) -> Scripted:
+def connect(
+    placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
+) -> Scripted:
     if config.get("refuse"):
         raise RuntimeError("this configuration is refused")
     return Scripted(placement, config)

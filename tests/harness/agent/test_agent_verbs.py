@@ -218,6 +218,22 @@ async def test_copying_what_is_not_there_is_refused(agent: LocalAgent, tmp_path:
         await agent.node.copy_out(str(tmp_path / "missing"), tmp_path / "target")
 
 
+async def test_the_data_directory_is_copied_on_the_node_and_the_copy_removed(agent: LocalAgent, tmp_path: Path) -> None:
+    node, aside = agent.node, tmp_path / "aside"
+    with pytest.raises(OSError, match=r"data directory could not be copied: .*No such file"):
+        node.data_dir = str(tmp_path / "missing")
+        await node.copy_data(str(aside))
+    node.data_dir, node.trace_dir = str(tmp_path / "data"), str(tmp_path / "trace")
+    await node.write(f"{node.data_dir}/log/00.log", b"records")
+    assert await node.copy_data(str(aside)) == 0
+    await node.write(f"{node.trace_dir}/n1.jsonl", b"x" * 123)
+    assert await node.copy_data(str(aside)) == 123
+    assert (aside / "log" / "00.log").read_bytes() == b"records"
+    await node.remove(str(aside))
+    await node.remove(str(aside))
+    assert not aside.exists()
+
+
 async def test_a_file_that_grows_while_it_is_copied_does_no_harm(agent: LocalAgent, tmp_path: Path) -> None:
     grows = tmp_path / "source" / "log"
     grows.parent.mkdir()

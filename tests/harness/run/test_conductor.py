@@ -1,12 +1,22 @@
 """Conducting: what runs beside the test ends with it, and what fails beside it ends the test."""
 
 import asyncio
+import io
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+from virtual_time import VirtualLoop
 
 from harness.cli import main as command_line
 from harness.run.background_duties import beside
+from harness.run.clock import clock_of
+from harness.run.conductor import Conductor
+from harness.run.run_folder import RunFolder
+from harness.spec import Spec
+from harness.terminal.progress import Progress
 
 
 async def for_ever(ended: list[str]) -> None:
@@ -69,3 +79,22 @@ def test_after_every_failure_the_exit_code_is_3_and_never_1(
         command_line.run_command_line()
     assert end.value.code == 3
     assert expected in capsys.readouterr().err
+
+
+def test_a_run_reads_no_clock_but_the_one_it_is_given(tmp_path: Path) -> None:
+    """A minute of the canary on a loop whose time jumps: by any other clock the main phase would not end."""
+    spec = Spec(subject="canary", nemesis="none", backend="in-process", rate_hz=20.0, keys=2, seed=3, online=False)
+    folder, loop = RunFolder.create(tmp_path, spec), VirtualLoop()
+    began = datetime(2030, 1, 1, tzinfo=UTC)
+    clock = clock_of(loop, began)
+    progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
+    try:
+        loop.run_until_complete(Conductor(spec, "in-process", folder, progress, clock).run())
+    finally:
+        progress.stop()
+        loop.close()
+    phases = {p["name"]: (p["end_ns"] - p["start_ns"]) / 1e9 for p in folder.read_json("outcome.json")["phases"]}
+    assert phases.keys() == {"set-up", "main", "recovery", "final reads", "collection"}
+    assert 55.0 < phases["main"] <= 60.0
+    assert sum(phases.values()) == phases["main"], "the canary answers at once, and copies nothing"
+    assert folder.read_json("test.json")["started_utc"] == began.isoformat()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from checkers.base.columns import read_history
 from checkers.base.history import Type
+from harness.run.clock import clock_of
 from harness.run.interpreter import Interpreter
 from harness.run.recorder import Recorder
 from harness.spec import Spec
@@ -49,9 +51,10 @@ class FakeHost:
 
 def build(folder: Path, host: FakeHost, **spec: Any) -> tuple[Interpreter, Recorder, Spec]:
     wanted = Spec(**spec)
-    recorder = Recorder(folder / "history.arrows")
+    clock = clock_of(asyncio.get_running_loop(), datetime.now(UTC))
+    recorder = Recorder(folder / "history.arrows", clock)
     hosts = {"c1": host, "c2": host}
-    return Interpreter(wanted.placements(), hosts, recorder, timeout_s=1.0), recorder, wanted
+    return Interpreter(wanted.placements(), hosts, recorder, 1.0, clock), recorder, wanted
 
 
 async def drive(interpreter: Interpreter, spec: Spec, seconds: float) -> None:

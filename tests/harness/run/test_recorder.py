@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from checkers.base.columns import HISTORY, read_history, read_stream
 from checkers.base.history import NEMESIS, MalformedHistory, Type
+from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
 from system_under_test.client import Outcome, Request
 
 
 def recorder(folder: Path) -> Recorder:
-    return Recorder(folder / "history.arrows")
+    return Recorder(folder / "history.arrows", MACHINE)
 
 
 def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_an_operation_is_two_rows_and_the_answer_stands_in_the_second(tmp_path: 
 def test_each_batch_is_handed_over_once_it_is_on_disk(tmp_path: Path) -> None:
     handed: list[tuple[int, int]] = []
     path = tmp_path / "history.arrows"
-    r = Recorder(path, lambda batch: handed.append((batch.num_rows, len(read_stream(path)))))
+    r = Recorder(path, MACHINE, lambda batch: handed.append((batch.num_rows, len(read_stream(path)))))
     for process in range(3):
         r.invoke(process, Request("read", "k1"))
     r.flush()

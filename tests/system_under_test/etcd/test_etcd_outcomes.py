@@ -63,7 +63,7 @@ async def outcomes(answer, *requests: Request, timeout_s: float = 10):
     member = Member(answer)
     server = await asyncio.start_server(member.serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    client = connect(PLACEMENT, {"n1": address}, {})
+    client = connect(PLACEMENT, {"n1": address}, {}, {})
     try:
         return [await client.invoke(r, timeout_s) for r in requests], member
     finally:
@@ -99,7 +99,7 @@ async def test_without_an_answer_a_change_is_unknown_and_a_read_did_nothing(answ
 async def test_what_was_never_sent_certainly_did_not_happen():
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # bound and not listening: every connection is refused
-        client = connect(PLACEMENT, {"n1": f"127.0.0.1:{deaf.getsockname()[1]}"}, {})
+        client = connect(PLACEMENT, {"n1": f"127.0.0.1:{deaf.getsockname()[1]}"}, {}, {})
         outcome = await client.invoke(WRITE, 2.0)
         await client.close()
     assert outcome.type is Type.FAIL and outcome.error.startswith("not sent: ")

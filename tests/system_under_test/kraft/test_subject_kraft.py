@@ -93,7 +93,7 @@ class Running:
         self.kraft = Kraft()
         self.nodes = [LocalNode(number, root) for number in range(1, count + 1)]
         peers = {node.name: f"{node.address}:{PORT}" for node in self.nodes}
-        self.client = connect(Placement(0, "c1", follows=True, reads_only=False), peers, {})
+        self.client = connect(Placement(0, "c1", follows=True, reads_only=False), peers, {}, {})
 
     async def up(self) -> None:
         await self.kraft.install(self.nodes, seed=7, bug=None)

@@ -45,7 +45,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
         config: dict[str, object] = {"files": files, "main": "mine.py", "client": "It"}
         config["functions"] = functions or {"read": "read", "write": "write"}
         peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
-        made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config))
+        made.append(connect(Placement(thread, "c1", follows=follows, reads_only=False), peers, config, {}))
         return made[-1]
 
     yield one

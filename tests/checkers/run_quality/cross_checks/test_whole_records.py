@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_the_fields_are_those_that_the_harness_records() -> None:
 
 
 def test_test_json_and_deaths_hold_these_fields() -> None:
-    described = describe_test(Spec(), "1", "namespaces", 0)
+    described = describe_test(Spec(), "1", "namespaces", datetime.now(UTC), 0)
     assert whole_records.OF_TEST - described.keys() == {"schedule", "clocks"}, "these are known later"
     found = deaths([Exit("n1", 5, 7, -9, True)], [Complaint("n1", "it gave up")], 0, lambda end: "")
     assert all(death.keys() >= whole_records.OF_A_DEATH for death in found)
@@ -57,7 +58,7 @@ def whole(tmp_path: Path) -> Path:
     outcome = RunOutcome(Declares(), 1.0, phases=[{"name": "main", "start_ns": 1, "end_ns": 2}])
     outcome.deaths = deaths([Exit("n1", 5, 7, -9, True)], [], 0, lambda end: "")
     copy = Collected(0, "final", "n1", "running", Path("nodes/n1/copies/0"), 5, 9)
-    test = describe_test(replace(Spec(), backend="namespaces"), "1", "namespaces", 0)
+    test = describe_test(replace(Spec(), backend="namespaces"), "1", "namespaces", datetime.now(UTC), 0)
     contents: dict[str, Any] = {
         TEST: test | {"schedule": [], "clocks": {}},
         OUTCOME: outcome.to_json(),

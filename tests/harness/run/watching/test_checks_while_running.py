@@ -23,6 +23,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import contradictions, judge
+from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
 from harness.run.watching.checks_while_running import Online
 from system_under_test.client import Outcome, Request
@@ -41,8 +42,9 @@ class Written:
         self.found: list[OnlineFinding] = []
         stream = folder / "history.arrows"
         self.notes: list[str] = []
-        self.online = Online(stream, checkers, lambda: 7, self.collect, self.notes.append)
-        self.recorder = Recorder(stream, self.online.hand_over)
+        self.online = Online(stream, checkers, MACHINE, lambda: 7, self.notes.append)
+        self.online.found = self.collect
+        self.recorder = Recorder(stream, MACHINE, self.online.hand_over)
 
     async def collect(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
         self.found += findings

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from fake_quorum import FakeNode, start_nodes
@@ -63,7 +64,7 @@ async def client_of(nodes: dict[int, FakeNode]) -> AsyncIterator[Connect]:
 
     def make(*, follows: bool = True, thread: int = 0, functions: dict[str, str] | None = None) -> KraftClient:
         config = {"functions": functions or {}}
-        client = connect(Placement(thread, "c1", follows, reads_only=False), peers_of(nodes), config)
+        client = connect(Placement(thread, "c1", follows, reads_only=False), peers_of(nodes), config, {})
         assert isinstance(client, KraftClient)
         opened.append(client)
         return client
@@ -219,7 +220,7 @@ async def test_a_connection_that_is_not_made_in_time_sent_nothing() -> None:
         host, port = listener.getsockname()
         held = [asyncio.ensure_future(asyncio.open_connection(host, port)) for _ in range(4)]
         await asyncio.sleep(0.05)
-        client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {})
+        client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {}, {})
         assert isinstance(client, KraftClient)
         client._node = "n1"
         outcome = await client.invoke(write(1), 0.2)
@@ -249,7 +250,7 @@ async def test_a_broken_answer_is_no_answer(reply: bytes, error: str) -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {})
+    client = connect(Placement(0, "c9", False, False), {"n1": f"{host}:{port}"}, {}, {})
     assert isinstance(client, KraftClient)
     client._node = "n1"
     outcome = await client.invoke(write(1), 2)
@@ -330,8 +331,9 @@ async def test_a_deposed_controller_answers_for_itself(nodes: dict[int, FakeNode
 
 
 async def test_the_finder_ends_with_its_last_client(nodes: dict[int, FakeNode]) -> None:
-    first = connect(Placement(0, "c1", True, False), peers_of(nodes), {})
-    second = connect(Placement(1, "c1", True, False), peers_of(nodes), {})
+    shared: dict[str, Any] = {}
+    first = connect(Placement(0, "c1", True, False), peers_of(nodes), {}, shared)
+    second = connect(Placement(1, "c1", True, False), peers_of(nodes), {}, shared)
     assert isinstance(first, KraftClient) and isinstance(second, KraftClient)
     assert first._finder is second._finder
     await first.invoke(CREATE, 2)
@@ -365,7 +367,7 @@ async def test_only_with_the_bug_a_write_without_an_answer_is_sent_again(
     nodes: dict[int, FakeNode], bug: str | None
 ) -> None:
     """The first one may still take effect, after the second was acknowledged and others have written."""
-    client = connect(Placement(0, "c9", follows=False, reads_only=False), peers_of(nodes), {"bug": bug})
+    client = connect(Placement(0, "c9", follows=False, reads_only=False), peers_of(nodes), {"bug": bug}, {})
     assert (await client.invoke(CREATE, 20)).type is Type.OK
     before = len([call for call in nodes[1].calls if call.api_key == 44])
     nodes[1].swallow = 1

@@ -120,7 +120,7 @@ async def test_a_refusal_says_what_is_wrong(nodes: dict[int, FakeNode], topic: N
 async def test_real_nodes_serve_it_too_and_our_client_sees_what_it_wrote(tmp_path: Path) -> None:
     cluster = LoopbackCluster(tmp_path, 3)
     await cluster.start()
-    ours = connect(Placement(0, "c1", follows=True, reads_only=False), cluster.addresses, {})
+    ours = connect(Placement(0, "c1", follows=True, reads_only=False), cluster.addresses, {}, {})
     try:
         async with asyncio.timeout(2 * PATIENCE_S):
             await until_ok(ours, Request("create", "orders"))

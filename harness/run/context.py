@@ -1,0 +1,128 @@
+"""What the phases of a run share: one value, made before the first phase and read by all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from harness.backends.backend import Backend, ClientHost, ClusterSpec
+from harness.judge.demands_of_run import demands_of
+from harness.judge.judge_run import checkers_for
+from harness.registry import load_backend, load_subject, load_workload
+from harness.run.clock import Clock
+from harness.run.copies import Copies
+from harness.run.interpreter import Interpreter
+from harness.run.outcome import RunOutcome
+from harness.run.recorder import Recorder
+from harness.run.run_folder import RunFolder, describe_test
+from harness.run.schedule_to_play import capabilities_of
+from harness.run.watching.checks_while_running import Online
+from harness.run.watching.leaders_and_stalls import Watch
+from harness.spec import CLIENT_NODES, Spec
+from harness.terminal.progress import Progress
+from nemesis.faults import FaultRecord
+from system_under_test.subject import Node, Subject
+from workloads.workload import Workload
+
+
+@dataclass
+class RunContext:
+    """One run.  test: the content of test.json, written anew with each `note`.  nodes: empty until they are created.
+    records: what became of each fault so far, by the number of its card.  ended: set to end the main phase early."""
+
+    spec: Spec
+    clock: Clock
+    folder: RunFolder
+    progress: Progress
+    subject: Subject
+    workload: Workload
+    backend: Backend
+    recorder: Recorder
+    outcome: RunOutcome
+    test: dict[str, Any]
+    nodes: list[Node]
+    hosts: Mapping[str, ClientHost]
+    interpreter: Interpreter
+    watch: Watch
+    copies: Copies
+    online: Online | None = None
+    records: dict[int, FaultRecord] = field(default_factory=dict)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to test.json."""
+        self.test |= facts
+        self.folder.write_json("test.json", self.test)
+
+    def note_clocks(self) -> None:
+        """How far the clocks of the nodes are ahead of the harness' own, where they have clocks of their own."""
+        ahead = {name: asdict(offset) for name, offset in self.backend.clocks().items()}
+        self.note(backend_notes=list(self.backend.notes), clocks=ahead)
+
+    def write_faults(self) -> None:
+        self.folder.write_json("faults.json", [record.to_json() for record in self.records.values()])
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase that began last."""
+        return str(self.outcome.phases[-1]["name"])
+
+
+def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress, clock: Clock) -> RunContext:
+    """The context of a run that is about to begin: everything is loaded, and no node is created."""
+    subject, workload = load_subject(spec.subject), load_workload(spec)
+    backend = _backend(spec, backend_name, folder.run_id, subject)
+    subject.keep(folder.root)
+    if spec.workload.endswith(".py"):
+        (folder.root / "workload").mkdir()
+        shutil.copy(spec.workload, folder.root / "workload")
+    handed: list[Online] = []
+
+    def hand_over(batch: pa.RecordBatch) -> None:
+        for online in handed:
+            online.hand_over(batch)
+
+    recorder = Recorder(folder.root / "history.arrows", clock, hand_over)
+    nodes: list[Node] = []
+    hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
+    watch = Watch(subject, nodes, recorder, clock)
+    outcome = RunOutcome(subject.declares, spec.rate_hz, leaders=watch.leaders, loop_stalls=watch.stalls)
+    run = RunContext(
+        spec,
+        clock,
+        folder,
+        progress,
+        subject,
+        workload,
+        backend,
+        recorder,
+        outcome,
+        describe_test(spec, folder.run_id, backend_name, clock.utc(), recorder.started_monotonic_ns),
+        nodes,
+        hosts,
+        Interpreter(spec.placements(), hosts, recorder, spec.op_timeout_s, clock),
+        watch,
+        Copies(folder, nodes, clock, recorder.now_ns),
+    )
+    if spec.online:
+        names = [checker.name for checker in checkers_for(spec, demands_of(spec))]
+        run.online = Online(folder.root / "history.arrows", names, clock, recorder.now_ns, progress.say)
+        outcome.online = run.online.record
+        handed.append(run.online)
+    run.note(backend_notes=list(backend.notes), nodes_clock=backend.nodes_clock)
+    return run
+
+
+def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
+    servers = spec.servers if subject.declares.nodes else ()
+    wanted = capabilities_of(spec) if servers else frozenset()
+    offers = subject.needs, subject.notices_damage, subject.members
+    cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=spec.inventory or "")
+    backend = load_backend(name, cluster)
+    backend.restart_with(subject.start)
+    return backend
