@@ -151,6 +151,20 @@ def alter_configs(
     return ([] if validate_only else values), results
 
 
+def replace_configs(
+    image: Image, wanted: Sequence[Resource], *, validate_only: bool = False
+) -> tuple[list[bytes], list[ResourceResult]]:
+    """As the older AlterConfigs has it: overrides that a resource does not name are removed."""
+
+    def completed(resource: Resource) -> Resource:
+        named = {alteration.name for alteration in resource.alterations}
+        unnamed = (name for name in image.configs(resource.name, resource.type) if name not in named)
+        removed = tuple(Alteration(name, ConfigOperation.DELETE) for name in unnamed)
+        return Resource(resource.type, resource.name, (*resource.alterations, *removed))
+
+    return alter_configs(image, [completed(resource) for resource in wanted], validate_only=validate_only)
+
+
 def describe_configs(image: Image, topic: str, names: Sequence[str] | None) -> list[Described]:
     """Every config of an existing topic, or those of `names` that exist, by name."""
     overrides = image.configs(topic)

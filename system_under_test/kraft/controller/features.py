@@ -7,9 +7,13 @@ meaning: the records behind it mean something that this node does not know, so i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.records.metadata import FeatureLevelRecord, encode
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -33,4 +37,52 @@ def why_not_served(image: Image) -> str | None:
             return f"feature {name} is in use at level {level}, and this software does not know it"
         if level not in known:
             return f"{name} is at level {level}, and this software supports levels {known[0]} to {known[-1]}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelWanted:
+    """level 0 removes the feature.  may_fall: whether a level below the present one is meant."""
+
+    feature: str
+    level: int
+    may_fall: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureResult:
+    feature: str
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+def update_features(
+    image: Image, wanted: Sequence[LevelWanted], *, validate_only: bool = False
+) -> tuple[list[bytes], list[FeatureResult]]:
+    """Set feature levels, all of them or none (KIP-584).  Results stand in the order of the request."""
+    problems = [_why_impossible(image, each, wanted) for each in wanted]
+    if any(problems):
+        refused = (ErrorCode.invalid_update_version, "Another feature of the request cannot be updated.")
+        return [], [FeatureResult(each.feature, *(why or refused)) for each, why in zip(wanted, problems, strict=True)]
+    levels = image.features
+    records = [
+        encode(FeatureLevelRecord(each.feature, each.level))
+        for each in wanted
+        if levels.get(each.feature, 0) != each.level
+    ]
+    return ([] if validate_only else records), [FeatureResult(each.feature) for each in wanted]
+
+
+def _why_impossible(image: Image, each: LevelWanted, wanted: Sequence[LevelWanted]) -> tuple[ErrorCode, str] | None:
+    if sum(other.feature == each.feature for other in wanted) > 1:
+        return ErrorCode.invalid_request, f"The feature {each.feature} is named more than once."
+    known = SUPPORTED.get(each.feature)
+    if known is None:
+        return ErrorCode.invalid_update_version, f"There is no feature {each.feature}."
+    if each.level not in known:
+        words = f"{each.feature} has levels {known[0]} to {known[-1]} here, not {each.level}."
+        return ErrorCode.invalid_update_version, words
+    if each.level < image.features.get(each.feature, 0) and not each.may_fall:
+        words = f"{each.feature} is at level {image.features[each.feature]}, and the request allows no downgrade."
+        return ErrorCode.invalid_update_version, words
     return None

@@ -1,10 +1,13 @@
-"""Creating topics: a pure decision over the image.
+"""Topics created, grown and deleted: pure decisions over the image.
 
-    create_topics(image, wanted, ...) -> (records, one result per topic)
+    create_topics(image, wanted, ...)      -> (records, one result per topic)
+    create_partitions(image, wanted, ...)  -> (records, one result per topic)
+    delete_topics(image, wanted)           -> (records, one result per topic)
 
 Every topic is judged by itself, and the records of those accepted form one atomic batch: Topic, its Config records,
 then its Partition records.  Replicas are dealt round robin over the brokers by id, each topic beginning one broker
 further than the one before it, so leaders (the first replica) spread evenly; all replicas start in sync.
+A deleted topic takes its partitions and configs along; one record says so.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.records.metadata import (
+    NO_UUID,
     TOPIC_RESOURCE,
     ConfigRecord,
     PartitionRecord,
     Record,
+    RemoveTopicRecord,
     TopicRecord,
     encode,
 )
@@ -109,6 +114,84 @@ def create_topics(
     return ([] if validate_only else values), results
 
 
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """count: of all partitions, afterwards.  assignments: the brokers of each new partition; None to deal them."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+def create_partitions(
+    image: Image, wanted: Sequence[MorePartitions], brokers: Iterable[int], *, validate_only: bool = False
+) -> tuple[list[bytes], list[TopicResult]]:
+    """Add partitions behind the existing ones.  Results stand in the order of the request."""
+    broker_ids = sorted(brokers)
+    times_wanted = Counter(topic.name for topic in wanted)
+    values: list[bytes] = []
+    results: list[TopicResult] = []
+    for more in wanted:
+        try:
+            if times_wanted[more.name] > 1:
+                raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
+            known = image.topics.get(more.name)
+            if known is None:
+                raise _Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
+            first = len(known.partitions)
+            placed = _place_more(more, first, len(known.partitions[0].replicas), broker_ids)
+            if len(values) + len(placed) > RECORDS_MAX:
+                raise _Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
+        except _Refused as refusal:
+            results.append(TopicResult(more.name, refusal.error, refusal.message))
+            continue
+        values += (encode(_partition(first + i, known.id, replicas)) for i, replicas in enumerate(placed))
+        results.append(TopicResult(more.name, topic_id=known.id, partitions=more.count))
+    return ([] if validate_only else values), results
+
+
+def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[bytes], list[TopicResult]]:
+    """Delete topics by name or by id.  Results stand in the order of the request; an unknown id has no name."""
+    found = [image.topics.get(which) if isinstance(which, str) else image.topic_of(which) for which in wanted]
+    times_wanted = Counter(topic.id for topic in found if topic is not None)
+    values: list[bytes] = []
+    results: list[TopicResult] = []
+    for which, topic in zip(wanted, found, strict=True):
+        if topic is None and isinstance(which, str):
+            words = f"There is no topic '{which}'."
+            results.append(TopicResult(which, ErrorCode.unknown_topic_or_partition, words))
+        elif topic is None:
+            assert isinstance(which, UUID)
+            results.append(TopicResult("", ErrorCode.unknown_topic_id, "There is no topic of this id.", which))
+        elif times_wanted[topic.id] > 1:
+            words = "The topic is named more than once in the request."
+            results.append(TopicResult(topic.name, ErrorCode.invalid_request, words, topic.id))
+        else:
+            values.append(encode(RemoveTopicRecord(topic.id)))
+            results.append(TopicResult(topic.name, topic_id=topic.id))
+    return values, results
+
+
+def _place_more(more: MorePartitions, first: int, factor: int, broker_ids: Sequence[int]) -> list[tuple[int, ...]]:
+    """The replicas of the new partitions.  first: the number of the first of them.  factor: replicas of each."""
+    count = more.count - first
+    if count < 0:
+        words = f"The topic has {first} partitions, which is more than {more.count}; partitions cannot be removed."
+        raise _Refused(ErrorCode.invalid_partitions, words)
+    if count == 0:
+        raise _Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
+    if more.assignments is None:
+        return _place(NewTopic(more.name, count, factor), broker_ids, first)
+    if len(more.assignments) != count:
+        words = f"{count} partitions are to be added, and {len(more.assignments)} are assigned."
+        raise _Refused(ErrorCode.invalid_replica_assignment, words)
+    placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), broker_ids)
+    if len(placed[0]) != factor:
+        words = f"The partitions of the topic have {factor} replicas, and {len(placed[0])} are assigned."
+        raise _Refused(ErrorCode.invalid_replica_assignment, words)
+    return placed
+
+
 def _check_name(image: Image, name: str) -> None:
     def illegal(why: str) -> _Refused:
         return _Refused(ErrorCode.invalid_topic_exception, f"Topic name is illegal: it {why}.")
@@ -187,13 +270,17 @@ def _records(
     for config, value in overrides.items():
         yield ConfigRecord(TOPIC_RESOURCE, name, config, value)
     for partition, replicas in enumerate(placed):
-        yield PartitionRecord(
-            partition,
-            topic_id,
-            replicas=replicas,
-            isr=replicas,
-            leader=replicas[0],
-            leader_epoch=0,
-            partition_epoch=0,
-            directories=tuple(UUID(int=0) for _ in replicas),
-        )
+        yield _partition(partition, topic_id, replicas)
+
+
+def _partition(number: int, topic_id: UUID, replicas: tuple[int, ...]) -> PartitionRecord:
+    return PartitionRecord(
+        number,
+        topic_id,
+        replicas=replicas,
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=tuple(NO_UUID for _ in replicas),
+    )

@@ -12,15 +12,19 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
+from system_under_test.kraft.controller.features import FeatureResult
 from system_under_test.kraft.controller.image import Image, Topic
 from system_under_test.kraft.controller.topics import TopicResult
-from system_under_test.kraft.records.metadata import PartitionRecord
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
 from system_under_test.kraft.wire.versions import NO_TIME, make
 
 MESSAGE_MAX_CHARACTERS = 500
+
+NO_OPERATIONS = -(2**31)
+"""The client did not request, or may not see, which operations are authorized."""
 
 LISTENER = "CONTROLLER"
 """The name of the one listener every node has."""
@@ -43,9 +47,55 @@ def create_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
     return make(types.CreateTopicsResponse, throttle_time=NO_TIME, topics=topics)
 
 
-def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
+def create_partitions(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
+    topics = tuple(
+        types.CreatePartitionsTopicResult(
+            name=result.name, error_code=result.error, error_message=_short(result.message)
+        )
+        for result in results
+    )
+    return types.CreatePartitionsResponse(throttle_time=NO_TIME, results=topics)
+
+
+def delete_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
+    """A topic that was named by an unknown id has no name."""
     responses = tuple(
-        types.AlterConfigsResourceResponse(
+        make(
+            types.DeletableTopicResult,
+            name=result.name or None,
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=_short(result.message),
+        )
+        for result in results
+    )
+    return types.DeleteTopicsResponse(throttle_time=NO_TIME, responses=responses)
+
+
+def update_features(types: ModuleType, results: Sequence[FeatureResult]) -> Entity:
+    """From version 2 on there would be no results, and one error for all; kio knows versions 0 and 1."""
+    features = tuple(
+        types.UpdatableFeatureResult(
+            feature=result.feature, error_code=result.error, error_message=_short(result.message)
+        )
+        for result in results
+    )
+    return types.UpdateFeaturesResponse(
+        throttle_time=NO_TIME, error_code=ErrorCode.none, error_message=None, results=features
+    )
+
+
+def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
+    return types.AlterConfigsResponse(throttle_time=NO_TIME, responses=_altered(types, results))
+
+
+def incremental_alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entity:
+    return types.IncrementalAlterConfigsResponse(throttle_time=NO_TIME, responses=_altered(types, results))
+
+
+def _altered(types: ModuleType, results: Iterable[ResourceResult]) -> tuple[Entity, ...]:
+    return tuple(
+        types.AlterConfigsResourceResponse(  # both APIs have it
             error_code=result.error,
             error_message=_short(result.message),
             resource_type=result.type,
@@ -53,7 +103,6 @@ def alter_configs(types: ModuleType, results: Iterable[ResourceResult]) -> Entit
         )
         for result in results
     )
-    return types.IncrementalAlterConfigsResponse(throttle_time=NO_TIME, responses=responses)
 
 
 def describe_configs(
@@ -89,6 +138,73 @@ def metadata(types: ModuleType, quorum: QuorumService, image: Image, wanted: Seq
         cluster_id=quorum.cluster_id,
         controller_id=_or_unknown(quorum.leader_id),
         topics=topics,
+    )
+
+
+def describe_cluster(types: ModuleType, quorum: QuorumService) -> Entity:
+    brokers = tuple(
+        types.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
+        for node_id, (host, port) in sorted(quorum.brokers.items())
+    )
+    return make(
+        types.DescribeClusterResponse,
+        throttle_time=NO_TIME,
+        error_code=ErrorCode.none,
+        error_message=None,
+        cluster_id=quorum.cluster_id,
+        controller_id=_or_unknown(quorum.leader_id),
+        brokers=brokers,
+    )
+
+
+def describe_topic_partitions(
+    types: ModuleType, image: Image, wanted: Sequence[str], cursor: tuple[str, int] | None, partitions_max: int
+) -> Entity:
+    """Topics by name and their partitions by number, `partitions_max` at most; the cursor names the next (KIP-966).
+
+    wanted: none = every topic.  cursor: the first (topic, partition) to answer; None: from the beginning.
+    """
+    begin = cursor or ("", 0)
+    topics: list[Entity] = []
+    left = partitions_max
+    for name in sorted({name for name in wanted or image.topics if name >= begin[0]}):
+        topic = image.topics.get(name)
+        first = begin[1] if name == begin[0] else 0
+        partitions = [] if topic is None else [topic.partitions[n] for n in sorted(topic.partitions) if n >= first]
+        if left == 0:
+            return _topic_partitions(types, topics, types.Cursor(topic_name=name, partition_index=first))
+        topics.append(
+            types.DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.none if topic is not None else ErrorCode.unknown_topic_or_partition,
+                name=name,
+                topic_id=None if topic is None else topic.id,
+                is_internal=False,
+                partitions=tuple(_described(types, partition) for partition in partitions[:left]),
+                topic_authorized_operations=NO_OPERATIONS,
+            )
+        )
+        if len(partitions) > left:
+            cursor_there = types.Cursor(topic_name=name, partition_index=partitions[left].partition)
+            return _topic_partitions(types, topics, cursor_there)
+        left -= len(partitions)
+    return _topic_partitions(types, topics, None)
+
+
+def _topic_partitions(types: ModuleType, topics: Iterable[Entity], cursor: Entity | None) -> Entity:
+    return types.DescribeTopicPartitionsResponse(throttle_time=NO_TIME, topics=tuple(topics), next_cursor=cursor)
+
+
+def _described(types: ModuleType, partition: PartitionRecord) -> Entity:
+    return types.DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=partition.elr or (),
+        last_known_elr=partition.last_known_elr or (),
+        offline_replicas=(),
     )
 
 
@@ -168,7 +284,7 @@ def _topic(types: ModuleType, topic: Topic) -> Entity:
 def _partition(types: ModuleType, partition: PartitionRecord) -> Entity:
     return make(
         types.MetadataResponsePartition,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.none if partition.leader != NO_LEADER else ErrorCode.leader_not_available,
         partition_index=partition.partition,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

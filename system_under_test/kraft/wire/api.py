@@ -1,5 +1,6 @@
-"""The requests of clients, served by one node: Metadata, CreateTopics, IncrementalAlterConfigs, DescribeConfigs,
-DescribeQuorum (ApiVersions is the server's own business).
+"""The requests of clients, served by one node (ApiVersions is the server's own business).
+
+What the controller decides is a table in `admin.py`; what is only read is here.
 
     call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
 
@@ -21,7 +22,6 @@ deposed or not, answers for itself; requests of stock clients are handed on (`fo
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -30,18 +30,9 @@ from uuid import UUID, uuid4
 
 from kio.schema.errors import ErrorCode
 
-from system_under_test.kraft.controller.configs import (
-    Alteration,
-    Described,
-    Resource,
-    ResourceResult,
-    alter_configs,
-    describe_configs,
-    why_unknown,
-)
-from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.topics import NewTopic, TopicResult, create_topics
+from system_under_test.kraft.controller.configs import Described, ResourceResult, describe_configs, why_unknown
 from system_under_test.kraft.wire import answers
+from system_under_test.kraft.wire.admin import DECISIONS, Cluster
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
@@ -55,17 +46,20 @@ from system_under_test.kraft.wire.quorum_service import (
 )
 from system_under_test.kraft.wire.server import WireCall
 from system_under_test.kraft.wire.versions import (
-    CREATE_TOPICS,
+    DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_QUORUM,
-    INCREMENTAL_ALTER_CONFIGS,
+    DESCRIBE_TOPIC_PARTITIONS,
     METADATA,
 )
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
-CONTROLLER_APIS = frozenset({CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS})
+CONTROLLER_APIS = frozenset({*DECISIONS, DESCRIBE_CONFIGS})
 """What only the active controller can answer."""
+
+PARTITIONS_OF_A_RESPONSE_MAX = 2000
+"""Kafka's max.request.partition.size.limit, for DescribeTopicPartitions."""
 
 T = TypeVar("T")
 
@@ -105,7 +99,7 @@ class Api:
             if not isinstance(answer, Refusal):
                 return answer
             refusal = answer
-        return await respond(self, call.body, types, refusal)
+        return await respond(self, call, types, refusal)
 
     async def _forward(self, call: WireCall) -> Entity:
         leader = self._quorum.leader_id
@@ -128,37 +122,22 @@ class Api:
         except TimeoutError:
             return Refusal(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
 
-    async def _create_topics(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
-        wanted = [_new_topic(topic) for topic in body.topics]
-
-        def decide(image: Image) -> tuple[list[bytes], list[TopicResult]]:
-            return create_topics(image, wanted, self._quorum.brokers, self._new_uuid, validate_only=body.validate_only)
-
-        timeout_s = min(self._timeout_s, max(body.timeout.total_seconds(), 0.0))
-        outcome = await self._settle(self._quorum.write(decide), timeout_s) if refusal is None else refusal
+    async def _decided(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        """The answer of an API of DECISIONS."""
+        decision, body = DECISIONS[call.api_key], call.body
+        timeout_s = self._timeout_s
+        if hasattr(body, "timeout"):
+            timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
+        outcome: Any = refusal
+        if refusal is None:
+            decide = decision.decide(body, Cluster(tuple(self._quorum.brokers), self._new_uuid))
+            outcome = await self._settle(self._quorum.write(decide), timeout_s)
         if isinstance(outcome, Refusal):
-            outcome = [TopicResult(topic.name, outcome.error, outcome.message) for topic in wanted]
-        return answers.create_topics(types, outcome)
+            outcome = decision.refused(body, outcome.error, outcome.message)
+        return decision.respond(types, outcome)
 
-    async def _alter_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
-        wanted = [
-            Resource(
-                resource.resource_type,
-                resource.resource_name,
-                tuple(Alteration(config.name, config.config_operation, config.value) for config in resource.configs),
-            )
-            for resource in body.resources
-        ]
-
-        def decide(image: Image) -> tuple[list[bytes], list[ResourceResult]]:
-            return alter_configs(image, wanted, validate_only=body.validate_only)
-
-        outcome = await self._settle(self._quorum.write(decide), self._timeout_s) if refusal is None else refusal
-        if isinstance(outcome, Refusal):
-            outcome = [ResourceResult(r.type, r.name, outcome.error, outcome.message) for r in wanted]
-        return answers.alter_configs(types, outcome)
-
-    async def _describe_configs(self, body: Any, types: ModuleType, refusal: Refusal | None) -> Entity:
+    async def _describe_configs(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        body = call.body
         image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
         results: list[tuple[ResourceResult, list[Described]]] = []
         for resource in body.resources:
@@ -173,29 +152,28 @@ class Api:
                 results.append((result, describe_configs(image, result.name, names)))
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
 
-    async def _metadata(self, body: Any, types: ModuleType, refusal: None) -> Entity:
-        return answers.metadata(types, self._quorum, self._quorum.committed_image(), body.topics)
+    async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body.topics)
 
-    async def _describe_quorum(self, body: Any, types: ModuleType, refusal: None) -> Entity:
-        return answers.describe_quorum(types, self._quorum, body.topics)
+    async def _describe_cluster(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        return answers.describe_cluster(types, self._quorum)
 
+    async def _describe_topic_partitions(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        body = call.body
+        cursor = None if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
+        names = [topic.name for topic in body.topics]
+        most = max(1, min(body.response_partition_limit, PARTITIONS_OF_A_RESPONSE_MAX))
+        return answers.describe_topic_partitions(types, self._quorum.committed_image(), names, cursor, most)
 
-def _new_topic(topic: Any) -> NewTopic:
-    named = [f"partition {a.partition_index}" for a in topic.assignments] + [f"config {c.name}" for c in topic.configs]
-    return NewTopic(
-        repeats=next((name for name, times in Counter(named).items() if times > 1), None),
-        name=topic.name,
-        partitions=topic.num_partitions,
-        replication_factor=topic.replication_factor,
-        assignments={a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
-        configs={config.name: config.value for config in topic.configs},
-    )
+    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        return answers.describe_quorum(types, self._quorum, call.body.topics)
 
 
-_RESPONDERS: dict[int, Callable[[Api, Any, ModuleType, Any], Awaitable[Entity]]] = {
+_RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
+    **dict.fromkeys(DECISIONS, Api._decided),
     METADATA: Api._metadata,
-    CREATE_TOPICS: Api._create_topics,
     DESCRIBE_CONFIGS: Api._describe_configs,
-    INCREMENTAL_ALTER_CONFIGS: Api._alter_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
+    DESCRIBE_CLUSTER: Api._describe_cluster,
+    DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
 }

@@ -5,17 +5,19 @@ First with a fake quorum behind the real server, then with three real nodes."""
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -100,6 +102,32 @@ async def test_lists_brokers_controller_and_partitions(nodes: dict[int, FakeNode
 
     cluster = await asyncio.to_thread((await asyncio.to_thread(client.describe_cluster)).result, PATIENCE_S)
     assert cluster.controller.id == 2
+
+
+async def test_grows_and_deletes_a_topic_through_any_node(nodes: dict[int, FakeNode]) -> None:
+    client = admin(nodes, bootstrap=3)
+    await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 2, 3), NewTopic("lines", 1, 1)]))
+    await settle(await asyncio.to_thread(client.create_partitions, [NewPartitions("orders", 5)]))
+    described = await settle(await asyncio.to_thread(client.describe_topics, TopicCollection(["orders"])))
+    assert len(described["orders"].partitions) == 5
+    with pytest.raises(KafkaException) as refused:
+        await settle(await asyncio.to_thread(client.create_partitions, [NewPartitions("orders", 4)]))
+    assert refused.value.args[0].code() == KafkaError.INVALID_PARTITIONS
+    await settle(await asyncio.to_thread(client.delete_topics, ["orders"]))
+    assert list((await asyncio.to_thread(client.list_topics, timeout=PATIENCE_S)).topics) == ["lines"]
+    with pytest.raises(KafkaException) as gone:
+        await settle(await asyncio.to_thread(client.delete_topics, ["orders"]))
+    assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+async def test_the_older_alter_configs_replaces_all_overrides(nodes: dict[int, FakeNode]) -> None:
+    client = admin(nodes)
+    await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 1, 3, config={"segment.ms": "9"})]))
+    orders = ConfigResource(ResourceType.TOPIC, "orders", set_config={"retention.ms": "8"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this test is about the older API
+        await settle(await asyncio.to_thread(client.alter_configs, [orders]))
+    assert nodes[2].quorum.image.configs("orders") == {"retention.ms": "8"}
 
 
 @pytest.mark.parametrize(

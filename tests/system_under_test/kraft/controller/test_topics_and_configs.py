@@ -19,10 +19,19 @@ from system_under_test.kraft.controller.configs import (
     Resource,
     alter_configs,
     describe_configs,
+    replace_configs,
     why_invalid,
 )
 from system_under_test.kraft.controller.image import Image
-from system_under_test.kraft.controller.topics import RECORDS_MAX, NewTopic, TopicResult, create_topics
+from system_under_test.kraft.controller.topics import (
+    RECORDS_MAX,
+    MorePartitions,
+    NewTopic,
+    TopicResult,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE
 
 BROKERS = (1, 2, 3, 4, 5)
@@ -224,3 +233,75 @@ def test_a_topic_that_names_a_partition_or_a_config_twice_is_refused() -> None:
         ErrorCode.invalid_request,
         "The topic's partition 0 is named more than once.",
     )
+
+
+def grow(image: Image, *wanted: MorePartitions) -> list[tuple[str, ErrorCode]]:
+    records, results = create_partitions(image, wanted, BROKERS)
+    for record in records:
+        image.replay(record)
+    return [(result.name, result.error) for result in results]
+
+
+def test_partitions_are_added_behind_those_that_exist(image: Image) -> None:
+    before = dict(image.topics["orders"].partitions)
+    assert grow(image, MorePartitions("orders", 3)) == [("orders", ErrorCode.none)]
+    partitions = image.topics["orders"].partitions
+    assert sorted(partitions) == [0, 1, 2] and partitions[0] == before[0]
+    assert {len(set(partition.replicas)) for partition in partitions.values()} == {3}
+    assert grow(image, MorePartitions("orders", 4, ((5, 4, 3),))) == [("orders", ErrorCode.none)]
+    assert image.topics["orders"].partitions[3].replicas == (5, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (MorePartitions("orders", 1), ErrorCode.invalid_partitions),
+        (MorePartitions("orders", 0), ErrorCode.invalid_partitions),
+        (MorePartitions("none", 2), ErrorCode.unknown_topic_or_partition),
+        (MorePartitions("orders", 3, ((1, 2, 3),)), ErrorCode.invalid_replica_assignment),
+        (MorePartitions("orders", 2, ((1, 2),)), ErrorCode.invalid_replica_assignment),
+        (MorePartitions("orders", 2, ((1, 2, 9),)), ErrorCode.invalid_replica_assignment),
+        (MorePartitions("orders", 2, ((),)), ErrorCode.invalid_replica_assignment),
+        (MorePartitions("orders", RECORDS_MAX + 5), ErrorCode.policy_violation),
+    ],
+)
+def test_partitions_that_cannot_be_added(image: Image, wanted: MorePartitions, error: ErrorCode) -> None:
+    before = image.state_hash
+    assert grow(image, wanted) == [(wanted.name, error)]
+    assert image.state_hash == before
+
+
+def delete(image: Image, *wanted: str | UUID) -> list[tuple[str, ErrorCode]]:
+    records, results = delete_topics(image, wanted)
+    for record in records:
+        image.replay(record)
+    return [(result.name, result.error) for result in results]
+
+
+def test_topics_are_deleted_by_name_or_id_and_can_be_created_again(image: Image) -> None:
+    create(image, NewTopic("lines", 1, 1))
+    old = image.topics["orders"].id
+    alter(image, set_to("7"))
+    assert delete(image, "orders", image.topics["lines"].id) == [("orders", ErrorCode.none), ("lines", ErrorCode.none)]
+    assert not image.topics and image.state_hash == 0
+    create(image, NewTopic("orders", 1, 1))
+    assert image.topics["orders"].id == old or not image.configs("orders")
+    assert not image.configs("orders"), "the configs of the old topic came back"
+
+
+def test_deletions_that_are_refused(image: Image) -> None:
+    stranger = UUID(int=99)
+    assert delete(image, "none", stranger) == [
+        ("none", ErrorCode.unknown_topic_or_partition),
+        ("", ErrorCode.unknown_topic_id),
+    ]
+    twice = delete(image, "orders", image.topics["orders"].id)
+    assert twice == [("orders", ErrorCode.invalid_request)] * 2 and "orders" in image.topics
+
+
+def test_replacing_configs_removes_what_is_not_named(image: Image) -> None:
+    alter(image, set_to("7"), set_to("9", "segment.ms"))
+    records, results = replace_configs(image, [Resource(TOPIC_RESOURCE, "orders", (set_to("8"),))])
+    for record in records:
+        image.replay(record)
+    assert results[0].error == ErrorCode.none and image.configs("orders") == {"retention.ms": "8"}

@@ -1,0 +1,186 @@
+"""Requests that one decision of the active controller answers, one entry each.
+
+    Decision.decide(body, cluster)(image) -> records, results     what `QuorumService.write` runs
+    Decision.refused(body, error, message) -> results             the same refusal for everything that was requested
+    Decision.respond(types, results) -> entity                    in the version of the request
+
+`api.py` states who may be asked, how a request can end and what a client may conclude.  `controller/` decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.configs import (
+    Alteration,
+    ConfigOperation,
+    Resource,
+    ResourceResult,
+    alter_configs,
+    replace_configs,
+)
+from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.topics import (
+    MorePartitions,
+    NewTopic,
+    TopicResult,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from system_under_test.kraft.wire import answers
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.versions import (
+    ALTER_CONFIGS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    UPDATE_FEATURES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a decision needs beside the image.  brokers: ids that can hold replicas.  new_uuid: a fresh topic id."""
+
+    brokers: Collection[int]
+    new_uuid: Callable[[], UUID]
+
+
+Decide = Callable[[Image], tuple[list[bytes], Sequence[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """See the module.  A `body` with a `timeout` says itself how long its client waits."""
+
+    decide: Callable[[Any, Cluster], Decide]
+    refused: Callable[[Any, ErrorCode, str], Sequence[Any]]
+    respond: Callable[[ModuleType, Sequence[Any]], Entity]
+
+
+def _create_topics(body: Any, cluster: Cluster) -> Decide:
+    wanted = [_new_topic(topic) for topic in body.topics]
+    return lambda image: create_topics(
+        image, wanted, cluster.brokers, cluster.new_uuid, validate_only=body.validate_only
+    )
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    named = [f"partition {a.partition_index}" for a in topic.assignments] + [f"config {c.name}" for c in topic.configs]
+    return NewTopic(
+        repeats=next((name for name, times in Counter(named).items() if times > 1), None),
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments={a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _create_partitions(body: Any, cluster: Cluster) -> Decide:
+    wanted = [
+        MorePartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else tuple(tuple(each.broker_ids) for each in topic.assignments),
+        )
+        for topic in body.topics
+    ]
+    return lambda image: create_partitions(image, wanted, cluster.brokers, validate_only=body.validate_only)
+
+
+def _topics_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:
+    return [TopicResult(topic.name, error, message) for topic in body.topics]
+
+
+def _to_delete(body: Any) -> list[str | UUID]:
+    """Up to version 5 topics are named; from then on each is named or has an id."""
+    if hasattr(body, "topic_names"):
+        return list(body.topic_names)
+    return [topic.topic_id if topic.name is None else topic.name for topic in body.topics]
+
+
+def _deletions_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:
+    return [
+        TopicResult(which, error, message) if isinstance(which, str) else TopicResult("", error, message, which)
+        for which in _to_delete(body)
+    ]
+
+
+def _alterations(body: Any) -> list[Resource]:
+    return [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(Alteration(config.name, config.config_operation, config.value) for config in resource.configs),
+        )
+        for resource in body.resources
+    ]
+
+
+def _replacements(body: Any) -> list[Resource]:
+    return [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(Alteration(config.name, ConfigOperation.SET, config.value) for config in resource.configs),
+        )
+        for resource in body.resources
+    ]
+
+
+def _resources_refused(body: Any, error: ErrorCode, message: str) -> list[ResourceResult]:
+    return [ResourceResult(each.resource_type, each.resource_name, error, message) for each in body.resources]
+
+
+def _levels(body: Any) -> list[LevelWanted]:
+    """Version 0 has a flag for a lower level; later ones say how far a downgrade may go (KIP-584, KIP-778)."""
+    return [
+        LevelWanted(
+            each.feature,
+            each.max_version_level,
+            may_fall=each.allow_downgrade if hasattr(each, "allow_downgrade") else each.upgrade_type > 1,
+        )
+        for each in body.feature_updates
+    ]
+
+
+DECISIONS: dict[int, Decision] = {
+    CREATE_TOPICS: Decision(_create_topics, _topics_refused, answers.create_topics),
+    CREATE_PARTITIONS: Decision(_create_partitions, _topics_refused, answers.create_partitions),
+    DELETE_TOPICS: Decision(
+        lambda body, cluster: lambda image: delete_topics(image, _to_delete(body)),
+        _deletions_refused,
+        answers.delete_topics,
+    ),
+    INCREMENTAL_ALTER_CONFIGS: Decision(
+        lambda body, cluster: lambda image: alter_configs(image, _alterations(body), validate_only=body.validate_only),
+        _resources_refused,
+        answers.incremental_alter_configs,
+    ),
+    ALTER_CONFIGS: Decision(
+        lambda body, cluster: (
+            lambda image: replace_configs(image, _replacements(body), validate_only=body.validate_only)
+        ),
+        _resources_refused,
+        answers.alter_configs,
+    ),
+    UPDATE_FEATURES: Decision(
+        lambda body, cluster: (
+            lambda image: update_features(image, _levels(body), validate_only=getattr(body, "validate_only", False))
+        ),
+        lambda body, error, message: [FeatureResult(each.feature, error, message) for each in body.feature_updates],
+        answers.update_features,
+    ),
+}
+"""API key -> how it is decided."""
