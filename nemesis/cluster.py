@@ -13,9 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from checkers.record.faults import Link as Link
 from system_under_test.subject import Node, ProcessState
-
-Link = tuple[str, str]
 
 LINKS = "links"
 """Capability: directed links can be cut, and beacons measure them."""

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
 from nemesis.catalog import KINDS
 from nemesis.cluster import LINKS, CannotInject, Cluster
-from nemesis.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
 from nemesis.measure import AS_ORDERED, INDETERMINATE, WINDOW_S, Meter, proof_of, read_states, words_of
 from nemesis.overlapping_faults import Field
 

@@ -24,9 +24,9 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import Type
+from checkers.record.faults import Achieved, Card, Fault, FaultRecord, Proof
 from nemesis.catalog import kind_named
 from nemesis.cluster import CannotInject, CannotReach, Cluster
-from nemesis.faults import Achieved, Card, Fault, FaultRecord, Proof
 from nemesis.heal import HEAL_ALL_LIMIT_S, HEAL_PROOF_LIMIT_S, POLL_S, heal_all, tried
 from nemesis.kind import Kind
 from nemesis.measure import AS_ORDERED, HOLD_EVERY_S, INDETERMINATE, WINDOW_S, Meter, proof_of, words_of

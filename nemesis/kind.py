@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from checkers.record.faults import Fault, Ordered
 from nemesis.cluster import Cluster
-from nemesis.faults import Fault, Ordered
 
 if TYPE_CHECKING:
     from nemesis.overlapping_faults import Field

@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from checkers.record.faults import Fault, FaultRecord, Measurement, Ordered, Proof
+from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import readings, shortened
 from nemesis.beacons import CALM_INTERVAL_MS, DENSE_INTERVAL_MS
 from nemesis.cluster import CannotInject, Cluster, Link, Marks
-from nemesis.faults import Fault, FaultRecord, Measurement, Ordered, Proof
 from nemesis.kind import Kind
 from nemesis.overlapping_faults import Field
 from system_under_test.subject import ProcessState
@@ -108,10 +109,10 @@ class Meter:
 
 def proof_of(record: FaultRecord, phase: str) -> Proof | None:
     """What the measurements of one phase show, summed up for a reader; None if there are none."""
-    taken = [m for m in record.measured if m.phase == phase]
+    taken = [m for m in record.measurements if m.phase == phase]
     if not taken:
         return None
-    found = readings(record.to_json(), (phase,))
+    found = readings(as_json(record), (phase,))
     contrary = [f.contrary for f in found.values() if f.contrary]
     unclear = [f.unclear for f in found.values() if f.unclear] + list(taken[-1].problems)
     if not found and not contrary:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass
 
+from checkers.record.faults import Fault
 from nemesis.cluster import Cluster, Link
-from nemesis.faults import Fault
 
 IMPAIRED_WAIT_S = 5.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
+from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cards.moments import ELECTION, NEW_LEADER
-from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import FigureStep, Scene, Target
 from system_under_test.subject import ProcessState
 

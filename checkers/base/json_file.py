@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-
-class BrokenFile(ValueError):
-    """A file of a run cannot be used.  The message names the file and the reason."""
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is no such file.  Raises BrokenFile if the file is not JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as problem:
-        raise BrokenFile(f"{path.name} is not JSON ({problem})") from problem
+from checkers.record.reading import BrokenFile, read_json
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -41,16 +27,6 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise BrokenFile(f"{path.name} holds no list of JSON objects")
     return found
-
-
-def write_json_whole(path: Path, content: object) -> None:
-    """Write a JSON file and flush it to disk.  A kill leaves the old file or the whole new file, and no half of it."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w") as file:
-        file.write(json.dumps(content, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

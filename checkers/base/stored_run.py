@@ -18,13 +18,10 @@ import pyarrow.parquet as pq
 
 from checkers.base.demands import Demands
 from checkers.base.json_file import mapping, number, read_object, read_objects
-
-TEST, OUTCOME, FAULTS, COPIES_INDEX = "test.json", "outcome.json", "faults.json", "copies.json"
-SMALL_FILES = (TEST, OUTCOME, FAULTS, COPIES_INDEX)
-"""Names of the small files of a run (results/README.md)."""
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, Record
 
 DAMAGES_DATA = "damages_data"
-"""Name of the setting that is true if a fault damages data on a disk (`nemesis.faults`)."""
+"""Name of the setting that is true if a fault damages data on a disk (`checkers.record.faults`)."""
 FINAL_COPY = "final"
 """`when` of the copies that the harness takes at the end of the run."""
 END_OF_COPIES = 1 << 62
@@ -39,6 +36,7 @@ class StoredRun:
     def __init__(self, root: Path, demands: Demands | None = None) -> None:
         self.root = root
         self.demands = demands or Demands()
+        self.record = Record(root)
 
     # Paths of the large files.
 
@@ -81,7 +79,7 @@ class StoredRun:
 
     @cached_property
     def faults(self) -> list[dict[str, Any]]:
-        """faults.json: records of faults (`nemesis.faults.FaultRecord.to_json`); empty if there is none."""
+        """faults.json: records of faults (`checkers.record.faults.FaultRecord.to_json`); empty if there is none."""
         return read_objects(self.root / FAULTS)
 
     @cached_property

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from checkers.base.checker import Checker
 from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.history import NEMESIS, Type
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, combine
 from checkers.judging.pipeline import judge_run
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.sealing.seal import seal
 
 Row = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from checkers.base.checker import Budget, Part
 from checkers.base.history import MalformedHistory
-from checkers.base.json_file import BrokenFile
 from checkers.judging.wall_clock import OutOfTime, within
+from checkers.record.reading import BrokenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ANNOUNCEMENTS = ("may_die", "may_stay_down", "damages_data")
-"""Names of the settings (`nemesis.faults`)."""
+"""Names of the settings (`checkers.record.faults`)."""
 
 MAY_ANNOUNCE: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("partition", "packets", "pause", "kill", "stop", "power", "clock"), frozenset[str]()),

@@ -28,10 +28,11 @@ from checkers.base import ledger
 from checkers.base.checker import Budget, Checker, Part
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, MalformedHistory, Type
-from checkers.base.json_file import BrokenFile, mapping, read_json, sequence
+from checkers.base.json_file import mapping, sequence
 from checkers.base.run_evidence import conclude, numbers
-from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST, BrokenFile, read_json
 from checkers.run_quality.cross_checks import (
     copies_taken,
     dealt_operations,

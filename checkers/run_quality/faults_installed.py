@@ -13,8 +13,8 @@ arrival; consecutive measurements of the same link add up.  One contradiction ou
 fault was not achieved, or it lapsed at that second.  A stretch of more than GAP_S_MAX without a proof leaves the fault
 indeterminate.
 
-A record is one entry of `faults.json` (see `nemesis.faults.FaultRecord`).  Other faults may be in force at the same
-time.  A measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
+A record is one entry of `faults.json` (`checkers.record.faults`).  Other faults may be in force at the same time.  A
+measurement therefore names the links that other faults cut (`also_cut`) and the links whose order changed
 while it was taken (`unsettled`).  Neither is judged here, unless the fault itself cuts the link.  A link that another
 fault gives free shortly before the heal need not be proven open any more.
 

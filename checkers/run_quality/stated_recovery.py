@@ -16,7 +16,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.run_quality.unreadable import PROVEN
 
 VERDICTS_OF_PROOFS = (PROVEN, "not as ordered", "indeterminate")
-"""The words that a proof may end with (`nemesis.faults.Proof`)."""
+"""The words that a proof may end with (`checkers.record.faults.Proof`)."""
 
 ROUNDED_S = 1.0
 """By so much the stated seconds may exceed the phase: both are noted with a small delay."""

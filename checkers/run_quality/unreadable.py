@@ -18,7 +18,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Witness
 
 PROVEN = "as ordered"
-"""The `verdict` of a heal's proof (`nemesis.faults.Proof`) if everything was healed."""
+"""The `verdict` of a heal's proof (`checkers.record.faults.Proof`) if everything was healed."""
 _OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeout", "the client cannot be made")
 """How errors begin that no server gave."""
 

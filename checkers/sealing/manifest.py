@@ -21,7 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import BrokenFile, mapping, read_object, write_json_whole
+from checkers.base.json_file import mapping, read_object
+from checkers.record.reading import BrokenFile
+from checkers.record.writing import write_json_whole
 
 MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"

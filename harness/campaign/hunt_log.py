@@ -13,7 +13,7 @@ from typing import Any
 
 from checkers.base.json_file import number as whole
 from checkers.base.json_file import read_object, read_objects
-from checkers.base.stored_run import FAULTS
+from checkers.record.reading import FAULTS
 from harness.campaign.child_run import ChildRun
 from harness.campaign.signatures import HuntRun, SignatureGroup, grouped, replays_of
 from harness.explanations.violations_by_cause import violations_by_cause

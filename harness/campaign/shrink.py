@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from checkers.record.faults import Card
 from nemesis.cards.deck import TAIL_S
 from nemesis.cards.schedule_files import Schedule, schedule_json
-from nemesis.faults import Card
 
 SERVERS_MIN = 3
 HOLD_S_MIN = 0.5

@@ -18,11 +18,12 @@ from pathlib import Path
 
 from checkers.base import clocks
 from checkers.base.demands import Demands
-from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.json_file import read_object
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
+from checkers.record.reading import BrokenFile
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_files
 from harness.judge.copies import copies_of
 from harness.judge.demands_of_run import demands_of

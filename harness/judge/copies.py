@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES
-from checkers.base.json_file import BrokenFile, read_objects
-from checkers.base.stored_run import COPIES_INDEX, StoredRun
+from checkers.base.json_file import read_objects
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import COPIES_INDEX, BrokenFile
 from checkers.sealing.manifest import broken_files
 from system_under_test.subject import Collected, ProcessState
 

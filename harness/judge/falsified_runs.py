@@ -30,9 +30,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY
 from checkers.base.history import NEMESIS, MalformedHistory, Type
-from checkers.base.json_file import BrokenFile
-from checkers.base.stored_run import SMALL_FILES
 from checkers.base.verdict import Validity
+from checkers.record.reading import SMALL_FILES, BrokenFile
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, primary_files, write_manifest
 from harness.judge.judge_run import judge
 from harness.spec import WrongSpec

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.json_file import read_object
 from checkers.base.verdict import HARNESS_FAILED
+from checkers.record.reading import BrokenFile
 
 VERDICT = "harness failed"
 TRACEBACK = "failure.txt"

@@ -17,13 +17,14 @@ from typing import Any
 from checkers.base import clocks, ledger
 from checkers.base.checker import Checker, Need
 from checkers.base.demands import Demands
-from checkers.base.json_file import BrokenFile, read_object
-from checkers.base.stored_run import TEST, StoredRun
+from checkers.base.json_file import read_object
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
+from checkers.record.reading import TEST, BrokenFile
 from checkers.sealing.manifest import broken_files
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge

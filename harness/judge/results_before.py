@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import BrokenFile, read_object
+from checkers.base.json_file import read_object
+from checkers.record.reading import BrokenFile
 from harness.judge.harness_failed import record_failure
 
 NAMES: Mapping[str, str] = {

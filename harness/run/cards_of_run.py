@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from checkers.record.faults import Card, FaultRecord
 from harness.run.schedule_to_play import dealer_of, schedule_of
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.cards.coverage import Coverage, Look
 from nemesis.cards.schedule_files import Schedule
-from nemesis.faults import Card, FaultRecord
 from system_under_test.subject import Declares, NodeStatus
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkers.record.faults import FaultRecord
+from checkers.record.writing import as_json
 from harness.backends.backend import Backend, ClientHost, ClusterSpec
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import checkers_for
@@ -25,7 +27,6 @@ from harness.run.watching.checks_while_running import Online
 from harness.run.watching.leaders_and_stalls import Watch
 from harness.spec import CLIENT_NODES, Spec
 from harness.terminal.progress import Progress
-from nemesis.faults import FaultRecord
 from system_under_test.subject import Node, Subject
 from workloads.workload import Workload
 
@@ -65,7 +66,7 @@ class RunContext:
         self.note(backend_notes=list(self.backend.notes), clocks=ahead)
 
     def write_faults(self) -> None:
-        self.folder.write_json("faults.json", [record.to_json() for record in self.records.values()])
+        self.folder.write_json("faults.json", as_json(tuple(self.records.values())))
 
     @property
     def phase(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from checkers.base.stored_run import COPIES_INDEX
+from checkers.record.reading import COPIES_INDEX
 from harness.run.clock import Clock
 from harness.run.run_folder import RunFolder
 from system_under_test.subject import Collected, Node

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from checkers.base.stored_run import TEST
+from checkers.record.reading import TEST
 from harness.judge.harness_failed import record_failure
 from harness.run.conductor import Conductor
 from harness.run.run_folder import as_typed

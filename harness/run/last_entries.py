@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkers.base import ledger
 from checkers.base.history import Type
-from checkers.base.stored_run import SMALL_FILES
+from checkers.record.reading import SMALL_FILES
 from checkers.sealing.manifest import STREAM, entries_of
 from harness.backends.backend import Exit
 from harness.run.context import RunContext

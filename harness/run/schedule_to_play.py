@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from checkers.record.faults import Card
 from harness.spec import CLIENT_NODES, Spec
 from nemesis.cards.deck import Dealer
 from nemesis.cards.schedule_files import BadSchedule, Schedule, parse_schedule
 from nemesis.catalog import NONE, kind_named, kinds_of
 from nemesis.cluster import CLIENT_PROCESSES
-from nemesis.faults import Card
 from system_under_test.subject import Declares
 
 

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from checkers.record.faults import Fault
 from nemesis.cluster import Link
-from nemesis.faults import Fault
 from nemesis.leader import leader_now
 from nemesis.playing.struck_nodes import isolated
 from system_under_test.subject import NodeStatus

@@ -22,10 +22,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from checkers.record.faults import Card
 from nemesis.cards.coverage import ELECTION, FOLLOWER, LEADER, LEADERLESS, LED, NEW_LEADER, PHASES, ROLES, Cell
 from nemesis.catalog import kinds_of
 from nemesis.cluster import LINKS, PACKETS
-from nemesis.faults import Card
 from nemesis.kind import FigureStep, Kind, Target
 
 LEAD_IN_S = 2.0

@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from checkers.base.json_file import mapping, sequence
+from checkers.record.faults import Card, Fault, FaultRecord
 from checkers.run_quality.announcements import foreign
 from nemesis.cards.moments import MOMENTS
 from nemesis.catalog import kind_named
-from nemesis.faults import Card, Fault, FaultRecord
 
 VERSION = 1
 

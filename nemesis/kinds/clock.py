@@ -17,8 +17,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import CLOCK, PROCESSES, CannotReach, Cluster
-from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from checkers.record.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Condition, Fault, Ordered
 from nemesis.cluster import DAMAGES, DISK, PROCESSES, CannotInject, Cluster
-from nemesis.faults import DAMAGES_DATA, MAY_DIE, MAY_STAY_DOWN, Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
 from nemesis.process_faults import SERVER_TARGETS, process_fault, servers_hit

@@ -11,8 +11,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from checkers.record.faults import Fault
 from nemesis.cluster import PROCESSES, CannotInject
-from nemesis.faults import Fault
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.process_faults import (
     NEXT_LEADER_SERVERS_MIN,

@@ -16,8 +16,8 @@ from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import LINKS, PACKETS, Cluster, Link
-from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Scene, Target
 from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, SERVER_TARGETS, process_fault, servers_hit
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from checkers.record.faults import Fault
 from nemesis.cards.moments import NEW_LEADER
 from nemesis.cluster import LINKS, REJECT
-from nemesis.faults import Fault
 from nemesis.grudges import GRUDGES, GrudgeEntry, make_grudge
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.process_faults import LEADER_HOLD_S, NEXT_LEADER_SERVERS_MIN, while_electing

@@ -14,8 +14,8 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
+from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.cluster import DISK, LINKS, PROCESSES, CannotInject, Cluster, Link
-from nemesis.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.disk import USES_DISK
 from nemesis.kinds.kill import restart_the_dead

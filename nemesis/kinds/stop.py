@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from checkers.record.faults import Fault
 from nemesis.cluster import PROCESSES
-from nemesis.faults import Fault
 from nemesis.kind import Deck, Figure, FigureStep, Kind, Scene, Target
 from nemesis.kinds.kill import restart_the_dead
 from nemesis.process_faults import LEADER_HOLD_S, SERVER_TARGETS, process_fault, processes_in, servers_hit

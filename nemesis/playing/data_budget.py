@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from checkers.record.faults import Fault
 from nemesis.catalog import kind_named
-from nemesis.faults import Fault
 from nemesis.kind import Kind
 from nemesis.playing.records import FaultRecords
 

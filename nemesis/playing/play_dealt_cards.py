@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from nemesis.faults import Card
+from checkers.record.faults import Card
 from nemesis.playing.waiting import all_ended
 
 

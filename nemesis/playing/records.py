@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from checkers.base.history import Type
+from checkers.record.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
+from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import achieved
-from nemesis.faults import Achieved, Card, Fault, FaultRecord, Measurement, Proof
 from nemesis.kind import Kind, LeaderNow
 from nemesis.measure import AS_ORDERED
 
@@ -70,13 +71,13 @@ class FaultRecords:
     def measured(self, number: int, measurement: Measurement) -> None:
         """Keep a measurement.  It is delivered with the next change: a hook each second would only cost CPU."""
         record = self.by_number[number]
-        self.by_number[number] = replace(record, measured=(*record.measured, measurement))
+        self.by_number[number] = replace(record, measured=(*record.measurements, measurement))
 
     def change(self, number: int, **changes: Any) -> None:
         """Change a record.  What became of the fault is computed anew, unless the change names it."""
         record = replace(self.by_number[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
-            found = achieved(record.to_json())
+            found = achieved(as_json(record))
             reason = changes.get("reason", found.reason)
             record = replace(record, achieved=Achieved(found.word), reason=reason, lapsed_ns=found.lapsed_ns)
         self._put(record)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from checkers.record.faults import Achieved, Card, Fault
 from nemesis.cards.moments import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, newest_epoch
 from nemesis.cluster import Cluster
-from nemesis.faults import Achieved, Card, Fault
 from nemesis.heal import POLL_S
 from nemesis.kind import Kind, LeaderNow, Scene
 from nemesis.leader import leader_now

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from checkers.record.faults import MAY_DIE, Fault
 from nemesis.cluster import PROCESSES
-from nemesis.faults import MAY_DIE, Fault
 from nemesis.kind import Kind
 
 

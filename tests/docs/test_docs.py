@@ -19,10 +19,10 @@ from virtual_time import run as in_no_time
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging.pipeline import judge_run
+from checkers.record.faults import Achieved
 from checkers.sealing.seal import seal
 from harness.cli.main import cli
 from nemesis.catalog import KINDS
-from nemesis.faults import Achieved
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"])

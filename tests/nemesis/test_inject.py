@@ -11,8 +11,9 @@ from fake_nemesis_cluster import FakeCluster, card, now_ns, played, timeless
 from virtual_time import run as in_no_time
 
 from checkers.base.history import Type
+from checkers.record.faults import Achieved
+from checkers.record.writing import as_json
 from nemesis.cards.deck import deal
-from nemesis.faults import Achieved
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from system_under_test.subject import NodeStatus
@@ -39,7 +40,7 @@ def test_a_partition_is_cut_proven_held_copied_healed_and_proven_again():
         (Type.OK, "heal-partition"),
     ]
     assert cluster.whole
-    assert json.loads(json.dumps(record.to_json()))["achieved"] == "installed"
+    assert json.loads(json.dumps(as_json(record)))["achieved"] == "installed"
 
 
 def test_records_are_delivered_while_the_fault_is_still_being_worked_on():

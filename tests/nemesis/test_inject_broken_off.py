@@ -8,7 +8,7 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from nemesis.faults import Achieved
+from checkers.record.faults import Achieved
 from nemesis.heal import heal_all
 from nemesis.playing.records import Hooks
 

@@ -8,8 +8,9 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Achieved
+from checkers.record.writing import as_json
 from nemesis.cluster import PROCESSES
-from nemesis.faults import Achieved
 
 
 def at(seconds, act):
@@ -45,7 +46,7 @@ def test_a_partition_whole_again_after_1_2_of_10_seconds_is_not_achieved():
     assert record.achieved is Achieved.NOT_ACHIEVED
     assert record.reason.startswith("it lapsed within 1.9 s: n1>n2 ordered cut: ")
     assert 3.2e9 < record.lapsed_ns < 4.2e9
-    assert record.to_json()["lapsed_ns"] == record.lapsed_ns
+    assert as_json(record)["lapsed_ns"] == record.lapsed_ns
 
 
 @pytest.mark.parametrize(("kind", "state"), [("pause", "stopped"), ("kill", "dead"), ("stop", "dead")])

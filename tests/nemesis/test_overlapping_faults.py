@@ -10,8 +10,8 @@ import pytest
 from fake_nemesis_cluster import FakeCluster
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Fault
 from nemesis.cluster import Link
-from nemesis.faults import Fault
 from nemesis.overlapping_faults import IMPAIRED_WAIT_S, Field
 
 LATE, LOSSY = {"delay_s": 0.2}, {"loss": 0.2}

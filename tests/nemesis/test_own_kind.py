@@ -11,6 +11,8 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Achieved
+from checkers.record.writing import as_json
 from checkers.run_quality.faults_installed import achieved
 from harness.cli.names import known_names
 from harness.registry import check_names
@@ -19,13 +21,12 @@ from harness.spec import Spec
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import as_executed, parse_schedule
 from nemesis.catalog import KINDS
-from nemesis.faults import Achieved
 from nemesis.playing.resolve import PlayOptions
 
 FILE = '''
 """Heat: a server gets so hot that its fan is heard.  It loses what it had fsynced."""
 
-from nemesis.faults import Condition, Fault, Ordered
+from checkers.record.faults import Condition, Fault, Ordered
 from nemesis.kind import Deck, Kind, Target
 
 
@@ -99,7 +100,7 @@ def test_it_is_played_measured_judged_and_replayed() -> None:
     (record,), witness = in_no_time(played(WarmCluster(), card("heat", "leader")))
     assert (record.achieved, record.reason, record.nodes) == (Achieved.INSTALLED, "", ("n1",))
     assert [f for _, f, _ in witness.notes] == ["inject-heat", "inject-heat", "heal-heat", "heal-heat"]
-    stored = json.loads(json.dumps(record.to_json()))
+    stored = json.loads(json.dumps(as_json(record)))
     assert stored["kind"] == "heat" and achieved(stored).word == "installed"
     schedule = parse_schedule(as_executed([record], 0))
     cluster = WarmCluster()

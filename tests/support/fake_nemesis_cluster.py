@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, cast
 
 from checkers.base.history import Type
+from checkers.record.faults import Card, FaultRecord
 from nemesis.cluster import Beacons, CannotInject, Cluster, Link
-from nemesis.faults import Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from system_under_test.subject import NodeGone, NodeStatus

@@ -127,7 +127,7 @@ def strikes_the_only_server(fault: Mapping[str, Any], demands: Demands) -> bool:
 
 
 def may_stay_down(fault: Mapping[str, Any]) -> bool:
-    """Whether the servers of a fault may refuse to start again (`nemesis.faults.MAY_STAY_DOWN`)."""
+    """Whether the servers of a fault may refuse to start again (`checkers.record.faults.MAY_STAY_DOWN`)."""
     return mapping(fault.get("settings")).get("may_stay_down") is True
 
 

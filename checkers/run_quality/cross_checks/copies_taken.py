@@ -16,7 +16,8 @@ from typing import Any
 
 from checkers.base import ledger
 from checkers.base.history import Type
-from checkers.base.stored_run import COPIES_INDEX, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import COPIES_INDEX
 
 HELD_S_MIN = 3.5
 """A fault that was held for so long must have a copy.  This is one second more than the harness needs

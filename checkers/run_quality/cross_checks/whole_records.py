@@ -14,7 +14,8 @@ from typing import Any
 
 from checkers.base.clocks import one_clock
 from checkers.base.json_file import mapping, number, sequence
-from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST
 from checkers.run_quality.cross_checks.dealt_operations import VERSION_OF_GENERATORS
 from checkers.sealing.manifest import CODE_FOLDERS, MANIFEST, bound_files
 

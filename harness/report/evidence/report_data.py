@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from checkers.base.columns import LOG, read_history
 from checkers.base.history import MalformedHistory
 from checkers.base.json_file import mapping, number, sequence
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 from harness.plain_words import natural
 from harness.report.evidence import operation_columns
 from harness.report.evidence.operation_columns import OperationColumns

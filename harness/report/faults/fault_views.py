@@ -1,7 +1,7 @@
 """The faults of a run as a reader wants them: what was ordered, what was measured, and who could reach a majority.
 
 No kind of fault is known here by name.  Words, nodes, links, states and numbers are taken from the record that a fault
-left (`nemesis.faults.FaultRecord`); what a record does not have is not shown.  Older records are read as well.
+left (`checkers.record.faults.FaultRecord`); what a record does not have is not shown.  Older records are read as well.
 
 A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and let something through, or was meant
 to be open and let nothing through.  A link that another fault cut at that time is neither.

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.run.cards_of_run import Dealing
 from harness.run.context import RunContext
 from harness.run.phases.collection import copy_logs
 from nemesis.cards.schedule_files import as_executed
-from nemesis.faults import Achieved, Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.history import NEMESIS, Type
+from checkers.record.faults import FaultRecord
 from checkers.sealing.walk import history_batches
-from nemesis.faults import FaultRecord
 
 AFTERMATH_NS = 3_000_000_000
 """Stalled connections and operations that still wait for their timeout belong to the fault that was just healed."""

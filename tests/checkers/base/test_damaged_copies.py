@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.base.columns import COPIES
-from checkers.base.stored_run import COPIES_INDEX, FAULTS, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import COPIES_INDEX, FAULTS
 
 WHEN = ("before heal 1", "before heal 2", "found online", "final")
 

@@ -50,7 +50,7 @@ def test_what_agrees_is_believed(evidence: Evidence, tmp_path: Path, stated: dic
         ({"needed": "no"}, "not whether recovery was needed"),
         ({"seconds": "x"}, "no time"),
         ({"seconds": None}, "no time"),
-        ({"seconds": float("nan")}, "no time"),
+        ({"seconds": float("nan")}, "outcome.json is not JSON"),
         ({"seconds": -1.0}, "no time"),
         ({"seconds": True}, "no time"),
         ({"limit_s": "x"}, "no time"),

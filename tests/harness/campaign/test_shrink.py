@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
+from checkers.record.faults import Fault
 from harness.campaign.reruns import Reruns, violated_in
 from harness.campaign.shrink import ShrinkCandidate, TrialLog, shrink, smaller
 from harness.spec import Spec
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import Schedule
-from nemesis.faults import Fault
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.columns import COPIES
-from checkers.base.stored_run import COPIES_INDEX, FAULTS, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import COPIES_INDEX, FAULTS
 from checkers.run_quality.cross_checks.copies_taken import differences
 from harness.judge.copies import tabulate
 from system_under_test.subject import Collected

@@ -8,7 +8,7 @@ import pytest
 from canary_run import canary_run
 from recorded_runs import unpacked
 
-from checkers.base.json_file import BrokenFile
+from checkers.record.reading import BrokenFile
 from checkers.sealing.seal import seal
 from harness.judge.falsified_runs import JudgedFalsification, NoSuchRow, falsifications, judge_falsified_runs, summary
 from harness.judge.judge_run import judge

@@ -14,6 +14,7 @@ from report_verdicts import verdicts
 from report_world import NS, SERVERS, World, kill, play, written
 
 from checkers.base.columns import COPIES, LOG, TRACE, events_to_table
+from checkers.record.writing import as_json
 
 
 def build(
@@ -53,7 +54,7 @@ def build(
     if kind != "canary":
         tables(world, folder, diverged=kind in ("logs", "several"))
     test, outcome = descriptions(world, kind, seed)
-    faults = [f.to_json() for f in world.faults]
+    faults = [as_json(f) for f in world.faults]
     results: dict[str, Any] = {"checkers": checkers, "judging_s": 1.9}
     found = [c["verdict"] for c in checkers.values()]
     results["verdict"] = next((v for v in ("invalid", "unknown") if v in found), "valid")

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from checkers.base.history import NEMESIS, Event, Type
-from nemesis.faults import Achieved, Card, FaultRecord, Proof
+from checkers.record.faults import Achieved, Card, FaultRecord, Proof
 
 SERVERS = tuple(f"n{i}" for i in range(1, 6))
 CLIENTS = ("c1", "c2")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from checkers.record.faults import Achieved, Card, FaultRecord
+from checkers.record.writing import as_json
 from checkers.run_quality.cross_checks.fault_cards import not_as_dealt
 from harness.judge.demands_of_run import demands_of
 from harness.run.cards_of_run import Dealing
 from harness.spec import Spec
 from nemesis.cards.coverage import LED, Cell
 from nemesis.cards.schedule_files import schedule_json
-from nemesis.faults import Achieved, Card, FaultRecord
 from system_under_test.subject import Declares, NodeStatus
 
 STATUSES = [NodeStatus("n1", 1, "leader", "n1", 5, 6), *(NodeStatus(f"n{i}", 1, "follower", "n1") for i in range(2, 6))]
@@ -30,9 +31,9 @@ def test_every_card_is_written_before_it_is_played_and_judged_as_dealt() -> None
     dealt: list[Card] = []
     while cards := dealing.next():
         dealt += cards
-        assert not_as_dealt([record(card).to_json() for card in dealt], test, demands_of(spec)) == []
+        assert not_as_dealt([as_json(record(card)) for card in dealt], test, demands_of(spec)) == []
     assert len(dealt) >= 5 and len(test["schedule"]) == len(dealt)
-    stranger = record(Card(99, "kill", "leader", 1.0, 2.0)).to_json()
+    stranger = as_json(record(Card(99, "kill", "leader", 1.0, 2.0)))
     assert not_as_dealt([stranger], test, demands_of(spec)) != []
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from checkers.record.faults import Card
 from harness.run.refused_before_start import check_spec
 from harness.spec import Spec, WrongSpec
 from nemesis.cards.schedule_files import schedule_json
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLOCK
-from nemesis.faults import Card
 from system_under_test.etcd.subject import Etcd
 
 

@@ -9,6 +9,7 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, Witness, now_ns
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Achieved, Fault
 from nemesis.cards.coverage import (
     ALL_VOTED,
     BOTH_SIDES,
@@ -27,7 +28,6 @@ from nemesis.cards.coverage import (
     Look,
 )
 from nemesis.cards.deck import Dealer
-from nemesis.faults import Achieved, Fault
 from nemesis.inject import play
 from system_under_test.subject import NodeStatus
 

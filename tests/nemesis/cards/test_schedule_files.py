@@ -10,9 +10,10 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Fault
+from checkers.record.writing import as_json
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import BadSchedule, as_executed, parse_schedule, schedule_json
-from nemesis.faults import Fault
 from nemesis.playing.resolve import PlayOptions
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
@@ -101,7 +102,7 @@ def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_lead
     cluster = FakeCluster()
     cards = (card(), card("kill", "minority", 2, 20.0), card("pause", "leader", 3, 40.0, 2.5))
     first, _ = in_no_time(played(cluster, *cards))
-    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([r.to_json() for r in first])
+    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([as_json(r) for r in first])
     schedule = parse_schedule(text)
     cluster = FakeCluster()
     cluster.leader = "n5"

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from checkers.record.faults import Card
 from nemesis.cards.deck import deal
 from nemesis.cards.moments import ELECTION, NEW_LEADER
-from nemesis.faults import Card
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 SEEDS = 200

@@ -6,7 +6,7 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from nemesis.faults import Achieved, Fault
+from checkers.record.faults import Achieved, Fault
 from nemesis.kinds import clock
 from nemesis.playing.resolve import PlayOptions
 

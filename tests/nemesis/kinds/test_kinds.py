@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkers.record.faults import Fault
 from checkers.run_quality.announcements import ANNOUNCEMENTS, MAY_ANNOUNCE
 from nemesis.catalog import KINDS, kind_named, kinds_of, summaries
-from nemesis.faults import Fault
 from nemesis.kind import LeaderNow, Scene
 from nemesis.process_faults import process_fault
 

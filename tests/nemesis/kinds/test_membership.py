@@ -9,8 +9,8 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
+from checkers.record.faults import Achieved, Card
 from nemesis.catalog import KINDS
-from nemesis.faults import Achieved, Card
 
 
 class Changing(FakeCluster):

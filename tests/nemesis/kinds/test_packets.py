@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from checkers.record.faults import Fault
 from harness.agent.switch.impairment import QUEUE_S_MAX
-from nemesis.faults import Fault
 from nemesis.kind import Scene
 from nemesis.kinds.packets import (
     BEHAVIOURS,

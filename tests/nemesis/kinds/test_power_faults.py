@@ -6,7 +6,7 @@ import pytest
 from fake_nemesis_cluster import FakeCluster, card, played
 from virtual_time import run as in_no_time
 
-from nemesis.faults import Achieved
+from checkers.record.faults import Achieved
 from nemesis.kinds.power import AT_FSYNC_S_MAX
 from system_under_test.subject import NodeGone
 

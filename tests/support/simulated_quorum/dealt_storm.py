@@ -23,11 +23,11 @@ from random import Random
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (3, 1)]
 
+from checkers.record.faults import Card, Fault
 from nemesis.cards.deck import deal
 from nemesis.cards.moments import LOOK_EVERY_S, MOMENT_WAIT_S, has_come, newest_epoch
 from nemesis.catalog import kind_named
 from nemesis.cluster import LINKS, Link
-from nemesis.faults import Card, Fault
 from nemesis.kind import LeaderNow, Scene
 from nemesis.kinds.packets import NAME as PACKETS_NAME
 from nemesis.kinds.packets import impairments

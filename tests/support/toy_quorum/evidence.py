@@ -14,10 +14,11 @@ from checkers.base.columns import COPIES, HISTORY, LOG, TRACE
 from checkers.base.demands import Demands
 from checkers.base.history import NEMESIS, Type
 from checkers.base.ledger import END
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict
 from checkers.catalog import CATALOG
 from checkers.judging.pipeline import judge_run
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 
 Row = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from checkers.record.faults import Proof
 from harness.registry import load_subject
 from harness.run.clock import MACHINE
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import Recovery
-from nemesis.faults import Proof
 from system_under_test.own.subject import OwnSubject
 from system_under_test.subject import NotKnown
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkers.base.json_file import BrokenFile
+from checkers.record.reading import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
 from harness.judge.judge_run import judge, spec_of

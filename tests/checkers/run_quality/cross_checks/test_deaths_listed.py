@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.reading import FAULTS, OUTCOME, TEST
 from checkers.run_quality.cross_checks.deaths_listed import ENDS_NO_SERVER, without_order
 from nemesis.catalog import KINDS
 

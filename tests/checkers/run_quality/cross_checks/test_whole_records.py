@@ -13,7 +13,10 @@ import pytest
 
 from checkers.base import ledger
 from checkers.base.demands import Demands
-from checkers.base.stored_run import COPIES_INDEX, FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.stored_run import StoredRun
+from checkers.record.faults import Achieved, Card, Condition, FaultRecord, Measurement, Ordered
+from checkers.record.reading import COPIES_INDEX, FAULTS, OUTCOME, TEST
+from checkers.record.writing import as_json
 from checkers.run_quality.cross_checks import whole_records
 from checkers.run_quality.cross_checks.whole_records import WHOLE_SINCE, lacking
 from harness.backends.backend import Exit
@@ -21,7 +24,6 @@ from harness.run.outcome import RunOutcome
 from harness.run.run_folder import describe_test
 from harness.run.watching.deaths import deaths
 from harness.spec import Spec
-from nemesis.faults import Achieved, Card, Condition, FaultRecord, Measurement, Ordered
 from system_under_test.subject import Collected, Complaint, Declares
 from workloads.generators import VERSION
 
@@ -62,7 +64,7 @@ def whole(tmp_path: Path) -> Path:
     contents: dict[str, Any] = {
         TEST: test | {"schedule": [], "clocks": {}},
         OUTCOME: outcome.to_json(),
-        FAULTS: [fault.to_json()],
+        FAULTS: [as_json(fault)],
         COPIES_INDEX: [{name: str(getattr(copy, name)) for name in names(Collected)} | {"taken_ns": 9}],
     }
     for name, content in contents.items():

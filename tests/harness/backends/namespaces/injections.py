@@ -16,11 +16,11 @@ from random import Random
 
 from sabotage import INSTEAD, NEVER, PARTLY, TAKEN_BACK, Sabotaged
 
+from checkers.record.faults import Achieved, Card, FaultRecord
 from harness.backends.backend import ClusterSpec
 from harness.backends.namespaces.backend import NamespacesBackend
 from nemesis.catalog import KINDS
 from nemesis.cluster import CLIENT_PROCESSES, CLOCK, DAMAGES, DISK, PACKETS
-from nemesis.faults import Achieved, Card, FaultRecord
 from nemesis.inject import play
 from nemesis.playing.records import Hooks
 from nemesis.playing.resolve import PlayOptions

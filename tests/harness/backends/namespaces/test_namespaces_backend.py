@@ -24,8 +24,8 @@ from namespaces_clusters import (
 )
 from waiting import PATIENCE_S, is_alive, until
 
+from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
 from harness.backends.backend import BackendUnavailable
-from nemesis.faults import Achieved, Card, FaultRecord, Measurement
 from nemesis.grudges import make_grudge
 from nemesis.heal import heal_all
 from nemesis.inject import play

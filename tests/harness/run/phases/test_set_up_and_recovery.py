@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from checkers.record.faults import Proof
 from harness.run.clock import Clock, clock_of
 from harness.run.phases import recovery as phase
 from harness.run.phases.recovery import Recovery
 from harness.run.phases.set_up import SetUpFailed, until_ready
 from nemesis.beacons import CALM_INTERVAL_MS
-from nemesis.faults import Proof
 from system_under_test.own.read_own_system import BrokenSystem
 from system_under_test.subject import LookedAt
 

@@ -8,7 +8,7 @@ import pytest
 from simulated_quorum.dealt_storm import DealtStorm, storms
 from simulated_quorum.invariants import AGREEMENT, READS, VOTE_ONCE
 
-from nemesis.faults import Card
+from checkers.record.faults import Card
 from nemesis.kinds.packets import LEADER_HEARS_LATE, RIVALS_LATE
 from system_under_test.kraft.raft import election
 from system_under_test.kraft.raft.decisions import TRUNCATES_TO_HIGH_WATERMARK

@@ -10,21 +10,21 @@ Every kind of fault uses these same values.  What is particular to a kind stands
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from checkers.run_quality import faults_installed
-from nemesis.cluster import Link
+Link = tuple[str, str]
+"""A directed link between two nodes: source and destination."""
 
 
 class Achieved(StrEnum):
     """What became of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
 
-    INSTALLED = faults_installed.INSTALLED
-    SKIPPED = faults_installed.SKIPPED
-    INDETERMINATE = faults_installed.INDETERMINATE
-    NOT_ACHIEVED = faults_installed.NOT_ACHIEVED
+    INSTALLED = "installed"
+    SKIPPED = "skipped"
+    INDETERMINATE = "indeterminate"
+    NOT_ACHIEVED = "not achieved"
 
 
 MAY_DIE = "may_die"
@@ -124,9 +124,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """Everything known of one fault; times are ns since the test began; -1 = did not happen.
+    """Everything known of one fault, an entry of faults.json; times are ns since the test began; -1 = did not happen.
 
-    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault.
+    kind: of the fault, as in `card`.  leader, epoch: as resolved at injection, if the card names the leader.
+    ordered: what measurements must show; None in runs from before faults were measured while they hold.
+    injected_ns: when the order had been carried out.  apply_ms: how long that took.
+    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault;
+        None in runs from before, which hold two proofs instead.
     achieved, reason, lapsed_ns: what it computed when the record was last changed.
     over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
     impossible: it was skipped because no fault of its kind can be carried out on this system here.
@@ -137,38 +141,64 @@ class FaultRecord:
     achieved: Achieved
     words: str
     reason: str = ""  # for skipped, indeterminate and not achieved
-    leader: str | None = None  # as resolved at injection, if the card names one
+    leader: str | None = None
     epoch: int = -1
     kind: str = ""
     cut: tuple[Link, ...] = ()
     nodes: tuple[str, ...] = ()
-    ordered: Ordered = field(default_factory=Ordered)
+    ordered: Ordered | None = field(default_factory=Ordered)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    injected_ns: int = -1  # when the order had been carried out
+    injected_ns: int = -1
     heal_ordered_ns: int = -1
     healed_ns: int = -1
-    apply_ms: float = -1.0  # how long the inject order took
+    apply_ms: float = -1.0
     lapsed_ns: int = -1
     over_budget: bool = False
     impossible: bool = False
-    measured: tuple[Measurement, ...] = ()
+    measured: tuple[Measurement, ...] | None = ()
     inject_proof: Proof | None = None
     heal_proof: Proof | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry in faults.json."""
-        return asdict(self)
 
     @property
     def fault(self) -> Fault:
         return Fault(self.card.kind, self.words, self.nodes, frozenset(self.cut), self.settings)
 
     @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Every measurement; none in runs from before faults were measured while they hold."""
+        return self.measured or ()
+
+    @property
+    def began_ns(self) -> int:
+        """When the fault may have begun: an order may take effect before it returns.  -1: it was not carried out."""
+        return self.injected_ns - int(max(self.apply_ms, 0.0) * 1e6) if self.injected_ns >= 0 else -1
+
+    @property
+    def may_die(self) -> bool:
+        """The processes of its nodes may end because of it, and that is no violation."""
+        return self.settings.get(MAY_DIE) is True
+
+    @property
+    def may_stay_down(self) -> bool:
+        """These processes may refuse to start again, until the end of the run."""
+        return self.settings.get(MAY_STAY_DOWN) is True
+
+    @property
+    def damages_data(self) -> bool:
+        """From its begin on, the disks of its nodes are no evidence of what the system does."""
+        return self.settings.get(DAMAGES_DATA) is True
+
+    @property
+    def ended(self) -> frozenset[str]:
+        """The nodes whose server it was to end."""
+        states = self.ordered.held.states if self.ordered is not None else {}
+        return frozenset(node for node, state in states.items() if state == "dead")
+
+    @property
     def killed(self) -> frozenset[str]:
         """The nodes whose process this fault ends, or may end: they are started again at the last heal.
 
         A node that may stay down was started at the fault's own heal, and is not started once more."""
-        if self.settings.get(MAY_STAY_DOWN):
+        if self.may_stay_down:
             return frozenset()
-        ended = {node for node, state in self.ordered.held.states.items() if state == "dead"}
-        return frozenset(ended | set(self.nodes if self.settings.get(MAY_DIE) else ()))
+        return self.ended | frozenset(self.nodes if self.may_die else ())

@@ -1,0 +1,172 @@
+"""The outcome of a run, `outcome.json`: what only the harness knows of it.
+
+Times are ns since the test began; -1: it did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from checkers.record.at_times import AT_TIMES
+from checkers.record.faults import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """name: "set-up", "main", "recovery", "final reads" or "collection"."""
+
+    name: str
+    start_ns: int
+    end_ns: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The harness' own loop did not run for stall_ms, until time_ns."""
+
+    time_ns: int
+    stall_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a server process, or a complaint in a node's own log.
+
+    time_ns: of the end; a complaint has none (-1).  status: exit status, or minus the number of the signal.
+    ordered: whether the harness ordered the end.  excerpt: what the process printed last, or the complaint itself.
+    pid: the process that ended or complained; -1: it is not known which one complained; None: not recorded.
+    lines_before_end: of a complaint: how many lines its process still wrote.
+    oom_kills: how often the kernel's out-of-memory killer struck on that machine since the server started.
+    """
+
+    node: str
+    time_ns: int = -1
+    status: int = 0
+    ordered: bool = False
+    reason: str = ""
+    excerpt: str = ""
+    pid: int | None = field(default=None, metadata=AT_TIMES)
+    lines_before_end: int = field(default=-1, metadata=AT_TIMES)
+    oom_kills: int = field(default=0, metadata=AT_TIMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the recovery phase saw.  The fields from `recovered` on are there only if it came to its end.
+
+    needed: whether there were nodes that had to recover.  proof: that everything was healed.
+    seconds: how long the system took.  waiting_for: what it still lacked.
+    not_known: nothing could tell whether it did.
+    beats_sent: server -> of the beats that were due, the share that its agent sent.
+    looked_at: server -> what showed that it came back.  without_evidence: of these only a running process was seen.
+    """
+
+    needed: bool = True
+    limit_s: float = 0.0
+    proof: Proof | None = field(default=None, metadata=AT_TIMES)
+    recovered: bool | None = field(default=None, metadata=AT_TIMES)
+    seconds: float | None = field(default=None, metadata=AT_TIMES)
+    waiting_for: str = field(default="", metadata=AT_TIMES)
+    not_known: bool = field(default=False, metadata=AT_TIMES)
+    beats_sent: Mapping[str, float] = field(default_factory=dict, metadata=AT_TIMES)
+    looked_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict, metadata=AT_TIMES)
+    without_evidence: tuple[str, ...] = field(default=(), metadata=AT_TIMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The harness saw at time_ns for the first time that this node leads this epoch."""
+
+    time_ns: int
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The violation that ended the main phase early."""
+
+    time_ns: int
+    checker: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineViolation:
+    """A violation that online checks reported at time_ns.  The last four fields say where, as far as that is known."""
+
+    checker: str
+    kind: str
+    summary: str
+    time_ns: int = -1
+    key: str | None = field(default=None, metadata=AT_TIMES)
+    nodes: tuple[str, ...] | None = field(default=None, metadata=AT_TIMES)
+    epoch: int | None = field(default=None, metadata=AT_TIMES)
+    offset: int | None = field(default=None, metadata=AT_TIMES)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineChecks:
+    """What online checks did and found.
+
+    looks: how often they looked; behind_s: how long the slowest look took; cpu_s: what all looks cost.
+    completions, trace_rows, log_entries: how much they judged.  failure: why they were given up, "" if they were not.
+    """
+
+    findings: tuple[OnlineViolation, ...] = ()
+    looks: int = 0
+    cpu_s: float = 0.0
+    behind_s: float = 0.0
+    completions: int = 0
+    trace_rows: int = 0
+    log_entries: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What faults met.  cells: (kind, role, phase, looks).  situations: name -> looks; None: no node reports it."""
+
+    cells: tuple[tuple[str, str, str, int], ...] = ()
+    situations: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The content of outcome.json.
+
+    declares: what the subject has (`system_under_test.subject.Declares`).
+    achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
+    loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
+    longest_copy_stop_s: for how long a copy stopped a node, at most.
+    steal_s: node -> seconds of CPU that its host took.
+    final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
+    set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
+    online: None if there were no online checks.
+    doubts: why a violation may be a mistake of the client; a sentence each.
+    """
+
+    declares: Mapping[str, bool] = field(default_factory=dict)
+    scheduled_rate_hz: float = 0.0
+    achieved_rate_hz: float | None = None
+    phases: tuple[Phase, ...] = ()
+    loop_stalls: tuple[Stall, ...] = ()
+    loop_late_ms: Mapping[str, float] = field(default_factory=dict)
+    longest_copy_stop_s: float = 0.0
+    steal_s: Mapping[str, float] = field(default_factory=dict)
+    recovery: Recovery | None = None
+    deaths: tuple[Death, ...] = ()
+    final_reads: Mapping[str, str] = field(default_factory=dict)
+    final_reads_by_server: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    leaders: tuple[Leader, ...] = ()
+    set_up_failure: str = ""
+    interrupted: bool = False
+    stopped: Stopped | None = None
+    online: OnlineChecks | None = None
+    coverage: Coverage | None = None
+    doubts: tuple[str, ...] = ()
+
+    def phase(self, name: str) -> Phase | None:
+        """The phase of this name; None if the run did not come to it."""
+        return next((phase for phase in self.phases if phase.name == name), None)
