@@ -121,30 +121,33 @@ class Spec:
 
     def rerun(self) -> str:
         """The shell command that runs this very test again."""
-        if self.finding is not None:
-            return self._find_again(self.finding)
-        changed = {n: _plain(getattr(self, n)) for n in _VARIABLES if getattr(self, n) != _DEFAULTS[n]}
-        if self.nemesis != "none" and self.online and not self.over_budget:
-            return shlex.join(
-                [
-                    "make",
-                    f"test-{self.nemesis}",
-                    f"SEED={self.seed}",
-                    *(f"{_VARIABLES[n]}={v}" for n, v in changed.items()),
-                ]
-            )
-        words = ["python", "-m", "harness", "run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
-        flags = ["--stop-on-violation"] if changed.pop("stop_on_violation", "") else []
-        flags += [] if self.online else ["--no-online"]
-        flags += ["--over-budget"] if self.over_budget else []
-        return shlex.join([*words, *(word for n, v in changed.items() for word in (_option(n), v)), *flags])
-
-    def _find_again(self, name: str) -> str:
-        if not self.clean:
+        if self.finding is not None and not self.clean:
             backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
-            return shlex.join(["make", f"find-{name}", f"SEED={self.seed}", *backend])
-        words = ["python", "-m", "harness", "find", name, "--clean", "--seed", str(self.seed)]
-        return shlex.join([*words, *([] if self.backend == _DEFAULTS["backend"] else ["--backend", self.backend])])
+            return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
+        if self.finding is None and self.nemesis != "none" and not self._changed().keys() - _VARIABLES.keys():
+            variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
+            return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
+        return shlex.join(["python", "-m", "harness", *self.words()])
+
+    def words(self) -> list[str]:
+        """The arguments of `krucible` that run this very test."""
+        if self.finding is not None:
+            words = ["find", self.finding, *(["--clean"] if self.clean else []), "--seed", str(self.seed)]
+            return [*words, *([] if self.backend == _DEFAULTS["backend"] else ["--backend", self.backend])]
+        words = ["run", "--nemesis", self.nemesis, "--seed", str(self.seed)]
+        for name, value in self._changed().items():
+            if isinstance(value, bool):
+                words.append(_option(name) if value else _option(name).replace("--", "--no-", 1))
+            else:
+                words += [_option(name), _plain(value)]
+        return words
+
+    def _changed(self) -> dict[str, Any]:
+        """What is not as by default, without what every command names.  A bug without a workload would choose one."""
+        named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
+        names = dict.fromkeys((*_VARIABLES, *_DEFAULTS))
+        values = {name: getattr(self, name) for name in names if name not in named}
+        return {name: value for name, value in values.items() if value != _DEFAULTS[name] or name in kept}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -195,4 +198,4 @@ def _why(name: str) -> str:
 
 
 def _option(name: str) -> str:
-    return "--" + name.replace("_hz", "").replace("_s", "").replace("_", "-")
+    return "--" + name.removesuffix("_hz").removesuffix("_s").replace("_", "-")

@@ -52,12 +52,7 @@ def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
     return ChildRun(code, folder, time.monotonic() - began_s)
 
 
-def run_in_terminal(words: Sequence[str]) -> int:
-    """Run `python -m harness WORDS` with this process' own streams, and return its exit code.  Raises as run_child."""
-    return _run([sys.executable, "-m", "harness", *words], None)
-
-
-def _run(command: Sequence[str], log: IO[bytes] | None) -> int:
+def _run(command: Sequence[str], log: IO[bytes]) -> int:
     with sigterm_as_ctrl_c():
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:

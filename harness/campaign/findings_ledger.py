@@ -16,10 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from checkers.base.json_file import read_object
-from harness.campaign.child_run import run_in_terminal
 from harness.real_systems.clean_runs import CLEAN_RUNS
 from harness.real_systems.known_findings import FINDINGS, Finding
-from harness.spec import WrongSpec
 
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
@@ -80,36 +78,6 @@ def take_over(results: Path, path: Path = LEDGER) -> list[Try]:
     rows = ",\n".join("  " + json.dumps(asdict(one)) for one in every)
     path.write_text('{"tries": [\n' + rows + "\n]}\n")
     return every
-
-
-def run_all(names: Sequence[str], times: int, results: Path, backend: str) -> list[str]:
-    """Run each finding and its counterpart, or a clean run, so many times, each as a process of its own.
-
-    Returns, in words, what was not as expected.  Raises WrongSpec where nothing could be run.
-    """
-    results.mkdir(parents=True, exist_ok=True)
-    missed = []
-    for name in names:
-        for clean in _ways(name):
-            seen = [_run(name, clean, results, backend) for _ in range(times)]
-            if not all(seen):
-                what = "was valid where it must be" if clean else "was seen"
-                missed.append(f"{name}: {what} in {sum(seen)} of {times} runs")
-    return missed
-
-
-def _ways(name: str) -> tuple[bool, ...]:
-    if name in CLEAN_RUNS:
-        return (True,)
-    return (False, True) if FINDINGS[name].clean is not None else (False,)
-
-
-def _run(name: str, clean: bool, results: Path, backend: str) -> bool:
-    words = ["find", name, "--backend", backend, "--results", str(results)]
-    code = run_in_terminal([*words, *(["--clean"] if clean else [])])
-    if code < 0:
-        raise WrongSpec(f"the run of finding {name} was killed")
-    return code == 0
 
 
 def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> list[tuple[str, ...]]:

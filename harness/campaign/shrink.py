@@ -1,14 +1,21 @@
 """Makes a failing schedule smaller: fewer cards, shorter holds, fewer servers, as long as it still fails.
 
-Theory.  A run depends on luck, so one that passes proves little.  Every candidate is therefore run up to `repeats`
-times.  It counts as failing as soon as one run fails as the original did: the same checker is invalid, with a witness
-of the same kind.  A candidate that never failed is given up.  How sure that is follows from how often the smallest
-failing schedule has failed: if it fails with probability p, n passing runs in a row come by luck with (1 - p)^n.  The
-smallest one is therefore run `repeats` times as well, and p is estimated by Laplace's rule, (failed + 1) / (runs + 2).
+Theory.  A run depends on luck, so one that passes proves little.  A candidate counts as failing as soon as `needed` of
+at most `times` runs have failed as the original did: the same checker is invalid, with a witness of the same kind.
 
-The order of attempts: cards are removed, first halves of them, then single ones (delta debugging, Zeller and
-Hildebrandt 2002).  Then holds are halved, one card after another.  Then servers that no fault names are left out.
-Whenever something was left out, the attempts begin anew, until nothing more can be left out.
+All candidates of a step are run once before any of them is run a second time.  So a smaller schedule that often fails
+is found after few runs, and runs that only make sure that nothing smaller fails come last.  The search ends when every
+candidate has passed often enough, or when its time is up.
+
+How sure the result is follows from how often the smallest failing schedule has failed.  If it fails with probability p,
+then so few failures of another candidate come by luck with a binomial probability, (1 - p)^n if all n runs passed.
+Luck has hidden one of several candidates with at most the sum of these (Boole's inequality).  The smallest one is
+therefore run `times` times as well, and p is estimated by Laplace's rule, (failed + 1) / (runs + 2).
+
+The order of candidates: each card alone, then halves of the cards are removed, then single ones (delta debugging,
+Zeller and Hildebrandt 2002).  Then holds are halved, one card after another.  Then servers that no fault names are left
+out.  Last, all cards begin earlier.  That is a candidate of its own, because a short log may hide what a long one
+shows.  Whenever something was left out, the attempts begin anew, until nothing more can be left out.
 
 Everything that was tried is kept as it ends, so that a shrinking that was broken off goes on where it stood.
 """
@@ -17,19 +24,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from checkers.base.json_file import read_object
 from checkers.record.faults import Card
+from harness.campaign.child_run import run_child
+from harness.campaign.loop import violations_in
+from harness.spec import Spec
 from nemesis.cards.deck import TAIL_S
 from nemesis.cards.schedule_files import Schedule, schedule_json
 
 SERVERS_MIN = 3
 HOLD_S_MIN = 0.5
-_EARLIEST_S = 2.0
-"""The first card is moved to this second; the gaps between cards stay as they are."""
+EARLIEST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +62,19 @@ class ShrinkCandidate:
     def words(self) -> str:
         cards = len(self.schedule.cards)
         held_s = sum(card.heal_s - card.at_s for card in self.schedule.cards)
-        return f"{cards} card{'' if cards == 1 else 's'}, {held_s:.1f} s of faults, {self.servers} servers"
+        begin_s = min((card.at_s for card in self.schedule.cards), default=0.0)
+        of = f"{cards} card{'' if cards == 1 else 's'} from {begin_s:.1f} s on"
+        return f"{of}, {held_s:.1f} s of faults, {self.servers} servers"
 
 
 @dataclass(slots=True)
-class TriedSchedules:
-    """How a candidate fared.  folders: of its runs, in order."""
+class TriedSchedule:
+    """How a candidate fared.  folders: of its runs, in order; failing: of those that failed."""
 
     runs: int = 0
     failed: int = 0
     folders: list[str] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -68,7 +82,7 @@ class TrialLog:
     """What was tried, by the identity of the candidate; kept in a file if there is a path."""
 
     path: Path | None = None
-    tried: dict[str, TriedSchedules] = field(default_factory=dict)
+    tried: dict[str, TriedSchedule] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> TrialLog:
@@ -76,19 +90,24 @@ class TrialLog:
         if not path.exists():
             return TrialLog(path)
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text())
-        return TrialLog(path, {identity: TriedSchedules(**row) for identity, row in rows.items()})
+        return TrialLog(path, {identity: TriedSchedule(**row) for identity, row in rows.items()})
 
     def note(self, candidate: ShrinkCandidate, failed: bool, folder: str) -> None:
-        tried = self.tried.setdefault(candidate.identity, TriedSchedules())
+        tried = self.tried.setdefault(candidate.identity, TriedSchedule())
         tried.runs += 1
         tried.failed += failed
         tried.folders.append(folder)
+        if failed:
+            tried.failing.append(folder)
         if self.path is not None:
-            rows = {n: {"runs": t.runs, "failed": t.failed, "folders": t.folders} for n, t in self.tried.items()}
-            self.path.write_text(json.dumps(rows, indent=1))
+            self.path.write_text(json.dumps({name: asdict(one) for name, one in self.tried.items()}, indent=1))
 
-    def of(self, candidate: ShrinkCandidate) -> TriedSchedules:
-        return self.tried.get(candidate.identity, TriedSchedules())
+    def of(self, candidate: ShrinkCandidate) -> TriedSchedule:
+        return self.tried.get(candidate.identity, TriedSchedule())
+
+    @property
+    def runs(self) -> int:
+        return sum(one.runs for one in self.tried.values())
 
 
 Run = Callable[[ShrinkCandidate], tuple[bool, str]]
@@ -96,45 +115,72 @@ Run = Callable[[ShrinkCandidate], tuple[bool, str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """needed: a candidate fails if so many of its runs fail.  times: runs of each candidate at most.
+    time_left: False once the time is up."""
+
+    needed: int = 1
+    times: int = 3
+    time_left: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
 class Shrunk:
-    """smallest: the smallest candidate that failed.  chance: the probability with which a smaller one that would fail
-    as often passed by luck alone; 0 if there is nothing smaller."""
+    """smallest: the smallest candidate that failed.  passed: smaller candidates that passed.  in_time: all of them
+    were run as often as they should be.
+    chance: at most so probable is it that one of them would fail as often as the smallest and passed by luck alone."""
 
     smallest: ShrinkCandidate
-    tried: TriedSchedules
+    tried: TriedSchedule
+    passed: int
+    in_time: bool
     chance: float
 
 
-def shrink(original: ShrinkCandidate, run: Run, repeats: int, log: TrialLog, say: Callable[[str], None]) -> Shrunk:
-    """Raises ValueError if the original does not fail in `repeats` runs."""
+def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, say: Callable[[str], None]) -> Shrunk:
+    """Raises ValueError if the original does not fail `needed` times in `times` runs, or in the time that there is."""
+    search = _Search(run, limits, log, say)
     say(f"original: {original.words()}")
-    if not _fails(original, run, repeats, log, say):
-        raise ValueError(f"the schedule did not fail again in {repeats} runs: choose more --repeats")
-    smallest, given_up = original, 0
-    improved = True
-    while improved:
-        improved, given_up = False, 0
-        for candidate in smaller(smallest):
-            if _fails(candidate, run, repeats, log, say):
-                smallest, improved = candidate, True
-                say(f"still fails: {candidate.words()}")
-                break
-            given_up += 1
-    while log.of(smallest).runs < repeats:
-        _run_once(smallest, run, repeats, log, say)
-    tried = log.of(smallest)
-    share = (tried.failed + 1) / (tried.runs + 2)
-    return Shrunk(smallest, tried, (1 - share) ** repeats if given_up else 0.0)
+    if search.first_failing([original]) is None:
+        failed = (
+            f"failed {log.of(original).failed} times in {log.of(original).runs} runs, and {limits.needed} are needed"
+        )
+        raise ValueError(f"the schedule {failed}: choose more --times, or fewer --needed")
+    smallest = original
+    while (found := search.first_failing(list(smaller(smallest)))) is not None:
+        smallest = found
+        say(f"still fails: {smallest.words()}")
+    while log.of(smallest).runs < limits.times and limits.time_left():
+        search.run_once(smallest)
+    tried, others = log.of(smallest), [log.of(one) for one in smaller(smallest)]
+    chance = min(1.0, sum(_by_luck((tried.failed + 1) / (tried.runs + 2), one) for one in others))
+    in_time = all(one.runs >= limits.times - limits.needed + 1 for one in others)
+    return Shrunk(smallest, tried, len(others), in_time, chance)
+
+
+def _by_luck(share: float, tried: TriedSchedule) -> float:
+    """The probability that a schedule fails no more often than this one did, if it fails in this share of runs."""
+    runs = tried.runs
+    return sum(math.comb(runs, n) * share**n * (1 - share) ** (runs - n) for n in range(tried.failed + 1))
 
 
 def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
-    """Candidates with a little less each, the boldest first."""
+    """Candidates with a little less each, the boldest first; none of them twice."""
+    seen = {candidate.identity}
+    for one in _smaller(candidate):
+        if one.identity not in seen:
+            seen.add(one.identity)
+            yield one
+
+
+def _smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
     cards = candidate.schedule.cards
+    if len(cards) > 1:
+        yield from (_with(candidate, (card,)) for card in cards)
     size = len(cards) // 2
     while size:
         for begin in range(0, len(cards), size):
-            kept = (*cards[:begin], *cards[begin + size :])
-            if kept:
+            if kept := (*cards[:begin], *cards[begin + size :]):
                 yield _with(candidate, kept)
         size //= 2
     for place, card in enumerate(cards):
@@ -145,17 +191,20 @@ def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
     for servers in range(SERVERS_MIN, candidate.servers):
         if servers >= _servers_named(candidate.schedule):
             yield replace(candidate, servers=servers)
+    if (begin_s := min(card.at_s for card in cards)) > EARLIEST_S:
+        yield _with(candidate, tuple(_moved(card, begin_s - EARLIEST_S) for card in cards))
+
+
+def _moved(card: Card, shift_s: float) -> Card:
+    return replace(card, at_s=round(card.at_s - shift_s, 3), heal_s=round(card.heal_s - shift_s, 3))
 
 
 def _with(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
-    """These cards alone, moved so that the first begins at _EARLIEST_S; a card that lost its model is its own."""
-    shift_s = min(card.at_s for card in cards) - _EARLIEST_S
+    """These cards alone, at their times; a card that lost its model stands for itself."""
     numbers = {card.number for card in cards}
-    moved = tuple(
+    kept = tuple(
         replace(
             card,
-            at_s=round(card.at_s - shift_s, 3),
-            heal_s=round(card.heal_s - shift_s, 3),
             like=card.like if card.like in numbers else 0,
             after=card.after if card.after in numbers else 0,
             moment=card.moment if card.after in numbers else "",
@@ -163,7 +212,7 @@ def _with(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidat
         for card in cards
     )
     faults = {number: fault for number, fault in candidate.schedule.faults.items() if number in numbers}
-    return replace(candidate, schedule=Schedule(moved, faults))
+    return replace(candidate, schedule=Schedule(kept, faults))
 
 
 def _servers_named(schedule: Schedule) -> int:
@@ -172,16 +221,74 @@ def _servers_named(schedule: Schedule) -> int:
     return max((int(name[1:]) for name in names if name.startswith("n") and name[1:].isdigit()), default=0)
 
 
-def _fails(candidate: ShrinkCandidate, run: Run, repeats: int, log: TrialLog, say: Callable[[str], None]) -> bool:
-    """Whether the candidate fails in one of at most `repeats` runs, earlier ones included."""
-    while True:
-        tried = log.of(candidate)
-        if tried.failed or tried.runs >= repeats:
-            return tried.failed > 0
-        _run_once(candidate, run, repeats, log, say)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    run: Run
+    limits: Limits
+    log: TrialLog
+    say: Callable[[str], None]
+
+    def first_failing(self, candidates: list[ShrinkCandidate]) -> ShrinkCandidate | None:
+        """The first that failed often enough.  None: all passed, or the time is up.  Earlier runs count."""
+        for turn in range(1, self.limits.times + 1):
+            for one in candidates:
+                if self._can_fail(one) and self.log.of(one).runs < turn and not self._fails(one):
+                    if not self.limits.time_left():
+                        return None
+                    self.run_once(one)
+                if self._fails(one):
+                    return one
+        return None
+
+    def _fails(self, candidate: ShrinkCandidate) -> bool:
+        return self.log.of(candidate).failed >= self.limits.needed
+
+    def _can_fail(self, candidate: ShrinkCandidate) -> bool:
+        tried = self.log.of(candidate)
+        return tried.failed + self.limits.times - tried.runs >= self.limits.needed
+
+    def run_once(self, candidate: ShrinkCandidate) -> None:
+        failed, folder = self.run(candidate)
+        self.log.note(candidate, failed, folder)
+        place = f"{self.log.of(candidate).runs} of {self.limits.times}"
+        self.say(f"  {candidate.words()}: {'failed' if failed else 'passed'} ({place})")
 
 
-def _run_once(candidate: ShrinkCandidate, run: Run, repeats: int, log: TrialLog, say: Callable[[str], None]) -> None:
-    failed, folder = run(candidate)
-    log.note(candidate, failed, folder)
-    say(f"  {candidate.words()}: {'failed' if failed else 'passed'} ({log.of(candidate).runs} of {repeats})")
+@dataclass(slots=True)
+class Reruns:
+    """Runs a candidate as a process of its own; every run gets a seed of its own.
+
+    spec: of the original.  wanted: (checker, kind) of what was wrong with it.  folder: where schedules, runs and output
+    go.  runs: made so far.
+    """
+
+    spec: Spec
+    wanted: frozenset[tuple[str, str]]
+    folder: Path
+    runs: int = 0
+
+    def __call__(self, candidate: ShrinkCandidate) -> tuple[bool, str]:
+        """Raises OSError with the place of its output if the run could not be made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        schedule = self.folder / f"{candidate.identity}.json"
+        schedule.write_text(schedule_json(candidate.schedule.cards, candidate.schedule.faults))
+        output = self.folder / "output.log"
+        self.runs += 1
+        run = run_child(self.spec_of(candidate, schedule).words(), self.folder / "runs", output).judged
+        if run is None:
+            raise OSError(f"a run of the shrinking failed: see {output}")
+        return bool(self.wanted & set(violations_in(read_object(run / "results.json")))), str(run)
+
+    def spec_of(self, candidate: ShrinkCandidate, schedule: Path) -> Spec:
+        """The original with this schedule, and with as many servers as the candidate has."""
+        return replace(
+            self.spec,
+            nodes=candidate.servers,
+            time_limit_s=float(math.ceil(candidate.time_limit_s)),
+            seed=self.spec.seed + self.runs,
+            schedule=str(schedule),
+            stop_on_violation=True,
+            online=True,
+            finding=None,
+            clean=False,
+        )

@@ -1,4 +1,4 @@
-"""`find` and `findings`: see known findings in real systems again, and see that their counterparts are clean."""
+"""`find`: see a known finding in a real system again, or see that its counterpart is clean."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from checkers.base.verdict import HARNESS_FAILED
-from harness.cli.parameters import Name, backend_of_nodes, results_in
-from harness.spec import WrongSpec, unknown_name
+from harness.cli.parameters import Name, backend_of_nodes, note_folder, results_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +31,8 @@ def names(_: click.Context) -> list[str]:
 @backend_of_nodes
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
 @results_in("results")
-def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) -> None:
+@note_folder
+def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, note_folder: Path | None) -> None:
     """Run a system in the way in which it is known to break a promise, and say what was found.
 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
@@ -52,7 +52,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path) 
     from harness.run.session import run_and_judge
 
     console, began_s = Console(soft_wrap=True), time.monotonic()
-    judged = run_and_judge(spec, results, None, console)
+    judged = run_and_judge(spec, results, None, console, note_folder)
     code = _say(judged, console)
     if code != HARNESS_FAILED:
         note(results, name, clean, code == 0, time.monotonic() - began_s, Path(judged["report"]).parent)
@@ -75,27 +75,3 @@ def _say(judged: Mapping[str, Any], console: Console) -> int:
     if story["clean"] or (judged["exit_code"] == HARNESS_FAILED and not story["as_expected"]):
         return int(judged["exit_code"])
     return 0 if story["as_expected"] else NOT_FOUND
-
-
-@click.command(name="findings", short_help="Run every finding, its counterpart and the clean runs, and count.")
-@click.argument("names", nargs=-1, type=Name(names))
-@click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
-@backend_of_nodes
-@results_in("results/findings")
-def ledger(names: tuple[str, ...], times: int, backend: str, results: Path) -> None:
-    """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
-
-    Exit code 0 if all were as expected, 1 if a finding was not seen or a clean run was not valid.
-    """
-    from harness.campaign.findings_ledger import run_all, take_over
-    from harness.real_systems.clean_runs import names_of_runs
-
-    known = names_of_runs()
-    for name in names:
-        if name not in known:
-            raise WrongSpec(unknown_name("finding", name, known))
-    missed = run_all(names or tuple(known), times, results, backend)
-    click.echo(f"{len(take_over(results))} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
-    for words in missed:
-        click.echo(words, err=True)
-    raise click.exceptions.Exit(1 if missed else 0)

@@ -89,6 +89,9 @@ def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     )
 
 
+note_folder = click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
+"""A file that gets the path of the run's folder: a campaign finds the folder of its child by it."""
+
 spark_master = click.option(
     "--spark-master",
     metavar="URL",

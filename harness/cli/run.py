@@ -15,6 +15,7 @@ from harness.cli.parameters import (
     backend_of_nodes,
     bugs,
     nemeses,
+    note_folder,
     results_in,
     spark_master,
     subjects,
@@ -79,7 +80,7 @@ PROGRESS_S = 10.0
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
 @results_in("results")
-@click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
+@note_folder
 @click.option(
     "--online/--no-online", default=_DEFAULT.online, show_default=True, help="Judge while the run goes on, too."
 )

@@ -32,21 +32,21 @@ def write(data: ReportData, path: Path) -> None:
     verdicts = [c.get("verdict") for c in checkers.values()]
     suite = ET.Element(
         "testsuite",
-        name=_text(f"{test} seed {data.test.get('seed', '?')}"),
+        name=xml_text(f"{test} seed {data.test.get('seed', '?')}"),
         tests=str(len(checkers)),
         failures=str(verdicts.count("invalid")),
         errors=str(sum(v not in ("valid", "invalid", "not applicable") for v in verdicts)),
         skipped=str(verdicts.count("not applicable")),
         time=f"{sum(_seconds(c) for c in checkers.values()):.3f}",
-        timestamp=_text(str(data.test.get("started_utc", ""))),
+        timestamp=xml_text(str(data.test.get("started_utc", ""))),
     )
     properties = ET.SubElement(suite, "properties")
     facts = {"run": data.folder.name, "seed": data.test.get("seed"), "rerun": data.test.get("rerun"), **data.spec}
     for name, value in facts.items():
-        ET.SubElement(properties, "property", name=_text(str(name)), value=_text(str(value)))
+        ET.SubElement(properties, "property", name=xml_text(str(name)), value=xml_text(str(value)))
     for name, checker in checkers.items():
         _case(suite, test, name, checker)
-    ET.SubElement(suite, "system-out").text = _text(verdict_in_words(data.results, data.test))
+    ET.SubElement(suite, "system-out").text = xml_text(verdict_in_words(data.results, data.test))
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -62,19 +62,23 @@ def _of_the_run(data: ReportData) -> dict[str, Mapping[str, Any]]:
 
 
 def _case(suite: ET.Element, test: str, name: str, checker: Mapping[str, Any]) -> None:
-    case = ET.SubElement(suite, "testcase", classname=_text(test), name=_text(name), time=f"{_seconds(checker):.3f}")
+    case = ET.SubElement(
+        suite, "testcase", classname=xml_text(test), name=xml_text(name), time=f"{_seconds(checker):.3f}"
+    )
     verdict = checker.get("verdict")
-    reason = _text(str(checker.get("reason") or ""))
+    reason = xml_text(str(checker.get("reason") or ""))
     if verdict == "invalid":
         summaries = [str(mapping(w).get("summary") or "") for w in sequence(checker.get("witness"))]
         kind = str(mapping(next(iter(sequence(checker.get("witness"))), {})).get("kind") or "violation")
-        failure = ET.SubElement(case, "failure", type=_text(kind), message=_text(summaries[0] if summaries else reason))
-        failure.text = _text("\n".join(summaries))
+        failure = ET.SubElement(
+            case, "failure", type=xml_text(kind), message=xml_text(summaries[0] if summaries else reason)
+        )
+        failure.text = xml_text("\n".join(summaries))
     elif verdict == "not applicable":
         ET.SubElement(case, "skipped", message=reason)
     elif verdict != "valid":
         ET.SubElement(case, "error", type="unknown", message=reason or "no verdict")
-    ET.SubElement(case, "system-out").text = _text(
+    ET.SubElement(case, "system-out").text = xml_text(
         f"{title_of(name, checker)}: {looked_at(mapping(checker.get('looked_at')))}"
     )
 
@@ -84,6 +88,6 @@ def _seconds(checker: Mapping[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     """Text that XML can hold."""
     return _NOT_XML.sub("�", text[:_MOST])

@@ -77,7 +77,7 @@ def record(name: str) -> bool:
 
 def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
     """The folder of a run that ended as wanted, else None."""
-    from harness.campaign.nightly import found
+    from harness.judge.planted_bug_found import decide
     from harness.registry import load_subject
 
     words = ["run", "--subject", wanted.subject, "--nemesis", wanted.nemesis, "--seed", str(seed)]
@@ -89,7 +89,7 @@ def _run(wanted: Recorded, seed: int, results: Path) -> Path | None:
         return run if judged.get("verdict") == "valid" else None
     bug = load_subject(wanted.subject).bugs[wanted.bug]
     whole = bool(judged) and judged["checkers"]["evidence"]["verdict"] == "valid"  # its set-up succeeded, and it ended
-    return run if whole and found(bug, judged) else None
+    return run if whole and decide(bug, judged)["found"] else None
 
 
 def _kept(run: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """The spec: what a run may demand, how threads are placed, and which command repeats a run."""
 
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ def test_a_run_that_names_only_a_bug_takes_what_can_show_it(
 
 def test_the_rerun_command_names_the_seed_and_all_that_is_not_default() -> None:
     words = shlex.split(Spec(seed=7, nodes=3, rate_hz=50.0, bug="stale", subject="canary").rerun())
-    assert words == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50", "SUBJECT=canary", "BUG=stale"]
+    assert words[:5] == ["make", "test-partition", "SEED=7", "NODES=3", "RATE=50"]
+    assert words[5:] == ["WORKLOAD=register", "SUBJECT=canary", "BUG=stale"], "a bug alone would choose a workload"
 
 
 def test_without_a_make_target_the_command_line_itself_is_printed_and_can_be_parsed() -> None:
@@ -115,3 +117,22 @@ def test_streams_are_independent_and_the_seed_decides_them() -> None:
     assert Spec(seed=1).rng("deck").random() == Spec(seed=1).rng("deck").random()
     assert Spec(seed=1).rng("deck").random() != Spec(seed=1).rng("pace/0").random()
     assert Spec(seed=1).rng("deck").random() != Spec(seed=2).rng("deck").random()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(seed=7, bug="no-op-unconfirmed", recovery_limit_s=120.0, over_budget=True),
+        Spec(nemesis="none", online=False, rate_hz=0.0, op_timeout_s=0.7, schedule=__file__),
+        Spec(nemesis="power,kill", stop_on_violation=True, backend="ssh", inventory="hosts.toml", nodes=3),
+    ],
+)
+def test_the_words_of_a_spec_are_the_command_that_runs_this_very_test(spec: Spec) -> None:
+    name, *words = spec.words()
+    given = run.make_context(name, words).params
+    given["workload"] = given["workload"] or Spec().workload
+    names = {field.name: field.name.removesuffix("_hz").removesuffix("_s") for field in fields(Spec)}
+    left_out = {"finding", "clean"}
+    assert {n: given[option] for n, option in names.items() if n not in left_out} == {
+        n: getattr(spec, n) for n in names if n not in left_out
+    }

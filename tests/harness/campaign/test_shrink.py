@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from checkers.record.faults import Fault
-from harness.campaign.reruns import Reruns, violated_in
-from harness.campaign.shrink import ShrinkCandidate, TrialLog, shrink, smaller
+from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, shrink, smaller
 from harness.spec import Spec
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import Schedule
@@ -39,7 +38,7 @@ def needs(*names: str, hold_s: float = 0.0):  # type: ignore[no-untyped-def]
 
 def test_the_one_card_that_matters_is_left_short_and_early() -> None:
     log = TrialLog()
-    found = shrink(original(), needs("leader-alone-and-split", hold_s=1.5), 1, log, quiet)
+    found = shrink(original(), needs("leader-alone-and-split", hold_s=1.5), Limits(times=1), log, quiet)
     (card,) = found.smallest.schedule.cards
     assert card.name == "leader-alone-and-split" and card.at_s == 2.0
     assert 1.5 <= card.heal_s - card.at_s < 3.0
@@ -49,7 +48,7 @@ def test_the_one_card_that_matters_is_left_short_and_early() -> None:
 
 def test_two_cards_that_matter_together_are_both_left_at_their_distance() -> None:
     first = {c.name: c for c in original().schedule.cards if c.name in ("leader-alone-and-split", "minority")}
-    found = shrink(original(), needs(*first), 1, TrialLog(), quiet)
+    found = shrink(original(), needs(*first), Limits(times=1), TrialLog(), quiet)
     left = {c.name: c for c in found.smallest.schedule.cards}
     assert set(left) == set(first)
     gaps = [of["minority"].at_s - of["leader-alone-and-split"].at_s for of in (left, first)]
@@ -63,15 +62,15 @@ def test_luck_needs_repeats_and_the_result_says_how_sure_it_is() -> None:
     def sometimes(candidate: ShrinkCandidate) -> tuple[bool, str]:
         return always(candidate)[0] and rng.random() < 0.5, "folder"
 
-    found = shrink(original(), sometimes, 8, TrialLog(), quiet)
+    found = shrink(original(), sometimes, Limits(times=8), TrialLog(), quiet)
     assert [c.name for c in found.smallest.schedule.cards] == ["leader-alone-and-split"]
     assert found.tried.runs == 8 and 0 < found.tried.failed < 8
     assert 0 < found.chance < 0.2
 
 
 def test_a_schedule_that_does_not_fail_again_is_not_shrunk() -> None:
-    with pytest.raises(ValueError, match="did not fail again in 2 runs"):
-        shrink(original(), lambda candidate: (False, ""), 2, TrialLog(), quiet)
+    with pytest.raises(ValueError, match="failed 0 times in 2 runs, and 1 are needed"):
+        shrink(original(), lambda candidate: (False, ""), Limits(times=2), TrialLog(), quiet)
 
 
 def test_what_was_broken_off_goes_on_where_it_stood(tmp_path: Path) -> None:
@@ -85,16 +84,16 @@ def test_what_was_broken_off_goes_on_where_it_stood(tmp_path: Path) -> None:
         return run(candidate)
 
     with pytest.raises(KeyboardInterrupt):
-        shrink(original(), breaks, 1, TrialLog.read(path), quiet)
+        shrink(original(), breaks, Limits(times=1), TrialLog.read(path), quiet)
     again: list[str] = []
 
     def counted(candidate: ShrinkCandidate) -> tuple[bool, str]:
         again.append(candidate.identity)
         return run(candidate)
 
-    found = shrink(original(), counted, 1, TrialLog.read(path), quiet)
+    found = shrink(original(), counted, Limits(times=1), TrialLog.read(path), quiet)
     assert not set(again) & set(done), "nothing is run twice"
-    assert found.smallest == shrink(original(), run, 1, TrialLog(), quiet).smallest
+    assert found.smallest == shrink(original(), run, Limits(times=1), TrialLog(), quiet).smallest
 
 
 def test_servers_that_a_fault_names_stay() -> None:
@@ -112,14 +111,62 @@ def test_a_card_whose_model_is_left_out_stands_for_itself() -> None:
 
 def test_a_rerun_is_the_original_but_for_schedule_servers_and_seed(tmp_path: Path) -> None:
     spec = Spec(bug="stale-read", seed=7, backend="namespaces", keys=4, recovery_limit_s=120.0)
-    reruns = Reruns(spec, frozenset(), tmp_path, runs=3)
-    words = reruns.words(original(), tmp_path / "s.json")
-    assert words[0] == "run" and words[words.index("--bug") + 1] == "stale-read"
-    assert words[words.index("--seed") + 1] == "10" and words[words.index("--keys") + 1] == "4"
-    assert words[words.index("--recovery-limit") + 1] == "120"
+    rerun = Reruns(spec, frozenset(), tmp_path, runs=3).spec_of(original(), tmp_path / "s.json")
+    changed = {"seed": 10, "schedule": str(tmp_path / "s.json"), "stop_on_violation": True}
+    assert rerun == replace(spec, time_limit_s=rerun.time_limit_s, **changed)
+    assert rerun.time_limit_s >= original().time_limit_s
 
 
-def test_a_run_failed_as_the_original_only_by_the_same_checker_and_kind() -> None:
-    results = {"checkers": {"a": {"verdict": "invalid", "witness": [{"kind": "k"}]}, "b": {"verdict": "valid"}}}
-    assert violated_in(json.loads(json.dumps(results))) == {("a", "k")}
-    assert violated_in({}) == frozenset()
+def test_one_kill_alone_is_tried_before_anything_else_and_at_its_own_time() -> None:
+    """A long log may show what a short one hides: the kill fails only late."""
+    kill = next(card for card in original().schedule.cards if card.kind == "kill" and card.at_s > 20)
+
+    def run(candidate: ShrinkCandidate) -> tuple[bool, str]:
+        return any(card.kind == "kill" and card.at_s >= 20 for card in candidate.schedule.cards), "folder"
+
+    log = TrialLog()
+    found = shrink(original(), run, Limits(times=1), log, quiet)
+    (card,) = found.smallest.schedule.cards
+    assert card.kind == "kill" and card.at_s >= 20
+    assert sum(one.runs for one in log.tried.values()) <= len(original().schedule.cards) + 12
+    assert kill.at_s >= 20
+
+
+def test_every_smaller_schedule_is_run_once_before_one_of_them_is_run_twice() -> None:
+    order: list[str] = []
+
+    def run(candidate: ShrinkCandidate) -> tuple[bool, str]:
+        order.append(candidate.identity)
+        return candidate.identity == original().identity, "folder"
+
+    found = shrink(original(), run, Limits(times=2), TrialLog(), quiet)
+    others = [one.identity for one in smaller(original())]
+    assert order == [original().identity, *others, *others, original().identity]
+    assert found.in_time and found.passed == len(others)
+
+
+def test_a_candidate_fails_by_n_of_m() -> None:
+    def run(candidate: ShrinkCandidate) -> tuple[bool, str]:
+        turns[candidate.identity] = turns.get(candidate.identity, 0) + 1
+        every_other = turns[candidate.identity] % 2 == 0
+        return candidate.identity == original().identity or every_other, "folder"
+
+    turns: dict[str, int] = {}
+    found = shrink(original(), run, Limits(needed=2, times=3), TrialLog(), quiet)
+    assert found.smallest == original(), "one of three is too few"
+    turns.clear()
+    found = shrink(original(), run, Limits(needed=1, times=3), TrialLog(), quiet)
+    assert len(found.smallest.schedule.cards) == 1
+
+
+def test_the_search_ends_when_its_time_is_up_and_says_so() -> None:
+    left = iter([True] * 3)
+    found = shrink(
+        original(),
+        lambda one: (one.identity == original().identity, "folder"),
+        Limits(times=3, time_left=lambda: next(left, False)),
+        TrialLog(),
+        quiet,
+    )
+    assert found.smallest == original() and not found.in_time
+    assert found.chance == 1.0, "what was never run may fail as often as it likes"

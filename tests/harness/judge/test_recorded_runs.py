@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from recorded_runs import DATA, unpacked
 
-from harness.campaign.nightly import found
 from harness.cli.main import cli
 from harness.judge.judge_run import falsify, judge
+from harness.judge.planted_bug_found import decide
 from harness.registry import load_subject
 
 CLEAN = {"kraft-partition": 9, "kraft-kill": 9, "etcd-partition": 3}
@@ -50,7 +50,7 @@ def test_a_planted_bug_is_found_by_the_checker_it_was_planted_for(bug: str, tmp_
     root = unpacked(f"kraft-{bug}", tmp_path)
     results = judge(root, None, silent, report=False)
     assert results["exit_code"] == 1
-    assert found(load_subject("kraft").bugs[bug], results)
+    assert decide(load_subject("kraft").bugs[bug], results)["found"]
 
 
 def test_the_page_on_reports_quotes_the_run_of_its_pictures(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.campaign.findings_ledger import Try, clean_rows, run_all
+from harness.campaign.findings_ledger import Try, clean_rows
 from harness.real_systems.clean_runs import CLEAN_RUNS, clean_in_words, names_of_runs, spec_of
 from harness.real_systems.known_findings import FINDINGS
 from harness.run.refused_before_start import check_spec
@@ -45,16 +45,3 @@ def test_a_row_counts_valid_runs_and_names_the_others() -> None:
     rows = dict(zip(CLEAN_RUNS, clean_rows(tries), strict=True))
     assert rows["etcd-set"][2:] == ("`set`", "`partition`, `pause`, `power`", "1 of 2 at abcdabc, 1 unknown")
     assert rows["etcd-lists"][-1] == "not run yet"
-
-
-def test_a_clean_run_is_run_clean_and_a_finding_both_ways(tmp_path, monkeypatch) -> None:
-    called = []
-
-    def run(words: list[str]) -> int:
-        called.append((words[1], "--clean" in words))
-        return 2 if words[1] == "etcd-set" else 0
-
-    monkeypatch.setattr("harness.campaign.findings_ledger.run_in_terminal", run)
-    missed = run_all(["mariadb", "redis", "etcd-set"], 1, tmp_path, "docker")
-    assert called == [("mariadb", False), ("mariadb", True), ("redis", False), ("etcd-set", True)]
-    assert missed == ["etcd-set: was valid where it must be in 0 of 1 runs"]

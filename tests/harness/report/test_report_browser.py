@@ -17,9 +17,12 @@ import pytest
 from report_runs import build
 from waiting import PATIENCE_S
 
+from harness.campaign.log import CampaignLog, Ended, Planned
+from harness.campaign.loop import Plan
+from harness.campaign.page import write_all
 from harness.judge.judge_run import judge
-from harness.report.campaign_page import render_campaign
 from harness.report.render import render
+from harness.spec import Spec
 
 DATA = Path(__file__).parents[2] / "data"
 CHROMIUM = shutil.which("chromium")
@@ -257,8 +260,14 @@ def test_a_hundred_thousand_operations_stay_smooth(browser: Browser, tmp_path: P
     assert any(frame_ms < 400 for frame_ms in measured_ms), "about 30 ms on an idle machine; more would stutter"
 
 
-def test_the_summary_page_is_silent_and_fits(browser: Browser, nasty: Path, stale: Path, tmp_path: Path) -> None:
-    out = render_campaign([nasty.parent, stale.parent], tmp_path / "index.html")
+def test_the_page_of_a_campaign_is_silent_and_fits(browser: Browser, tmp_path: Path) -> None:
+    violations = (("linearizability", NASTY), ("set", "lost write"))
+    runs = [
+        Ended(Planned(0, Spec(seed=1, bug="stale-read")), 2, "valid", NASTY, 60.0),
+        Ended(Planned(1, Spec(seed=2)), 1, "invalid", NASTY, 60.0, violations, ("kill",), folder="runs/a"),
+        Ended(Planned(1, Spec(seed=2), 1), 0, "valid", "", 60.0),
+    ]
+    out = write_all(Plan("night", NASTY, []), CampaignLog(tmp_path, {}, runs))
     for width in WIDTHS:
         visit = browser.visit(out, width=width)
         assert visit.width_beyond() == 0

@@ -1,0 +1,232 @@
+"""A campaign: many runs after one plan.
+
+A plan is a value: which tests there are, what each is expected to show, how often a finding is replayed, when the
+campaign ends and what it keeps.  The night, the hunts, the findings and replays are five plans (`plans.py`), and this
+loop runs all of them:
+
+1. A finding that has fewer replays than the plan wants is replayed.
+2. Then the campaign ends, if something was found and the plan ends with that, or if its time is up.  A run that has
+   begun goes on to its end, and is replayed if it found something.
+3. Otherwise the next tests are run, as many at once as the plan says.
+
+What is next follows from the log alone, so a campaign that was broken off goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from checkers.base.json_file import mapping, number, read_object, read_objects, sequence
+from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
+from checkers.record.reading import FAULTS
+from harness.campaign.child_run import ChildRun, run_child
+from harness.campaign.log import AS_EXPECTED, FAILED, FOUND, CampaignLog, Ended, Planned
+from harness.explanations.violations_by_cause import violations_by_cause
+from harness.plain_words import plural, shorten
+from harness.registry import load_subject
+from harness.spec import Spec
+
+OUTPUT, RUNS = "campaign.log", "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """name: of the campaign.  words: what it runs, in one sentence.  tests: in order; they may have no end.
+
+    identity: another campaign may not go on in its folder.  goes_on: it takes over what its folder holds already.
+    expects_bugs: a planted bug, or a known finding, must be found; else every violation is a finding.
+    every_run: each run must end as expected; else one valid run is enough.
+    falsifies: a clean run must also notice each row of it that is falsified.
+    minutes: no test begins after so many.  replays: of each finding.  ends_with_finding: the first one ends it.
+    keeps_all: the folders of all runs; else only of those that found something or failed.
+    failures_max: after so many runs in a row that could not be made or judged it ends: the next one would fail as well.
+    at_once: how many tests `run` gets at a time.
+    """
+
+    name: str
+    words: str
+    tests: Iterable[Spec]
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    goes_on: bool = True
+    expects_bugs: bool = True
+    every_run: bool = True
+    falsifies: bool = False
+    minutes: float = math.inf
+    replays: int = 0
+    ends_with_finding: bool = False
+    keeps_all: bool = True
+    failures_max: float = math.inf
+    at_once: int = 1
+
+
+Run = Callable[[Plan, Sequence[Planned], Path], Iterable[Ended]]
+"""Makes runs of a plan, and yields how each ended, in any order.  The path: the folder of the campaign."""
+
+
+def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run | None = None) -> int:
+    """Run the plan, note every run in the log, and return the exit code.  say: prints one line of progress.
+
+    run: makes the runs; by default one after another, each as a process of its own.
+    Raises KeyboardInterrupt after the run that was going on has cleaned up; that run is not noted.
+    """
+    began_s, failed, make = time.monotonic(), 0, run or one_after_another
+    pending = log.pending(plan.tests)
+    while failed < plan.failures_max:
+        left_s = plan.minutes * 60 - (time.monotonic() - began_s)
+        tests = next_tests(plan, log, pending, left_s > 0)
+        if not tests:
+            return exit_code(plan, log)
+        for ended in make(plan, tests, log.folder):
+            log.note(ended)
+            failed = failed + 1 if ended.code == HARNESS_FAILED else 0
+            say(_progress(plan, log, ended, left_s - ended.seconds))
+    return HARNESS_FAILED
+
+
+def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_left: bool) -> list[Planned]:
+    """What to run next; nothing if the campaign is over."""
+    if (replay := log.replay_due(plan.replays)) is not None:
+        return [replay]
+    if not time_left or (plan.ends_with_finding and log.found()):
+        return []
+    return list(itertools.islice(pending, plan.at_once))
+
+
+def exit_code(plan: Plan, log: CampaignLog) -> int:
+    """1 if something was found.  Else, if every run counts: 3 if one failed, 2 if one proved nothing, 0 if none did.
+
+    If not every run counts: 0 if one was valid, 2 if none was a real test, 3 if all failed or there was none.
+    """
+    codes = {run.code for run in tests_of(plan, log)}
+    order = (FOUND, HARNESS_FAILED, EXIT_CODES[Validity.UNKNOWN], AS_EXPECTED)
+    if not plan.every_run:
+        order = (FOUND, AS_EXPECTED, EXIT_CODES[Validity.UNKNOWN], HARNESS_FAILED)
+    return next((code for code in order if code in codes), HARNESS_FAILED)
+
+
+def tests_of(plan: Plan, log: CampaignLog) -> list[Ended]:
+    """The first runs of this plan's tests; its folder may hold others that it once ran."""
+    if not isinstance(plan.tests, Collection):
+        return log.tests
+    wanted = set(plan.tests)
+    return [run for run in log.tests if run.test.spec in wanted]
+
+
+def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Iterable[Ended]:
+    """Each test as a process of its own, as a user would run it."""
+    for test in tests:
+        child = run_child(test.spec.words(), folder / RUNS, folder / OUTPUT)
+        ended = became(plan, test, child, folder)
+        if child.folder is not None and not plan.keeps_all and ended.verdict in (Validity.VALID, Validity.UNKNOWN):
+            shutil.rmtree(child.folder)
+            ended = replace(ended, folder="")
+        yield ended
+
+
+def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
+    """How the run of a test ended.  folder: of the campaign."""
+    where = str(child.folder.relative_to(folder.resolve())) if child.folder else ""
+    if child.judged is None:
+        reason = f"the run could not be made or judged (exit code {child.exit_code}); see {OUTPUT}"
+        return Ended(test, HARNESS_FAILED, FAILED, reason, round(child.seconds, 1), folder=where)
+    results = read_object(child.judged / "results.json")
+    violations = violations_by_cause(results)
+    code, words, found_s = _counts_as(plan, test.spec, child, results)
+    return Ended(
+        test=test,
+        code=code,
+        verdict=str(results.get("verdict")),
+        words=words,
+        seconds=round(child.seconds, 1),
+        violations=violations_in(results),
+        faults=_injected(child.judged, violations[0].moment_ns if violations else -1),
+        found_s=found_s,
+        folder=where,
+    )
+
+
+def violations_in(results: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(checker, kind) of all violations in results.json, the nearest to the cause first."""
+    pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
+    if not pairs:  # no checker kept its evidence
+        checkers = mapping(results.get("checkers")).items()
+        pairs = [(name, "violation") for name, entry in checkers if entry["verdict"] == Validity.INVALID]
+    return tuple(dict.fromkeys(pairs))
+
+
+def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Mapping[str, Any]) -> tuple[int, str, float]:
+    """How the campaign counts a judged run, why, and after how many seconds its planted bug was found."""
+    words = str(results.get("summary") or results.get("reason") or "")
+    if plan.expects_bugs and spec.bug:
+        planted, run = mapping(results.get("planted")), child.folder
+        if planted.get("found") is not True or run is None:
+            return EXIT_CODES[Validity.UNKNOWN], str(planted.get("reason") or ""), -1.0
+        test, outcome = (json.loads((run / name).read_text()) for name in ("test.json", "outcome.json"))
+        found_s = seconds_to_find(load_subject(spec.subject).bugs[spec.bug].found_by, test, outcome)
+        return AS_EXPECTED, words, found_s
+    if plan.expects_bugs and spec.finding:
+        return child.exit_code, words, -1.0
+    code = int(results.get("exit_code", HARNESS_FAILED))
+    if plan.falsifies and code == AS_EXPECTED and child.folder is not None:
+        from harness.judge.judge_run import falsify
+
+        if unnoticed := [mutant.name for mutant in falsify(child.folder) if not mutant.noticed]:
+            return FOUND, f"falsified rows that no checker noticed: {', '.join(unnoticed)}", -1.0
+    return code, words, -1.0
+
+
+def seconds_to_find(checker: str, test: Mapping[str, Any], outcome: Mapping[str, Any]) -> float:
+    """From the beginning of the main phase until a run with a bug has shown it to this checker: an online check found
+    it, or else the last phase has ended, after which the sealed run is judged.
+
+    test, outcome: test.json and outcome.json of the run.
+    """
+    began_ns = number(test.get("main_began_ns"), 0)
+    online = mapping(outcome.get("online"))
+    found_ns = [f["time_ns"] for f in map(mapping, sequence(online.get("findings"))) if f.get("checker") == checker]
+    ends = [number(phase.get("end_ns"), -1) for phase in map(mapping, sequence(outcome.get("phases")))]
+    return round((min(found_ns) if found_ns else max(ends, default=began_ns)) / 1e9 - began_ns / 1e9, 1)
+
+
+def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
+    """The kinds of fault that were injected until the violation showed.  until_ns: -1 for the whole run."""
+    at_ns = [(str(fault.get("kind")), number(fault.get("injected_ns"), -1)) for fault in read_objects(run / FAULTS)]
+    return tuple(sorted({kind for kind, ns in at_ns if ns >= 0 and (until_ns < 0 or ns <= until_ns)}))
+
+
+def title(spec: Spec) -> str:
+    """What was run, in a few words."""
+    rate = f"{spec.rate_hz:g}/s" if spec.rate_hz else "full rate"
+    size = f"{plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
+    return f"{what(spec)}, {size}"
+
+
+def what(spec: Spec) -> str:
+    """What was run, without what differs from seed to seed."""
+    if spec.finding:
+        return spec.finding + (" without what breaks it" if spec.clean else "")
+    bug = f" with {spec.bug}" if spec.bug else ""
+    return f"{spec.test} {Path(spec.subject).name} {spec.workload}{bug}"
+
+
+def _progress(plan: Plan, log: CampaignLog, run: Ended, left_s: float) -> str:
+    test, parts = run.test, [f"{run.seconds:.0f} s"]
+    place = f"{test.number + 1}/{len(plan.tests)}" if isinstance(plan.tests, Collection) else f"{test.number + 1}"
+    name = f"replay {test.replay} of test {place}" if test.replay else f"test {place}: {title(test.spec)}"
+    if run.found_s >= 0:
+        parts.insert(0, f"found after {run.found_s:.0f} s")
+    if plan.minutes < math.inf:
+        parts += [f"{max(left_s, 0) / 60:.0f} min left", f"{len(log.found())} found"]
+    end = run.verdict
+    if plan.every_run:
+        end += ", as expected" if run.code == AS_EXPECTED else ", NOT AS EXPECTED"
+    why = run.signature.words() if run.code == FOUND and run.signature else run.words.removeprefix("Unknown: ")
+    return f"{name}: {end}{f': {shorten(why)}' if run.code != AS_EXPECTED else ''} ({'; '.join(parts)})"

@@ -1,0 +1,140 @@
+"""The plans of campaigns, as values: the night, a hunt, a hunt for planted bugs, the known findings, and replays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.campaign.loop import Plan
+from harness.campaign.random_tests import Choices, draw
+from harness.real_systems.clean_runs import CLEAN_RUNS, spec_of
+from harness.real_systems.known_findings import FINDINGS
+from harness.registry import load_subject, offered_workloads
+from harness.run.kinds_that_fit import with_every_kind
+from harness.spec import Spec, WrongSpec
+from nemesis.catalog import EVERY, KINDS
+from system_under_test.subject import Bug
+
+PARTS = ("canary", "clean", "peer", "bugs")
+NODES = (5, 4, 3)
+"""Sizes of the clean clusters, seed by seed: a majority of an even number is one more than half."""
+OTHER_RATE_HZ = 50.0
+"""Operations per second of workloads over larger objects than registers."""
+FAILURES_MAX = 3
+
+
+def night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Plan:
+    """Every test and every planted bug over several seeds.  parts: of PARTS.  base: what all tests have in common.
+
+    A clean run must be valid, and every falsified row of it must be noticed (`checkers.judging.mutation`).  A planted
+    bug counts as found only by its own checker, with a witness of the planted mechanism.
+    """
+    words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."
+    return Plan("nightly", words, list(_tests_of_night(seeds, parts, base)), falsifies=True, goes_on=False)
+
+
+def _tests_of_night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Iterator[Spec]:
+    """Seed by seed.  A clean system meets every kind of fault that it and the backend allow, each alone, and all at
+    once.  Its other workloads meet one kind each, which changes with the seed."""
+    systems = {"clean": "kraft", "peer": "etcd"}
+    every = {
+        system: with_every_kind(replace(base, subject=system, nemesis=EVERY))[0].nemesis
+        for part, system in systems.items()
+        if part in parts
+    }
+    for seed in seeds:
+        if "canary" in parts:
+            canary = Spec(subject="canary", nemesis="none", seed=seed, time_limit_s=5.0, rate_hz=2000.0)
+            for bug in (None, *load_subject("canary").bugs):
+                yield replace(canary, bug=bug)
+        for system, kinds in every.items():
+            one = replace(base, subject=system, seed=seed, nodes=NODES[seed % len(NODES)])
+            for nemesis in dict.fromkeys((*kinds.split(","), kinds)):
+                yield replace(one, nemesis=nemesis)
+            yield from _other_workloads(replace(one, rate_hz=OTHER_RATE_HZ), kinds.split(","))
+        if "bugs" in parts:
+            yield from _with_bugs(replace(base, subject="kraft", seed=seed))
+
+
+def _other_workloads(one: Spec, kinds: Sequence[str]) -> Iterator[Spec]:
+    for number, workload in enumerate(offered_workloads(load_subject(one.subject))):
+        if workload != Spec().workload:
+            yield replace(one, workload=workload, nemesis=kinds[(number + one.seed) % len(kinds)])
+
+
+def _with_bugs(one: Spec, names: Sequence[str] = (), nemesis: str = "") -> Iterator[Spec]:
+    """One run for each planted bug that a run on nodes can show.  names: only these.  nemesis: instead of its own."""
+    for name, bug in load_subject(one.subject).bugs.items():
+        shown_by = nemesis or _shown_by(bug)
+        if bug.in_containers and shown_by and name in (names or (name,)):
+            yield replace(one, bug=name, nemesis=shown_by, workload=bug.workloads[0])
+
+
+def _shown_by(bug: Bug) -> str:
+    return next((nemesis for nemesis in bug.shown_by if KINDS.keys() >= set(nemesis.split(","))), "")
+
+
+def hunt_for_bugs(names: Sequence[str], seeds: Iterable[int], base: Spec, nemesis: str = "") -> Plan:
+    """Every planted bug of a subject with a nemesis that can show it, seed by seed.
+
+    names: empty for all bugs.  nemesis: instead of the one that the subject names for a bug.
+    Raises WrongSpec for a bug that cannot be hunted.
+    """
+    known = load_subject(base.subject).bugs
+    for name in names:
+        if name not in known or not known[name].in_containers:
+            raise WrongSpec(f"subject {base.subject} has no planted bug {name!r} that a run on nodes can show")
+    tests = [spec for seed in seeds for spec in _with_bugs(replace(base, seed=seed), names, nemesis)]
+    return Plan("hunt for planted bugs", "Every planted bug with a nemesis that can show it.", tests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The random tests of a hunt, without end."""
+
+    choices: Choices
+    seed: int
+
+    def __iter__(self) -> Iterator[Spec]:
+        return (draw(self.choices, self.seed, number) for number in itertools.count())
+
+
+def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bool) -> Plan:
+    """Random tests over one system until something is found or the time is up.  keeps_on: go on after a finding."""
+    return Plan(
+        name="hunt",
+        words="Random tests over one system.  A hunt that finds nothing proves little.",
+        tests=_Drawn(choices, seed),
+        identity={"subject": choices.base.subject, "seed": seed},
+        expects_bugs=False,
+        every_run=False,
+        minutes=minutes,
+        replays=replays,
+        ends_with_finding=not keeps_on,
+        keeps_all=False,
+        failures_max=FAILURES_MAX,
+    )
+
+
+def findings(names: Sequence[str], seeds: Sequence[int], backend: str) -> Plan:
+    """Each finding and its counterpart, or a clean run, once for each seed."""
+    ways = [(name, clean) for name in names for clean in _ways(name)]
+    tests = [spec_of(name, seed, backend, clean) for name, clean in ways for seed in seeds]
+    words = "Every known finding must be seen again, and its counterpart and the clean runs must be valid."
+    return Plan("findings", words, tests, goes_on=False)
+
+
+def _ways(name: str) -> tuple[bool, ...]:
+    if name in CLEAN_RUNS:
+        return (True,)
+    return (False, True) if FINDINGS[name].clean is not None else (False,)
+
+
+def replays(spec: Spec, times: int, run: Path) -> Plan:
+    """The same test so many times.  run: the folder of the run that is replayed."""
+    words = f"The run in {run} again, with its own seed."
+    return Plan(
+        "replay", words, [spec] * times, goes_on=False, expects_bugs=False, every_run=False, failures_max=FAILURES_MAX
+    )

@@ -1,0 +1,396 @@
+"""The commands that make many runs: `nightly`, `hunt`, `hunt-bugs`, `findings`, `replay` and `shrink`."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from harness.cli.known_findings import names
+from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, workloads
+from harness.spec import Spec, WrongSpec, unknown_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.campaign.log import CampaignLog
+    from harness.campaign.loop import Plan
+    from harness.campaign.shrink import Shrunk
+
+_DEFAULT = Spec()
+_PARTS = ("canary", "clean", "peer", "bugs")
+
+_subject = click.option(
+    "--subject", type=Name(subjects), default=_DEFAULT.subject, show_default=True, help="The system under test."
+)
+_stop = click.option("--stop-on-violation", is_flag=True, help="End each run early when an online check objects.")
+_run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+def _time_limit(default: float = _DEFAULT.time_limit_s) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--time-limit", default=default, show_default=True, help="Seconds of each main phase.")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
+    """Run the plan in this folder, keep its page up to date, and print what came out."""
+    from harness.campaign.log import CampaignLog
+    from harness.campaign.loop import campaign
+    from harness.campaign.page import write_all
+
+    with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, plan.goes_on) as log:
+        if log.runs:
+            console.print(f"goes on after {len(log.runs)} runs in {folder}")
+
+        def say(line: str) -> None:
+            console.print(line)
+            write_all(plan, log)
+
+        try:
+            return campaign(plan, log, say)
+        finally:
+            page = write_all(plan, log)
+            console.print("\n".join(["", *_summary(plan, log), f"page: {page}"]))
+
+
+def _summary(plan: Plan, log: CampaignLog) -> list[str]:
+    from harness.campaign.page import groups_of, headline
+
+    lines = [headline(plan, log)]
+    if plan.every_run:
+        lines += [f"  {group.words}: {group.name}" for group in groups_of(log.tests) if group.good < len(group.runs)]
+    for group in log.found():
+        first = group.runs[0]
+        lines += [f"found: {group.signature.words()}", f"  {first.words}", f"  {group.words()}"]
+        lines += [f"  report:  {log.folder / first.folder / 'report.html'}", f"  again:   {first.test.spec.rerun()}"]
+        lines += [f"  smaller: krucible shrink {log.folder / first.folder}"] if first.faults else []
+    return lines
+
+
+def _end(code: int) -> NoReturn:
+    raise click.exceptions.Exit(code)
+
+
+@click.command(short_help="Run every test and every planted bug over several seeds.")
+@click.option("--seeds", default=2, show_default=True, help="Seeds per test and bug.")
+@click.option(
+    "--first-seed", type=int, default=None, help="The first seed; the others follow it.  [default: a fresh one]"
+)
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(_PARTS),
+    help="Only these parts (may be repeated).  [default: all]",
+)
+@backend_of_nodes
+@_time_limit()
+@_stop
+@results_in("results/nightly")
+def nightly(
+    seeds: int,
+    first_seed: int | None,
+    parts: tuple[str, ...],
+    backend: str,
+    time_limit: float,
+    stop_on_violation: bool,
+    results: Path,
+) -> None:
+    """Run every test and every planted bug over several seeds.
+
+    \b
+    Exit codes:
+      0  every run ended as expected
+      1  a clean system was invalid, or a falsified row of its run went unnoticed
+      2  a planted bug was not found, or a run proved nothing
+      3  a run could not be made or judged
+    """
+    from harness.campaign.plans import PARTS, night
+    from harness.registry import check_names
+
+    base = Spec(backend=backend, time_limit_s=time_limit, stop_on_violation=stop_on_violation)
+    check_names(base)
+    first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
+    plan, console = night(range(first, first + seeds), parts or PARTS, base), _console()
+    console.print(f"{len(list(plan.tests))} runs of about {time_limit + 30:.0f} s each")
+    _end(_carry_out(plan, results, console))
+
+
+@click.command(name="hunt", short_help="Run random tests over one system until something is found.")
+@_subject
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=60.0, show_default=True, help="No test begins after so many minutes."
+)
+@click.option("--times", type=click.IntRange(0), default=5, show_default=True, help="Replays of each finding.")
+@click.option("--keep-on", is_flag=True, help="Go on for the whole time, even if something was found.")
+@click.option("--seed", type=int, default=None, help="Decides every test.  [default: a fresh one, printed]")
+@click.option(
+    "--workload", "chosen", type=Name(workloads), multiple=True, help="Only these workloads.  [default: all that fit]"
+)
+@click.option(
+    "--nemesis", "kinds", type=Name(nemeses), multiple=True, help="Only these kinds of fault.  [default: all that fit]"
+)
+@click.option("--nodes", type=int, multiple=True, default=(3, 5), show_default=True, help="Servers.  May be repeated.")
+@click.option(
+    "--rate",
+    "rates",
+    type=float,
+    multiple=True,
+    default=(0.0, 60.0, 200.0),
+    show_default=True,
+    help="Operations per second in all; 0: as fast as answers come.  May be repeated.",
+)
+@_time_limit(30.0)
+@backend_of_nodes
+@click.option("--bug", default=None, help="Plant this bug of the subject, to see whether the hunt finds it.")
+@results_in("results/hunts")
+def hunt_at_random(
+    subject: str,
+    minutes: float,
+    times: int,
+    keep_on: bool,
+    seed: int | None,
+    chosen: tuple[str, ...],
+    kinds: tuple[str, ...],
+    nodes: tuple[int, ...],
+    rates: tuple[float, ...],
+    time_limit: float,
+    backend: str,
+    bug: str | None,
+    results: Path,
+) -> None:
+    """Run random tests over one system until something is found or the time is up, and replay what was found.
+
+    The seed of the hunt draws workloads, kinds of fault, sizes and the seeds of the runs.  The same command with the
+    same --seed goes on where a hunt was broken off.
+
+    \b
+    Exit codes:
+      0  nothing was found, and at least one run was valid
+      1  something was found
+      2  nothing was found, and no run was a real test
+      3  three runs in a row could not be made, or the hunt was called wrongly
+    """
+    from harness.campaign.plans import hunt
+    from harness.campaign.random_tests import choices
+    from harness.run.session import choose_backend
+    from harness.terminal.progress import Progress
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    console = _console()
+    base = Spec(subject=subject, backend=backend, nodes=nodes[0], time_limit_s=time_limit, nemesis="none", bug=bug)
+    progress = Progress(console)
+    try:
+        base = replace(base, backend=choose_backend(base, progress))
+    finally:
+        progress.stop()
+    drawn = choices(base, chosen, kinds, nodes, rates)
+    folder = results / f"{Path(subject).stem}-{seed}"
+    console.print(f"hunt with seed {seed} over {subject} on {base.backend}; it is kept in {folder}")
+    console.print(f"workloads: {', '.join(drawn.workloads)}; kinds of fault: {', '.join(drawn.kinds)}")
+    for why in dict.fromkeys(why for _, why in drawn.left_out):
+        console.print(f"left out: {', '.join(kind for kind, other in drawn.left_out if other == why)}: {why}")
+    _end(_carry_out(hunt(drawn, seed, minutes, times, keep_on), folder, console))
+
+
+@click.command(
+    name="hunt-bugs", short_help="Run every planted bug over several seeds, and count how often it is found."
+)
+@click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
+@click.option("--seeds", default=3, show_default=True, help="Runs of each bug.")
+@click.option("--first-seed", default=1, show_default=True, help="The first seed; the others follow it.")
+@click.option(
+    "--nemesis",
+    type=Name(nemeses),
+    default="",
+    help="What breaks things, instead of the nemesis that the subject names for the bug.",
+)
+@_subject
+@backend_of_nodes
+@_time_limit()
+@_stop
+@results_in("results/hunt")
+def hunt_bugs(
+    bugs: tuple[str, ...],
+    seeds: int,
+    first_seed: int,
+    nemesis: str,
+    subject: str,
+    backend: str,
+    time_limit: float,
+    stop_on_violation: bool,
+    results: Path,
+) -> None:
+    """Run every planted bug over several seeds, and say how often and how soon it was found.
+
+    What was run is kept under RESULTS, in a folder named after the revision of the code.  A hunt that was broken off
+    goes on where it stood.
+
+    \b
+    Exit codes:
+      0  every run found its bug
+      2  a bug was not found
+      3  a run could not be made or judged
+    """
+    from harness.campaign.page import SUMMARY
+    from harness.campaign.plans import hunt_for_bugs
+    from harness.registry import check_names
+    from harness.run.run_folder import revision
+
+    base = Spec(subject=subject, backend=backend, time_limit_s=time_limit, stop_on_violation=stop_on_violation)
+    check_names(replace(base, nemesis=nemesis or _DEFAULT.nemesis))
+    plan, console = hunt_for_bugs(bugs, range(first_seed, first_seed + seeds), base, nemesis), _console()
+    at = revision()
+    folder = results / (at["revision"][:12] + ("-changed" if at["dirty"] else "") or "unknown")
+    console.print(f"{len(list(plan.tests))} runs at most; each is kept in {folder}")
+    code = _carry_out(plan, folder, console)
+    console.print((folder / SUMMARY).read_text())
+    _end(code)
+
+
+@click.command(name="findings", short_help="Run every finding, its counterpart and the clean runs, and count.")
+@click.argument("chosen", nargs=-1, type=Name(names), metavar="[NAMES]...")
+@click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
+@backend_of_nodes
+@results_in("results/findings")
+def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -> None:
+    """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
+
+    \b
+    Exit codes:
+      0  every finding was seen, and everything else was valid
+      1  a counterpart or a clean run was invalid
+      2  a finding was not seen, or a run proved nothing
+      3  a run could not be made or judged
+    """
+    from harness.campaign.findings_ledger import take_over
+    from harness.campaign.loop import RUNS
+    from harness.campaign.plans import findings as plan_of
+    from harness.real_systems.clean_runs import names_of_runs
+
+    known = names_of_runs()
+    for name in chosen:
+        if name not in known:
+            raise WrongSpec(unknown_name("finding", name, known))
+    seeds = [secrets.randbelow(1_000_000) for _ in range(times)]
+    console = _console()
+    code = _carry_out(plan_of(chosen or known, seeds, backend), results, console) if times else 0
+    tries = len(take_over(results / RUNS if (results / RUNS).exists() else results))
+    console.print(f"{tries} tries are in docs/findings-ledger.json; `make docs` renews docs/findings.md")
+    _end(code)
+
+
+@click.command(short_help="Run the test of a stored run again, several times.")
+@_run_folder
+@click.option("--times", type=click.IntRange(1), default=5, show_default=True, help="How often.")
+@click.option("--as-executed", is_flag=True, help="Repeat the faults on the very nodes that they hit.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The folder that keeps the runs.  [default: replays in RUN_FOLDER]",
+)
+def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None) -> None:
+    """Run the test in RUN_FOLDER again with its own seed, and say how often its violations were seen again.
+
+    The same seed deals the same faults to the same roles, such as the leader of that moment.
+
+    \b
+    Exit codes:
+      0  nothing was found, and at least one run was valid
+      1  a run was invalid
+      2  no run was a real test
+      3  three runs in a row could not be made, or the command was called wrongly
+    """
+    from checkers.base.json_file import read_object
+    from harness.campaign.log import CampaignLog, seen_again
+    from harness.campaign.loop import violations_in
+    from harness.campaign.plans import replays
+    from harness.judge.judge_run import spec_of
+    from harness.plain_words import plural
+
+    root, console = run_folder.resolve(), _console()
+    if not (root / "test.json").exists():
+        raise WrongSpec(f"{run_folder} cannot be replayed: it holds no test.json")
+    spec, schedule = spec_of(root), root / "schedule.json"
+    if as_executed or (spec.schedule is not None and not Path(spec.schedule).exists()):
+        if not schedule.exists():
+            raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
+        spec = replace(spec, schedule=str(schedule), finding=None, clean=False)
+    plan, folder = replays(spec, times, run_folder), (results or root / "replays")
+    console.print(f"{plural(times, 'run')} of about {spec.time_limit_s + 30:.0f} s each; they are kept in {folder}")
+    code = _carry_out(plan, folder, console)
+    if (root / "results.json").exists() and (before := violations_in(read_object(root / "results.json"))):
+        with CampaignLog.open(folder, {"campaign": plan.name}, goes_on=True) as log:
+            again = f"seen again in {seen_again(before, log.runs)} of {plural(len(log.runs), 'replay')}"
+        console.print(f"violations of the original: {again}")
+    _end(code)
+
+
+@click.command()
+@_run_folder
+@click.option(
+    "--times", "--repeats", default=3, show_default=True, help="Runs before a smaller schedule counts as passing."
+)
+@click.option("--needed", default=1, show_default=True, help="So many of them must fail before it counts as failing.")
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
+)
+def shrink(run_folder: Path, times: int, needed: int, minutes: float | None) -> None:
+    """Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.
+
+    Cards are left out, holds are shortened and servers are left out.  What was tried is kept in RUN_FOLDER/shrink, so
+    the command may be broken off and given again.  Exit 0 if a smallest schedule was found.
+    """
+    from checkers.base.json_file import read_object
+    from harness.campaign import shrink as shrinking
+    from harness.campaign.loop import violations_in
+    from harness.judge.judge_run import spec_of
+    from harness.run.schedule_to_play import read_schedule
+
+    if not 1 <= needed <= times:
+        raise WrongSpec(f"--needed must be at least 1 and at most --times, not {needed} of {times}")
+    root = run_folder.resolve()
+    for name in ("results.json", "schedule.json"):
+        if not (root / name).exists():
+            raise WrongSpec(f"{run_folder} cannot be shrunk: it holds no {name}")
+    wanted = frozenset(violations_in(read_object(root / "results.json")))
+    if not wanted:
+        raise WrongSpec(f"{run_folder} cannot be shrunk: nothing in it was found to be invalid")
+    spec, folder, console = spec_of(root), root / "shrink", _console()
+    folder.mkdir(exist_ok=True)
+    original = shrinking.ShrinkCandidate(read_schedule(root / "schedule.json"), spec.nodes)
+    log = shrinking.TrialLog.read(folder / "tried.json")
+    end_s = time.monotonic() + minutes * 60 if minutes is not None else float("inf")
+    limits = shrinking.Limits(needed, times, lambda: time.monotonic() < end_s)
+    try:
+        found = shrinking.shrink(original, shrinking.Reruns(spec, wanted, folder, log.runs), limits, log, console.print)
+    except ValueError as problem:
+        raise WrongSpec(str(problem)) from problem
+    console.print("\n".join(_shrunk(found, root, folder)))
+
+
+def _shrunk(found: Shrunk, root: Path, folder: Path) -> list[str]:
+    tried = found.tried
+    lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
+    if not found.in_time:
+        lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
+    if found.passed:
+        lines += [
+            f"{found.passed} schedules that are a little smaller passed; that one of them would fail as often, and "
+            f"passed by luck alone, has a probability of at most {100 * found.chance:.1f} %"
+        ]
+    lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
+    for what, of in (("the original", root), ("the smallest", Path(tried.failing[0]))):
+        lines += [f"report of {what}: {of / 'report.html'}"]
+    return lines

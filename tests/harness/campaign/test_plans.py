@@ -1,0 +1,87 @@
+"""Which runs a campaign makes: plans are values."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from harness.campaign.plans import PARTS, findings, hunt, hunt_for_bugs, night, replays
+from harness.campaign.random_tests import Choices, draw
+from harness.real_systems.clean_runs import CLEAN_RUNS
+from harness.registry import load_subject, offered_workloads
+from harness.run.refused_before_start import check_spec
+from harness.run.session import lacking
+from harness.spec import Spec, WrongSpec
+from nemesis.catalog import KINDS
+
+BASE = Spec(backend="namespaces", time_limit_s=30.0, stop_on_violation=True)
+
+
+def test_a_planted_bug_is_planted_with_a_fault_and_a_workload_that_can_show_it() -> None:
+    bugs = load_subject("kraft").bugs
+    for plan in (night([1], ["bugs"], BASE), hunt_for_bugs((), [1], BASE)):
+        assert {spec.bug for spec in plan.tests} == {name for name, bug in bugs.items() if bug.in_containers}
+        for spec in plan.tests:
+            assert spec.bug is not None
+            assert spec.nemesis in bugs[spec.bug].shown_by
+            assert spec.workload in bugs[spec.bug].workloads
+            assert (spec.time_limit_s, spec.stop_on_violation) == (30.0, True)
+
+
+def test_clean_systems_meet_every_kind_of_fault_that_fits_alone_and_all_at_once() -> None:
+    specs = list(night(range(3), ["clean", "peer"], BASE).tests)
+    for spec in specs[: len(specs) // 3]:
+        check_spec(spec)
+        assert lacking(spec, "namespaces") == ""
+    met = {system: {spec.nemesis for spec in specs if spec.subject == system} for system in ("kraft", "etcd")}
+    assert set(KINDS) - met["kraft"] == {"membership"}
+    assert set(KINDS) - met["etcd"] == {"clock"}
+    assert ",".join(kind for kind in KINDS if kind != "clock") in met["etcd"]
+    assert {spec.nodes for spec in specs} == {3, 4, 5}
+
+
+def test_clean_systems_run_every_workload_that_they_serve_and_each_meets_another_kind_with_another_seed() -> None:
+    specs = list(night(range(2), ["clean", "peer"], BASE).tests)
+    for system in ("kraft", "etcd"):
+        mine = [spec for spec in specs if spec.subject == system]
+        assert {spec.workload for spec in mine} == set(offered_workloads(load_subject(system)))
+        first, second = ({s.workload: s.nemesis for s in mine if s.seed == seed} for seed in range(2))
+        assert all(first[name] != second[name] for name in first if name != "register")
+
+
+def test_the_canary_runs_clean_and_with_each_of_its_bugs_and_is_short() -> None:
+    specs = list(night([4], ["canary"], BASE).tests)
+    assert [spec.bug for spec in specs] == [None, *load_subject("canary").bugs]
+    assert {(spec.backend, spec.nemesis, spec.time_limit_s) for spec in specs} == {("auto", "none", 5.0)}
+    assert set(PARTS) == {"canary", "clean", "peer", "bugs"}
+
+
+def test_a_hunt_for_bugs_goes_seed_by_seed_so_that_a_part_of_it_has_seen_every_bug() -> None:
+    specs = list(hunt_for_bugs((), [1, 2], BASE).tests)
+    assert [spec.seed for spec in specs] == sorted(spec.seed for spec in specs)
+
+
+def test_one_bug_and_another_nemesis_can_be_chosen() -> None:
+    (spec,) = hunt_for_bugs(("no-fsync",), [4], BASE, "power,kill").tests
+    assert (spec.bug, spec.nemesis, spec.workload, spec.seed) == ("no-fsync", "power,kill", "register", 4)
+    with pytest.raises(WrongSpec, match="no planted bug 'no-such' that a run on nodes can show"):
+        hunt_for_bugs(("no-such",), [1], BASE)
+
+
+def test_a_hunt_has_no_end_of_its_own_and_draws_the_same_tests_each_time() -> None:
+    choices = Choices(Spec(backend="docker"), ("register", "set"), ("none", "kill"), (3,), (60.0,))
+    plan = hunt(choices, 7, 60, 5, keeps_on=False)
+    assert list(itertools.islice(plan.tests, 9)) == [draw(choices, 7, number) for number in range(9)]
+    assert list(itertools.islice(plan.tests, 9)) == [draw(choices, 7, number) for number in range(9)]
+
+
+def test_a_clean_run_is_run_clean_and_a_finding_both_ways() -> None:
+    specs = list(findings(["mariadb", "redis", "etcd-set"], [5, 6], "docker").tests)
+    ways = [(spec.finding, spec.clean) for spec in specs if spec.seed == 5]
+    assert ways == [("mariadb", False), ("mariadb", True), ("redis", False), ("etcd-set", True)]
+    assert len(specs) == 8 and "etcd-set" in CLEAN_RUNS
+
+
+def test_a_replay_is_the_same_test_with_the_same_seed(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert list(replays(Spec(seed=9), 3, tmp_path).tests) == [Spec(seed=9)] * 3
