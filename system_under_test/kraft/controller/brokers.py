@@ -24,6 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.partitions import Rules, with_broker, without_broker
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -52,15 +53,6 @@ class BrokerState(Enum):
     UNFENCED = "unfenced"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
     SHUTDOWN_NOW = "shutdown now"
-
-
-class Refused(Exception):
-    """A request of a broker is refused with this error."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from system_under_test.kraft.controller import configs as configuration
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_UUID,
     TOPIC_RESOURCE,
@@ -68,13 +69,6 @@ class TopicResult:
     replication_factor: int = -1
 
 
-class _Refused(Exception):
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
-
-
 def create_topics(
     image: Image,
     wanted: Sequence[NewTopic],
@@ -94,16 +88,16 @@ def create_topics(
     for topic in wanted:
         try:
             if times_wanted[topic.name] > 1:
-                raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
+                raise Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
             if topic.repeats is not None:
-                raise _Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
+                raise Refused(ErrorCode.invalid_request, f"The topic's {topic.repeats} is named more than once.")
             _check_name(image, topic.name)
             placed = _place(topic, broker_ids, first=len(image.topics) + created)
             overrides = _check_configs(topic)
             if len(values) + 1 + len(overrides) + len(placed) > RECORDS_MAX:
                 message = f"One request may make {RECORDS_MAX} records at most: topics, partitions and configs."
-                raise _Refused(ErrorCode.policy_violation, message)
-        except _Refused as refusal:
+                raise Refused(ErrorCode.policy_violation, message)
+        except Refused as refusal:
             results.append(TopicResult(topic.name, refusal.error, refusal.message))
             continue
         created += 1
@@ -134,15 +128,15 @@ def create_partitions(
     for more in wanted:
         try:
             if times_wanted[more.name] > 1:
-                raise _Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
+                raise Refused(ErrorCode.invalid_request, "The topic is named more than once in the request.")
             known = image.topics.get(more.name)
             if known is None:
-                raise _Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
+                raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{more.name}'.")
             first = len(known.partitions)
             placed = _place_more(more, first, len(known.partitions[0].replicas), broker_ids)
             if len(values) + len(placed) > RECORDS_MAX:
-                raise _Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
-        except _Refused as refusal:
+                raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
+        except Refused as refusal:
             results.append(TopicResult(more.name, refusal.error, refusal.message))
             continue
         values += (encode(_partition(first + i, known.id, replicas)) for i, replicas in enumerate(placed))
@@ -177,24 +171,24 @@ def _place_more(more: MorePartitions, first: int, factor: int, broker_ids: Seque
     count = more.count - first
     if count < 0:
         words = f"The topic has {first} partitions, which is more than {more.count}; partitions cannot be removed."
-        raise _Refused(ErrorCode.invalid_partitions, words)
+        raise Refused(ErrorCode.invalid_partitions, words)
     if count == 0:
-        raise _Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
+        raise Refused(ErrorCode.invalid_partitions, f"The topic already has {first} partitions.")
     if more.assignments is None:
         return _place(NewTopic(more.name, count, factor), broker_ids, first)
     if len(more.assignments) != count:
         words = f"{count} partitions are to be added, and {len(more.assignments)} are assigned."
-        raise _Refused(ErrorCode.invalid_replica_assignment, words)
+        raise Refused(ErrorCode.invalid_replica_assignment, words)
     placed = _check_assignments(NewTopic(more.name, assignments=dict(enumerate(more.assignments))), broker_ids)
     if len(placed[0]) != factor:
         words = f"The partitions of the topic have {factor} replicas, and {len(placed[0])} are assigned."
-        raise _Refused(ErrorCode.invalid_replica_assignment, words)
+        raise Refused(ErrorCode.invalid_replica_assignment, words)
     return placed
 
 
 def _check_name(image: Image, name: str) -> None:
-    def illegal(why: str) -> _Refused:
-        return _Refused(ErrorCode.invalid_topic_exception, f"Topic name is illegal: it {why}.")
+    def illegal(why: str) -> Refused:
+        return Refused(ErrorCode.invalid_topic_exception, f"Topic name is illegal: it {why}.")
 
     if not name:
         raise illegal("is empty")
@@ -205,14 +199,14 @@ def _check_name(image: Image, name: str) -> None:
     if not _LEGAL_NAME.fullmatch(name):
         raise illegal("holds something besides ASCII letters and digits, '.', '_' and '-'")
     if name == RESERVED:
-        raise _Refused(ErrorCode.invalid_request, f"{RESERVED} is the quorum's own topic.")
+        raise Refused(ErrorCode.invalid_request, f"{RESERVED} is the quorum's own topic.")
     if name in image.topics:
-        raise _Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        raise Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
     if "." in name or "_" in name:  # metric names write one for the other
         twin = next((other for other in image.topics if other.replace(".", "_") == name.replace(".", "_")), None)
         if twin is not None:
             message = f"Topic '{name}' collides with '{twin}': '.' and '_' are the same in metric names."
-            raise _Refused(ErrorCode.invalid_topic_exception, message)
+            raise Refused(ErrorCode.invalid_topic_exception, message)
 
 
 def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple[int, ...]]:
@@ -222,14 +216,14 @@ def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple
     count = DEFAULT_PARTITIONS if topic.partitions == -1 else topic.partitions
     factor = DEFAULT_REPLICATION_FACTOR if topic.replication_factor == -1 else topic.replication_factor
     if count < 1:
-        raise _Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
+        raise Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0, or -1.")
     if factor < 1:
-        raise _Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
+        raise Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
     if factor > len(broker_ids):
         message = f"Replication factor {factor} is larger than the number of brokers, {len(broker_ids)}."
-        raise _Refused(ErrorCode.invalid_replication_factor, message)
+        raise Refused(ErrorCode.invalid_replication_factor, message)
     if count > RECORDS_MAX:
-        raise _Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
+        raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
     around = len(broker_ids)
     return [tuple(broker_ids[(first + p + r) % around] for r in range(factor)) for p in range(count)]
 
@@ -237,18 +231,18 @@ def _place(topic: NewTopic, broker_ids: Sequence[int], first: int) -> list[tuple
 def _check_assignments(topic: NewTopic, broker_ids: Sequence[int]) -> list[tuple[int, ...]]:
     if topic.partitions != -1 or topic.replication_factor != -1:
         message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
-        raise _Refused(ErrorCode.invalid_request, message)
+        raise Refused(ErrorCode.invalid_request, message)
     placed = [topic.assignments.get(partition, ()) for partition in range(len(topic.assignments))]
     if not all(placed):
         message = "Assigned partitions must be numbered from 0 without gaps, each with at least one replica."
-        raise _Refused(ErrorCode.invalid_replica_assignment, message)
+        raise Refused(ErrorCode.invalid_replica_assignment, message)
     for partition, replicas in enumerate(placed):
         if len(set(replicas)) != len(replicas) or not set(replicas) <= set(broker_ids):
             message = f"Partition {partition} names a broker twice, or one that does not exist: {list(replicas)}."
-            raise _Refused(ErrorCode.invalid_replica_assignment, message)
+            raise Refused(ErrorCode.invalid_replica_assignment, message)
         if len(replicas) != len(placed[0]):
             message = "All partitions must have the same number of replicas."
-            raise _Refused(ErrorCode.invalid_replica_assignment, message)
+            raise Refused(ErrorCode.invalid_replica_assignment, message)
     return placed
 
 
@@ -257,7 +251,7 @@ def _check_configs(topic: NewTopic) -> dict[str, str]:
     for name, value in topic.configs.items():
         problem = configuration.why_invalid(name, value)
         if problem:
-            raise _Refused(ErrorCode.invalid_config, problem)
+            raise Refused(ErrorCode.invalid_config, problem)
         assert value is not None
         overrides[name] = value
     return overrides

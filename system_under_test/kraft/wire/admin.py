@@ -18,6 +18,18 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.access import (
+    Acl,
+    AclFilter,
+    AclResult,
+    Deletion,
+    FilterResult,
+    Upsertion,
+    UserResult,
+    alter_credentials,
+    create_acls,
+    delete_acls,
+)
 from system_under_test.kraft.controller.configs import (
     Alteration,
     ConfigOperation,
@@ -28,6 +40,7 @@ from system_under_test.kraft.controller.configs import (
 )
 from system_under_test.kraft.controller.features import FeatureResult, LevelWanted, update_features
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.quotas import QuotaAlteration, QuotaResult, alter_quotas
 from system_under_test.kraft.controller.topics import (
     MorePartitions,
     NewTopic,
@@ -36,12 +49,17 @@ from system_under_test.kraft.controller.topics import (
     create_topics,
     delete_topics,
 )
+from system_under_test.kraft.records.metadata import QuotaEntity
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.versions import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
+    ALTER_USER_SCRAM_CREDENTIALS,
+    CREATE_ACLS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_ACLS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
     UPDATE_FEATURES,
@@ -155,6 +173,56 @@ def _levels(body: Any) -> list[LevelWanted]:
     ]
 
 
+def _acls(body: Any) -> list[Acl]:
+    return [
+        Acl(
+            each.resource_type,
+            each.resource_name,
+            each.resource_pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for each in body.creations
+    ]
+
+
+def acl_filter(each: Any) -> AclFilter:
+    """The filter of a DescribeAcls request, or of one entry of a DeleteAcls request."""
+    return AclFilter(
+        each.resource_type_filter,
+        each.resource_name_filter,
+        each.pattern_type_filter,
+        each.principal_filter,
+        each.host_filter,
+        each.operation,
+        each.permission_type,
+    )
+
+
+def _quota_alterations(body: Any) -> list[QuotaAlteration]:
+    return [
+        QuotaAlteration(
+            _quota_entity(entry), tuple((each.key, None if each.remove else each.value) for each in entry.ops)
+        )
+        for entry in body.entries
+    ]
+
+
+def _quota_entity(entry: Any) -> tuple[QuotaEntity, ...]:
+    return tuple(QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _alter_credentials(body: Any, cluster: Cluster) -> Decide:
+    deletions = [Deletion(each.name, each.mechanism) for each in body.deletions]
+    upsertions = [
+        Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+        for each in body.upsertions
+    ]
+    return lambda image: alter_credentials(image, deletions, upsertions)
+
+
 DECISIONS: dict[int, Decision] = {
     CREATE_TOPICS: Decision(_create_topics, _topics_refused, answers.create_topics),
     CREATE_PARTITIONS: Decision(_create_partitions, _topics_refused, answers.create_partitions),
@@ -174,6 +242,31 @@ DECISIONS: dict[int, Decision] = {
         ),
         _resources_refused,
         answers.alter_configs,
+    ),
+    CREATE_ACLS: Decision(
+        lambda body, cluster: lambda image: create_acls(image, _acls(body), cluster.new_uuid),
+        lambda body, error, message: [AclResult(error, message)] * len(body.creations),
+        answers.create_acls,
+    ),
+    DELETE_ACLS: Decision(
+        lambda body, cluster: lambda image: delete_acls(image, [acl_filter(each) for each in body.filters]),
+        lambda body, error, message: [FilterResult(error, message)] * len(body.filters),
+        answers.delete_acls,
+    ),
+    ALTER_CLIENT_QUOTAS: Decision(
+        lambda body, cluster: (
+            lambda image: alter_quotas(image, _quota_alterations(body), validate_only=body.validate_only)
+        ),
+        lambda body, error, message: [QuotaResult(_quota_entity(each), error, message) for each in body.entries],
+        answers.alter_client_quotas,
+    ),
+    ALTER_USER_SCRAM_CREDENTIALS: Decision(
+        _alter_credentials,
+        lambda body, error, message: [
+            UserResult(user, error, message)
+            for user in dict.fromkeys(e.name for e in (*body.deletions, *body.upsertions))
+        ],
+        answers.alter_user_scram_credentials,
     ),
     UPDATE_FEATURES: Decision(
         lambda body, cluster: (

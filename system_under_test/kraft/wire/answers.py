@@ -5,17 +5,21 @@ Fields a version does not have are left out by `make`; everything that differs b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
 from types import ModuleType
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.access import Acl, AclResult, Credentials, FilterResult, UserResult
 from system_under_test.kraft.controller.configs import ConfigSource, Described, ResourceResult
 from system_under_test.kraft.controller.features import FeatureResult
 from system_under_test.kraft.controller.image import Image, Topic
+from system_under_test.kraft.controller.quotas import QuotaResult
 from system_under_test.kraft.controller.topics import TopicResult
-from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord, QuotaEntity
 from system_under_test.kraft.wire.frames import Entity
 from system_under_test.kraft.wire.quorum_service import QuorumInfo, QuorumService
 from system_under_test.kraft.wire.translate import TOPIC as METADATA_TOPIC
@@ -82,6 +86,112 @@ def update_features(types: ModuleType, results: Sequence[FeatureResult]) -> Enti
     )
     return types.UpdateFeaturesResponse(
         throttle_time=NO_TIME, error_code=ErrorCode.none, error_message=None, results=features
+    )
+
+
+def create_acls(types: ModuleType, results: Iterable[AclResult]) -> Entity:
+    created = tuple(
+        types.AclCreationResult(error_code=result.error, error_message=_short(result.message)) for result in results
+    )
+    return types.CreateAclsResponse(throttle_time=NO_TIME, results=created)
+
+
+def delete_acls(types: ModuleType, results: Iterable[FilterResult]) -> Entity:
+    filters = tuple(
+        types.DeleteAclsFilterResult(
+            error_code=result.error,
+            error_message=_short(result.message),
+            matching_acls=tuple(
+                types.DeleteAclsMatchingAcl(error_code=ErrorCode.none, error_message=None, **asdict(acl))
+                for acl in result.matching
+            ),
+        )
+        for result in results
+    )
+    return types.DeleteAclsResponse(throttle_time=NO_TIME, filter_results=filters)
+
+
+def describe_acls(types: ModuleType, found: Iterable[Acl], error: ErrorCode, message: str | None) -> Entity:
+    """found: in the order of their resources."""
+    by_resource = groupby(found, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type))
+    resources = tuple(
+        types.DescribeAclsResource(
+            resource_type=resource_type,
+            resource_name=name,
+            pattern_type=pattern_type,
+            acls=tuple(
+                types.AclDescription(
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission_type,
+                )
+                for acl in entries
+            ),
+        )
+        for (resource_type, name, pattern_type), entries in by_resource
+    )
+    return types.DescribeAclsResponse(
+        throttle_time=NO_TIME, error_code=error, error_message=_short(message), resources=resources
+    )
+
+
+def alter_client_quotas(types: ModuleType, results: Iterable[QuotaResult]) -> Entity:
+    entries = tuple(
+        types.EntryData(
+            error_code=result.error, error_message=_short(result.message), entity=_quota_entity(types, result.entity)
+        )
+        for result in results
+    )
+    return types.AlterClientQuotasResponse(throttle_time=NO_TIME, entries=entries)
+
+
+def describe_client_quotas(
+    types: ModuleType,
+    found: Mapping[tuple[QuotaEntity, ...], Mapping[str, float]],
+    error: ErrorCode,
+    message: str | None,
+) -> Entity:
+    entries = tuple(
+        types.EntryData(
+            entity=_quota_entity(types, entity),
+            values=tuple(types.ValueData(key=key, value=value) for key, value in values.items()),
+        )
+        for entity, values in found.items()
+    )
+    return types.DescribeClientQuotasResponse(
+        throttle_time=NO_TIME, error_code=error, error_message=_short(message), entries=None if error else entries
+    )
+
+
+def _quota_entity(types: ModuleType, entity: Iterable[QuotaEntity]) -> tuple[Entity, ...]:
+    return tuple(types.EntityData(entity_type=part.type, entity_name=part.name) for part in entity)
+
+
+def alter_user_scram_credentials(types: ModuleType, results: Iterable[UserResult]) -> Entity:
+    users = tuple(
+        types.AlterUserScramCredentialsResult(
+            user=result.user, error_code=result.error, error_message=_short(result.message)
+        )
+        for result in results
+    )
+    return types.AlterUserScramCredentialsResponse(throttle_time=NO_TIME, results=users)
+
+
+def describe_user_scram_credentials(
+    types: ModuleType, found: Iterable[Credentials], error: ErrorCode, message: str | None
+) -> Entity:
+    results = tuple(
+        types.DescribeUserScramCredentialsResult(
+            user=each.user,
+            error_code=each.error,
+            error_message=_short(each.message),
+            credential_infos=tuple(types.CredentialInfo(mechanism=m, iterations=n) for m, n in each.credentials),
+        )
+        for each in found
+    )
+    return types.DescribeUserScramCredentialsResponse(
+        throttle_time=NO_TIME, error_code=error, error_message=_short(message), results=results
     )
 
 

@@ -22,7 +22,7 @@ deposed or not, answers for itself; requests of stock clients are handed on (`fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
@@ -30,9 +30,13 @@ from uuid import UUID, uuid4
 
 from kio.schema.errors import ErrorCode
 
+from system_under_test.kraft.controller.access import describe_acls, describe_credentials
 from system_under_test.kraft.controller.configs import Described, ResourceResult, describe_configs, why_unknown
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.quotas import Component, describe_quotas
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.wire import answers
-from system_under_test.kraft.wire.admin import DECISIONS, Cluster
+from system_under_test.kraft.wire.admin import DECISIONS, Cluster, acl_filter
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
 from system_under_test.kraft.wire.forward import Forwarder, is_ours
 from system_under_test.kraft.wire.frames import Entity, codec
@@ -46,16 +50,21 @@ from system_under_test.kraft.wire.quorum_service import (
 )
 from system_under_test.kraft.wire.server import WireCall
 from system_under_test.kraft.wire.versions import (
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     METADATA,
 )
 
 __all__ = ["NOT_QUEUED", "Api", "LostLeadership", "NotQueued", "QuorumInfo", "QuorumService", "VoterState"]
 
-CONTROLLER_APIS = frozenset({*DECISIONS, DESCRIBE_CONFIGS})
+CONTROLLER_APIS = frozenset(
+    {*DECISIONS, DESCRIBE_CONFIGS, DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS, DESCRIBE_USER_SCRAM_CREDENTIALS}
+)
 """What only the active controller can answer."""
 
 PARTITIONS_OF_A_RESPONSE_MAX = 2000
@@ -152,6 +161,32 @@ class Api:
                 results.append((result, describe_configs(image, result.name, names)))
         return answers.describe_configs(types, results, synonyms=body.include_synonyms)
 
+    async def _found(
+        self, refusal: Refusal | None, describe: Callable[[Image], Sized]
+    ) -> tuple[Any, ErrorCode, str | None]:
+        """What a linearizable read finds, and the error and message if it finds nothing because it was refused."""
+        image = await self._settle(self._quorum.read(), self._timeout_s) if refusal is None else refusal
+        if isinstance(image, Refusal):
+            return (), image.error, image.message
+        try:
+            return describe(image), ErrorCode.none, None
+        except Refused as refused:
+            return (), refused.error, refused.message
+
+    async def _describe_acls(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        found = await self._found(refusal, lambda image: describe_acls(image, acl_filter(call.body)))
+        return answers.describe_acls(types, *found)
+
+    async def _describe_quotas(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        wanted = [Component(each.entity_type, each.match_type, each.match) for each in call.body.components]
+        found, *why = await self._found(refusal, lambda image: describe_quotas(image, wanted, strict=call.body.strict))
+        return answers.describe_client_quotas(types, dict(found), *why)
+
+    async def _describe_credentials(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
+        users = [user.name for user in call.body.users or ()]
+        found = await self._found(refusal, lambda image: describe_credentials(image, users))
+        return answers.describe_user_scram_credentials(types, *found)
+
     async def _metadata(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
         return answers.metadata(types, self._quorum, self._quorum.committed_image(), call.body.topics)
 
@@ -175,5 +210,8 @@ _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Enti
     DESCRIBE_CONFIGS: Api._describe_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
     DESCRIBE_CLUSTER: Api._describe_cluster,
+    DESCRIBE_ACLS: Api._describe_acls,
+    DESCRIBE_CLIENT_QUOTAS: Api._describe_quotas,
+    DESCRIBE_USER_SCRAM_CREDENTIALS: Api._describe_credentials,
     DESCRIBE_TOPIC_PARTITIONS: Api._describe_topic_partitions,
 }

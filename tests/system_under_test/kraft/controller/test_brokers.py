@@ -17,11 +17,11 @@ from system_under_test.kraft.controller.brokers import (
     SESSION_TIMEOUT_S,
     BrokerState,
     Heartbeat,
-    Refused,
     Registration,
     Sessions,
 )
 from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.refused import Refused
 from system_under_test.kraft.records.metadata import (
     NO_LEADER,
     TOPIC_RESOURCE,

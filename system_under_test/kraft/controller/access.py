@@ -1,0 +1,284 @@
+"""Access control lists and SCRAM credentials: stored, found and removed.  Pure decisions over the image.
+
+    create_acls(image, wanted, new_id) -> (records, one result per entry)       KIP-140, KIP-290
+    delete_acls(image, filters)        -> (records, what each filter matched)
+    alter_credentials(image, ...)      -> (records, one result per user)        KIP-554
+
+Nothing here enforces them: clients of this controller are not authenticated.  Whoever reads the metadata finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, fields
+from hashlib import sha256, sha512
+from hmac import digest
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.records.metadata import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+    encode,
+)
+
+ANY, MATCH = 1, 2
+"""In filters: every value; for patterns, every pattern that applies to the resource of the given name."""
+LITERAL, PREFIXED = 3, 4
+WILDCARD = "*"
+"""The resource name that a literal pattern for every resource has."""
+
+RESOURCE_TYPES = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user
+OPERATIONS = range(2, 16)  # all, read, write, … two phase commit
+PERMISSIONS = range(2, 4)  # deny, allow
+CLUSTER, CLUSTER_NAME = 4, "kafka-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """resource_type, operation, permission_type: Kafka's numbers.  pattern_type: LITERAL or PREFIXED."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """None, or ANY, matches every value of a field."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclResult:
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """matching: what the filter removed."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    matching: tuple[Acl, ...] = ()
+
+
+def create_acls(image: Image, wanted: Sequence[Acl], new_id: Callable[[], UUID]) -> tuple[list[bytes], list[AclResult]]:
+    """An entry that is there already succeeds and makes no record.  Results stand in the order of the request."""
+    there = set(_acls(image).values())
+    records: list[bytes] = []
+    results: list[AclResult] = []
+    for acl in wanted:
+        problem = _why_no_acl(acl)
+        results.append(AclResult(*problem) if problem else AclResult())
+        if problem is None and acl not in there:
+            there.add(acl)
+            records.append(encode(AccessControlEntryRecord(new_id(), *astuple(acl))))
+    return records, results
+
+
+def describe_acls(image: Image, wanted: AclFilter) -> list[Acl]:
+    """The entries that match, in the order of their resources.  Raises Refused for a filter with unknown numbers."""
+    if problem := _why_no_filter(wanted):
+        raise Refused(*problem)
+    return sorted((acl for acl in _acls(image).values() if matches(wanted, acl)), key=astuple)
+
+
+def delete_acls(image: Image, filters: Sequence[AclFilter]) -> tuple[list[bytes], list[FilterResult]]:
+    """Remove what any of the filters matches.  Results stand in the order of the request."""
+    gone: set[UUID] = set()
+    results: list[FilterResult] = []
+    for wanted in filters:
+        problem = _why_no_filter(wanted)
+        if problem:
+            results.append(FilterResult(*problem))
+            continue
+        matching = {number: acl for number, acl in _acls(image).items() if matches(wanted, acl)}
+        gone |= set(matching)
+        results.append(FilterResult(matching=tuple(sorted(matching.values(), key=astuple))))
+    return [encode(RemoveAccessControlEntryRecord(number)) for number in sorted(gone)], results
+
+
+def matches(wanted: AclFilter, acl: Acl) -> bool:
+    """Whether an entry matches a filter (KIP-290)."""
+    numbers = (
+        (wanted.resource_type, acl.resource_type),
+        (wanted.operation, acl.operation),
+        (wanted.permission_type, acl.permission_type),
+    )
+    texts = ((wanted.principal, acl.principal), (wanted.host, acl.host))
+    return (
+        all(given in (ANY, held) for given, held in numbers)
+        and all(given in (None, held) for given, held in texts)
+        and _pattern_matches(wanted, acl)
+    )
+
+
+def _pattern_matches(wanted: AclFilter, acl: Acl) -> bool:
+    name = wanted.resource_name
+    if wanted.pattern_type not in (ANY, MATCH, acl.pattern_type):
+        return False
+    if name is None or name == acl.resource_name:
+        return True
+    if wanted.pattern_type != MATCH:
+        return False
+    if acl.pattern_type == LITERAL:
+        return acl.resource_name == WILDCARD
+    return name.startswith(acl.resource_name)
+
+
+def _why_no_acl(acl: Acl) -> tuple[ErrorCode, str] | None:
+    known = (
+        (acl.resource_type, RESOURCE_TYPES, "resource type"),
+        (acl.pattern_type, (LITERAL, PREFIXED), "pattern type"),
+        (acl.operation, OPERATIONS, "operation"),
+        (acl.permission_type, PERMISSIONS, "permission type"),
+    )
+    for number, numbers, what in known:
+        if number not in numbers:
+            return ErrorCode.invalid_request, f"{number} is no {what} of an entry."
+    if ":" not in acl.principal:
+        return ErrorCode.invalid_principal_type, f"A principal has the form type:name, which {acl.principal!r} has not."
+    if not acl.resource_name:
+        return ErrorCode.invalid_request, "The name of the resource is empty."
+    if acl.resource_type == CLUSTER and acl.resource_name != CLUSTER_NAME:
+        return ErrorCode.invalid_request, f"The only resource of the type cluster is {CLUSTER_NAME}."
+    return None
+
+
+def _why_no_filter(wanted: AclFilter) -> tuple[ErrorCode, str] | None:
+    known = (
+        (wanted.resource_type, (ANY, *RESOURCE_TYPES), "resource type"),
+        (wanted.pattern_type, (ANY, MATCH, LITERAL, PREFIXED), "pattern type"),
+        (wanted.operation, (ANY, *OPERATIONS), "operation"),
+        (wanted.permission_type, (ANY, *PERMISSIONS), "permission type"),
+    )
+    for number, numbers, what in known:
+        if number not in numbers:
+            return ErrorCode.invalid_request, f"{number} is no {what} of a filter."
+    return None
+
+
+def _acls(image: Image) -> dict[UUID, Acl]:
+    table = image.table(AccessControlEntryRecord)
+    return {r.id: Acl(**{f.name: getattr(r, f.name) for f in fields(Acl)}) for r in table.values()}
+
+
+# -- SCRAM credentials (RFC 5802)
+
+MECHANISMS = {1: sha256, 2: sha512}
+"""SCRAM-SHA-256 and SCRAM-SHA-512, by Kafka's numbers."""
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Upsertion:
+    """salted_password: as the client computed it; the controller never sees the password."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserResult:
+    user: str
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """credentials: (mechanism, iterations) of each that the user has."""
+
+    user: str
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    credentials: tuple[tuple[int, int], ...] = ()
+
+
+def alter_credentials(
+    image: Image, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+) -> tuple[list[bytes], list[UserResult]]:
+    """All of what a user's changes ask for, or nothing of it; one result per user, in the order of the request."""
+    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    refused: dict[str, tuple[ErrorCode, str]] = {}
+    seen: set[tuple[str, int]] = set()
+    for each in changes:
+        problem = _why_no_change(image, each)
+        if (each.user, each.mechanism) in seen:
+            problem = ErrorCode.duplicate_resource, "A user's credential is named more than once in the request."
+        seen.add((each.user, each.mechanism))
+        if problem:
+            refused.setdefault(each.user, problem)
+    records = [encode(_change(each)) for each in changes if each.user not in refused]
+    users = dict.fromkeys(each.user for each in changes)
+    return records, [UserResult(user, *refused.get(user, (ErrorCode.none, None))) for user in users]
+
+
+def describe_credentials(image: Image, users: Sequence[str]) -> list[Credentials]:
+    """What each user has; no users: everyone's."""
+    held: dict[str, list[tuple[int, int]]] = {}
+    for record in image.table(UserScramCredentialRecord).values():
+        held.setdefault(record.name, []).append((record.mechanism, record.iterations))
+    found = []
+    for user in users or sorted(held):
+        if sum(other == user for other in users) > 1:
+            words = f"The user {user} is named more than once."
+            found.append(Credentials(user, ErrorCode.duplicate_resource, words))
+        elif user not in held:
+            words = f"There are no credentials of the user {user}."
+            found.append(Credentials(user, ErrorCode.resource_not_found, words))
+        else:
+            found.append(Credentials(user, credentials=tuple(sorted(held[user]))))
+    return found
+
+
+def _why_no_change(image: Image, each: Deletion | Upsertion) -> tuple[ErrorCode, str] | None:
+    if not each.user:
+        return ErrorCode.unacceptable_credential, "The name of the user is empty."
+    if each.mechanism not in MECHANISMS:
+        return ErrorCode.unsupported_sasl_mechanism, f"{each.mechanism} is no SCRAM mechanism."
+    if isinstance(each, Deletion):
+        if (each.user, each.mechanism) not in image.table(UserScramCredentialRecord):
+            return ErrorCode.resource_not_found, "There is no such credential."
+        return None
+    if not ITERATIONS_MIN <= each.iterations <= ITERATIONS_MAX:
+        words = f"The iterations are {each.iterations}, and not from {ITERATIONS_MIN} to {ITERATIONS_MAX}."
+        return ErrorCode.unacceptable_credential, words
+    return None
+
+
+def _change(each: Deletion | Upsertion) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
+    if isinstance(each, Deletion):
+        return RemoveUserScramCredentialRecord(each.user, each.mechanism)
+    hashed = MECHANISMS[each.mechanism]
+    client_key = digest(each.salted_password, b"Client Key", hashed)
+    server_key = digest(each.salted_password, b"Server Key", hashed)
+    stored_key = hashed(client_key).digest()
+    return UserScramCredentialRecord(each.user, each.mechanism, each.salt, stored_key, server_key, each.iterations)
