@@ -156,11 +156,24 @@ class Declares:
 
 
 @dataclass(frozen=True, slots=True)
+class Crate:
+    """A program in Rust, which cargo builds once on the harness' machine.
+
+    folder: of its Cargo.toml, its Cargo.lock and its sources, beside the subject's file.
+    patches: name of a crate that it depends on -> a unified diff for that crate's source, which lies in `folder`.
+    """
+
+    folder: str
+    patches: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What a subject needs on its nodes besides a plain Debian with Python.
 
     debian: packages of Debian bookworm.  wheels: requirements that pip understands, for the nodes' own Python.
     files: path on the node -> path here; relative paths lie in the data directory, and beside the subject's file.
+    crates: path on the node -> a program in Rust; relative paths lie in the data directory.
     user: who runs everything on a node; "" for root without capabilities.
     shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
     image: an image that servers start from, instead of a plain Debian; it has what `debian` would install.
@@ -171,6 +184,7 @@ class Needs:
     debian: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    crates: Mapping[str, Crate] = field(default_factory=dict)
     user: str = ""
     shared_memory_bytes: int = 0
     open_files: int = 0

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 
 class Interrupted(RuntimeError):
@@ -16,15 +17,19 @@ class Interrupted(RuntimeError):
 
 
 def run_watched(
-    argv: Sequence[str], stop: threading.Event, say: Callable[[str], None] | None = None
+    argv: Sequence[str],
+    stop: threading.Event,
+    say: Callable[[str], None] | None = None,
+    log: Path | None = None,
 ) -> tuple[int, str]:
     """Run a command to its end; returns its status and its last line.  Raises Interrupted soon after `stop` is set.
 
-    say: gets the command's newest line every ten seconds.  The command dies with this process where setpriv exists.
+    say: gets the command's newest line every ten seconds.  log: a file that keeps all it prints.
+    The command dies with this process where setpriv exists.
     """
     if guard := shutil.which("setpriv"):
         argv = [guard, "--pdeathsig", "KILL", *argv]
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )

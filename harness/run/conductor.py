@@ -29,6 +29,7 @@ from harness.run.phases.final_reads import final_reads
 from harness.run.phases.operations_and_faults import operations_and_faults
 from harness.run.phases.recovery import recover
 from harness.run.phases.set_up import SetUpFailed, set_up
+from harness.run.programs import build_programs
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
 from harness.terminal.progress import Progress
@@ -84,6 +85,7 @@ class Conductor:
         """The nodes; the test's clock begins once they are there (an image may have had to be built first)."""
         run = self._run
         run.progress.phase("create")
+        await build_programs(run)
         creating = [run.backend.create(run.progress.detail)]
         if run.online is not None:
             creating.append(asyncio.to_thread(load_online_kernels))

@@ -16,7 +16,7 @@ from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
 from system_under_test.own.read_own_system import NoSystem
 from system_under_test.own.system import System
-from system_under_test.subject import Needs
+from system_under_test.subject import Crate, Needs
 
 _ALIKE = 0.85
 """How alike two names are, of 1, if one is taken for a slip of the pen."""
@@ -135,6 +135,8 @@ def _wrong_needs(system: System) -> Iterator[str]:
         yield f"needs: the image {needs.image} must have its packages already: leave out debian"
     if not isinstance(needs.files, Mapping):
         yield "needs: files must be a dictionary from path on the node to path here"
+    if not isinstance(needs.crates, Mapping) or not all(isinstance(each, Crate) for each in needs.crates.values()):
+        yield 'needs: crates must be a dictionary such as {"server": Crate("folder of Cargo.toml")}'
 
 
 def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:
@@ -143,6 +145,14 @@ def _missing(system: System, main: Path, kept: bool) -> Iterator[str]:
     for here in system.needs.files.values():
         if not (main.parent / here).is_file():
             yield f"needs: files names {here}, and there is no such file beside the system"
+    crates = system.needs.crates
+    for crate in crates.values() if isinstance(crates, Mapping) else ():
+        if not isinstance(crate, Crate):
+            continue
+        for here in ("Cargo.toml", "Cargo.lock", *crate.patches.values()):
+            if not (main.parent / crate.folder / here).is_file():
+                yield f"needs: the crate {crate.folder} lacks {here}{_ABOUT_LOCKS if here == 'Cargo.lock' else ''}"
 
 
+_ABOUT_LOCKS = ", which pins what is built: run `cargo generate-lockfile` there"
 _EXAMPLES = {"debian": "redis-server", "wheels": "redis==5.2.1"}

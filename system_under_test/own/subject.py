@@ -16,6 +16,7 @@ from typing import Any
 from system_under_test.functions import FUNCTIONS
 from system_under_test.own.check_own_system import check_declared, check_defined_once
 from system_under_test.own.client import Client
+from system_under_test.own.linked_files import link_or_copy
 from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of, last_words
 from system_under_test.own.read_own_system import (
     BrokenSystem,
@@ -87,6 +88,8 @@ class OwnSubject(Subject):
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self._doubts: list[str] = []
+        self.programs: Mapping[str, Path] = {}
+        """Path on the node -> program, of each crate that the system needs; the harness builds them."""
         self._looked_at: dict[str, list[str]] = {}
         """Node -> what the last `caught_up` looked at besides the state of the process."""
 
@@ -279,14 +282,20 @@ class OwnSubject(Subject):
         for here in self._beside():
             path = run_folder / FOLDER / here
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes((self.main.parent / here).read_bytes())
+            link_or_copy(self.main.parent / here, path)
         (run_folder / FOLDER / _MAIN).write_text(json.dumps({"main": self.main.name, "which": self.which}))
 
     def _beside(self) -> list[str]:
         """The files for nodes that stand in the folder of the main file and are not its own Python files, in order."""
-        names = {os.path.normpath(here) for here in self.needs.files.values()}
+        names = {os.path.normpath(here) for here in (*self.needs.files.values(), *self._sources())}
         within = {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
         return sorted(within - {*self.files})
+
+    def _sources(self) -> list[str]:
+        """The files of the crates, of which cargo makes their programs again."""
+        beside = self.main.parent
+        found = [path for crate in self.needs.crates.values() for path in (beside / crate.folder).rglob("*")]
+        return [str(path.relative_to(beside)) for path in found if path.is_file() and "target" not in path.parts]
 
     async def _install(self, own: OwnNode) -> None:
         """A fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem."""
@@ -298,7 +307,8 @@ class OwnSubject(Subject):
         if done.status != 0:
             words = done.stderr.decode(errors="replace").strip()
             raise OSError(f"{node.name}: its data directory cannot be made: {words}")
-        for there, here in self.needs.files.items():
+        wanted: dict[str, str | Path] = {**self.needs.files, **self.programs}
+        for there, here in wanted.items():
             try:
                 data = (self.main.parent / here).read_bytes()
             except OSError as problem:  # it was there when the system was read, or this is the copy of a run

@@ -15,7 +15,7 @@ PORT, START, OPEN = "    port = 7000\n", "    async def start(self, node, nodes)
 
 
 def refusal_of(path: Path, old: str, new: str) -> str:
-    text = TCP_REGISTER.read_text().replace("import Client, System", "import Client, Needs, System")
+    text = TCP_REGISTER.read_text().replace("import Client, System", "import Client, Crate, Needs, System")
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(WrongSpec) as refusal:
@@ -32,6 +32,8 @@ def refusal_of(path: Path, old: str, new: str) -> str:
         ("needs = Needs(debian='redis')", "mine.py: Registers.needs: debian must be a list of names such as"),
         ("needs = Needs(wheels='redis')", "mine.py: Registers.needs: wheels must be a list of names such as"),
         ("needs = Needs(files={'a.jar': 'none.jar'})", "files names none.jar, and there is no such file"),
+        ("needs = Needs(crates={'server': 'folder'})", "Registers.needs: crates must be a dictionary such as"),
+        ("needs = Needs(crates={'server': Crate('none')})", "the crate none lacks Cargo.toml"),
         ("needs = Needs(user=['me'])", "mine.py: Registers.needs: user must be the name of a user"),
         ("needs = Needs(image=7)", "mine.py: Registers.needs: image must be the name of an image"),
         ("needs = Needs(image='redis:7', debian=['redis'])", "the image redis:7 must have its packages already"),

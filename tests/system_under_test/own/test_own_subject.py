@@ -129,6 +129,28 @@ class MineClient(Client):
 """
 
 
+async def test_the_copy_of_a_run_holds_the_sources_of_its_programs(tmp_path: Path) -> None:
+    (folder := tmp_path / "server").mkdir()
+    for name in ("Cargo.toml", "Cargo.lock", "src/main.rs", "fix.patch", "target/release/server"):
+        (path := folder / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    needs = 'crates={"server": Crate("server", {"library": "fix.patch"})}'
+    text = NEEDS_A_FILE.replace("Needs, System", "Crate, Needs, System")
+    (mine := tmp_path / "mine.py").write_text(text.replace('files={"server.jar": "my_server.jar"}', needs))
+    load_subject(str(mine)).keep(tmp_path / "run")  # type: ignore[attr-defined]
+    copy = tmp_path / "run" / "subject" / "server"
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {
+        "Cargo.toml",
+        "Cargo.lock",
+        "src/main.rs",
+        "fix.patch",
+    }
+    assert load_subject(str(kept(tmp_path / "run"))).needs.crates["server"].folder == "server"
+    (folder / "Cargo.lock").unlink()
+    with pytest.raises(WrongSpec, match=r"lacks Cargo.lock, which pins what is built: run `cargo generate-lockfile`"):
+        load_subject(str(mine))
+
+
 @pytest.mark.parametrize("main", ["mine.py", "system.py"])
 async def test_the_copy_of_a_run_holds_what_its_nodes_need_from_its_folder(tmp_path: Path, main: str) -> None:
     (path := tmp_path / "mine" / main).parent.mkdir()

@@ -1,0 +1,28 @@
+"""Before there are nodes: the programs in Rust that a system needs.  Beside a compiler, nodes would be short of CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from harness.backends.crates import build_all
+from harness.run.context import RunContext
+from system_under_test.own.linked_files import sha256_of
+from system_under_test.own.subject import OwnSubject
+
+
+async def build_programs(run: RunContext) -> None:
+    """Note their hashes in test.json.  Raises BackendUnavailable.  Cancelled: the compiler is stopped first."""
+    subject = run.subject
+    if not isinstance(subject, OwnSubject) or not subject.needs.crates:
+        return
+    stop = threading.Event()
+    crates, beside = subject.needs.crates, subject.main.parent
+    building = asyncio.ensure_future(asyncio.to_thread(build_all, crates, beside, run.progress.detail, stop))
+    try:
+        subject.programs = await asyncio.shield(building)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([building])
+        raise
+    run.note(programs={there: sha256_of(here) for there, here in subject.programs.items()})
