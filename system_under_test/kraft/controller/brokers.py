@@ -169,12 +169,7 @@ def heartbeat(
 
     Raises Refused for a broker that is not registered, or with another epoch.
     """
-    broker = image.brokers.get(request.broker)
-    if broker is None:
-        raise Refused(ErrorCode.broker_id_not_registered, f"Broker {request.broker} is not registered.")
-    if broker.broker_epoch != request.broker_epoch:
-        words = f"Broker {request.broker} has epoch {broker.broker_epoch}, not {request.broker_epoch}."
-        raise Refused(ErrorCode.stale_broker_epoch, words)
+    broker = require_broker(image, request.broker, request.broker_epoch)
     session = sessions.of(request.broker, now_s)
     session.heard_s, session.metadata_offset = now_s, request.metadata_offset
     before, after = _next_state(image, sessions, broker, request, session)
@@ -191,6 +186,16 @@ def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[Record]:
         broker = image.brokers[number]
         return list(_transition(image, broker, BrokerState.UNFENCED, BrokerState.FENCED))
     return []
+
+
+def require_broker(image: Image, number: int, epoch: int) -> RegisterBrokerRecord:
+    """The registration of a broker.  Raises Refused if it is not registered, or with another epoch."""
+    broker = image.brokers.get(number)
+    if broker is None:
+        raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
+    if broker.broker_epoch != epoch:
+        raise Refused(ErrorCode.stale_broker_epoch, f"Broker {number} has epoch {broker.broker_epoch}, not {epoch}.")
+    return broker
 
 
 def state_of(broker: RegisterBrokerRecord) -> BrokerState:

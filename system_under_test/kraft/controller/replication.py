@@ -1,0 +1,220 @@
+"""Requests that change partitions: pure decisions over the image, on the rules of `partitions.py`.
+
+alter_partitions(image, leader, ...) -> (records, one answer per partition)   a leader's in-sync sets (KIP-497)
+elect_leaders(image, wanted, ...)    -> (records, one answer per partition)   KIP-183, KIP-460
+reassign_partitions(image, wanted)   -> (records, one answer per partition)   KIP-455
+reassignments(image, wanted)         -> what is under way
+allocate_producer_ids(image, ...)    -> (records, the first id of a block)     KIP-730
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from system_under_test.kraft.controller.brokers import require_broker, rules_of
+from system_under_test.kraft.controller.image import Image, changed
+from system_under_test.kraft.controller.partitions import (
+    ANY_BROKER_EPOCH,
+    AlterPartition,
+    Election,
+    IsrMember,
+    NothingInSync,
+    Wanted,
+    change,
+    reassign,
+    why_refused,
+)
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.records.metadata import (
+    NO_LEADER,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    encode,
+)
+
+PRODUCER_IDS_OF_A_BLOCK = 1000
+PRODUCER_IDS_END = 2**63 - 1 - PRODUCER_IDS_OF_A_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """topic, partition: which.  now: as it is after the request; None if it was refused or does not exist."""
+
+    topic: str | UUID
+    partition: int
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    now: PartitionRecord | None = None
+
+
+def alter_partitions(
+    image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, AlterPartition]]
+) -> tuple[list[bytes], list[PartitionAnswer]]:
+    """Take the in-sync sets that a leader proposes, partition by partition.  wanted: (topic id, partition, proposal).
+
+    Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
+    """
+    require_broker(image, broker, broker_epoch)
+    _require_each_once((topic_id, number) for topic_id, number, _ in wanted)
+    records: list[bytes] = []
+    answers: list[PartitionAnswer] = []
+    for topic_id, number, proposal in wanted:
+        topic = image.topic_of(topic_id)
+        if topic is None:
+            answers.append(PartitionAnswer(topic_id, number, ErrorCode.unknown_topic_id))
+            continue
+        partition = topic.partitions.get(number)
+        error = why_refused(partition, proposal, lambda member: _may_be_in_sync(image, member))
+        if error is not None or partition is None:
+            answers.append(PartitionAnswer(topic_id, number, error or ErrorCode.unknown_topic_or_partition))
+            continue
+        isr = tuple(member.broker for member in proposal.isr)
+        aim = Wanted(isr=isr, recovery_state=proposal.recovery_state)
+        record = change(partition, aim, rules_of(image, topic.name))
+        records += _encoded(record)
+        answers.append(PartitionAnswer(topic_id, number, now=_after(partition, record)))
+    return records, answers
+
+
+def _may_be_in_sync(image: Image, member: IsrMember) -> bool:
+    broker = image.brokers.get(member.broker)
+    if broker is None or broker.fenced or broker.in_controlled_shutdown:
+        return False
+    return member.broker_epoch in (ANY_BROKER_EPOCH, broker.broker_epoch)
+
+
+def elect_leaders(
+    image: Image, wanted: Sequence[tuple[str, int]] | None, election: Election
+) -> tuple[list[bytes], list[PartitionAnswer]]:
+    """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
+
+    A preferred election needs one where the first replica does not lead; an unclean one where nobody leads.  A request
+    for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
+    """
+    _require_each_once(wanted or ())
+    records: list[bytes] = []
+    answers: list[PartitionAnswer] = []
+    for name, number in wanted if wanted is not None else _all(image):
+        topic = image.topics.get(name)
+        partition = None if topic is None else topic.partitions.get(number)
+        if partition is None:
+            words = f"There is no partition {number} of a topic '{name}'."
+            answers.append(PartitionAnswer(name, number, ErrorCode.unknown_topic_or_partition, words))
+            continue
+        preferred = election is Election.PREFERRED
+        if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
+            if wanted is not None:
+                answers.append(PartitionAnswer(name, number, ErrorCode.election_not_needed, "It has this leader."))
+            continue
+        record = change(partition, Wanted(election=election), rules_of(image, name))
+        now = _after(partition, record)
+        if preferred and now.leader != partition.replicas[0]:
+            words = "The preferred replica is not in sync, or its broker is not available."
+            answers.append(PartitionAnswer(name, number, ErrorCode.preferred_leader_not_available, words))
+        elif now.leader == NO_LEADER:
+            words = "No replica of the partition is available."
+            answers.append(PartitionAnswer(name, number, ErrorCode.eligible_leaders_not_available, words))
+        else:
+            records += _encoded(record)
+            answers.append(PartitionAnswer(name, number, now=now))
+    return records, answers
+
+
+def reassign_partitions(
+    image: Image, wanted: Sequence[tuple[str, int, Sequence[int] | None]]
+) -> tuple[list[bytes], list[PartitionAnswer]]:
+    """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
+
+    Raises Refused if a partition is named twice.
+    """
+    _require_each_once((name, number) for name, number, _ in wanted)
+    records: list[bytes] = []
+    answers: list[PartitionAnswer] = []
+    for name, number, replicas in wanted:
+        try:
+            partition = _existing(image, name, number)
+            _check_target(image, partition, replicas)
+            record = reassign(partition, replicas, rules_of(image, name))
+        except Refused as refused:
+            answers.append(PartitionAnswer(name, number, refused.error, refused.message))
+        except NothingInSync as problem:
+            answers.append(PartitionAnswer(name, number, ErrorCode.invalid_replica_assignment, f"{problem}."))
+        else:
+            records += _encoded(record)
+            answers.append(PartitionAnswer(name, number, now=_after(partition, record)))
+    return records, answers
+
+
+def reassignments(image: Image, wanted: Mapping[str, Sequence[int]] | None) -> dict[str, list[PartitionRecord]]:
+    """The partitions whose replicas are being changed, by topic.  wanted: partitions of topics; None: of all."""
+    found: dict[str, list[PartitionRecord]] = {}
+    for name, number in _all(image):
+        partition = image.topics[name].partitions[number]
+        asked = wanted is None or number in wanted.get(name, ())
+        if asked and (partition.adding or partition.removing):
+            found.setdefault(name, []).append(partition)
+    return found
+
+
+def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[bytes], int]:
+    """A block of PRODUCER_IDS_OF_A_BLOCK ids that no broker was ever given.  Returns its first id.
+
+    The block is handed out when its record is committed, never before: a successor would hand it out again.
+    Raises Refused if the broker is not registered with this epoch, or if no ids are left.
+    """
+    require_broker(image, broker, broker_epoch)
+    held = list(image.table(ProducerIdsRecord).values())
+    first = held[0].next_producer_id if held else 0
+    if first > PRODUCER_IDS_END:
+        raise Refused(ErrorCode.unknown_server_error, "All producer ids have been handed out.")
+    return [encode(ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK))], first
+
+
+def _check_target(image: Image, partition: PartitionRecord, replicas: Sequence[int] | None) -> None:
+    """Raises Refused if the partition cannot get these replicas."""
+    if replicas is None:
+        if not partition.adding and not partition.removing:
+            raise Refused(ErrorCode.no_reassignment_in_progress, "No reassignment of the partition is under way.")
+        return
+    if not replicas or len(set(replicas)) != len(replicas):
+        words = f"The replicas of a partition are one broker or more, each once: {list(replicas)}."
+        raise Refused(ErrorCode.invalid_replica_assignment, words)
+    if unknown := [broker for broker in replicas if broker not in image.brokers]:
+        raise Refused(ErrorCode.invalid_replica_assignment, f"Broker {unknown[0]} is not registered.")
+
+
+def _require_each_once(partitions: Iterable[tuple[str | UUID, int]]) -> None:
+    """Raises Refused."""
+    for (topic, number), times in Counter(partitions).items():
+        if times > 1:
+            words = f"Partition {number} of {topic} is named {times} times in the request."
+            raise Refused(ErrorCode.invalid_request, words)
+
+
+def _existing(image: Image, name: str, number: int) -> PartitionRecord:
+    topic = image.topics.get(name)
+    partition = None if topic is None else topic.partitions.get(number)
+    if partition is None:
+        words = f"There is no partition {number} of a topic '{name}'."
+        raise Refused(ErrorCode.unknown_topic_or_partition, words)
+    return partition
+
+
+def _all(image: Image) -> Iterator[tuple[str, int]]:
+    for topic in image.topics.values():
+        for number in sorted(topic.partitions):
+            yield topic.name, number
+
+
+def _encoded(record: PartitionChangeRecord | None) -> list[bytes]:
+    return [] if record is None else [encode(record)]
+
+
+def _after(partition: PartitionRecord, record: PartitionChangeRecord | None) -> PartitionRecord:
+    return partition if record is None else changed(partition, record)

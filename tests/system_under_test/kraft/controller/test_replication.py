@@ -1,0 +1,163 @@
+"""Requests that change partitions, on a controller of three live brokers."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from live_controller import BROKERS, ORDERS, Controller
+
+from system_under_test.kraft.controller.image import Image
+from system_under_test.kraft.controller.partitions import AlterPartition, Election, IsrMember
+from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.controller.replication import (
+    PRODUCER_IDS_OF_A_BLOCK,
+    PartitionAnswer,
+    allocate_producer_ids,
+    alter_partitions,
+    elect_leaders,
+    reassign_partitions,
+    reassignments,
+)
+from system_under_test.kraft.records.metadata import NO_LEADER, PartitionRecord
+
+
+@pytest.fixture
+def controller() -> Controller:
+    return Controller().with_topic()
+
+
+def take(controller: Controller, decided: tuple[list[bytes], list[PartitionAnswer]]) -> list[ErrorCode]:
+    for record in decided[0]:
+        controller.image.replay(record)
+        controller.end_offset += 1
+    for answer in decided[1]:
+        if answer.now is not None and isinstance(answer.topic, str):
+            assert controller.image.topics[answer.topic].partitions[answer.partition] == answer.now
+    return [answer.error for answer in decided[1]]
+
+
+def partition(controller: Controller, number: int = 0) -> PartitionRecord:
+    return controller.image.topics["orders"].partitions[number]
+
+
+def propose(controller: Controller, *isr: int, number: int = 0, epochs: bool = True, **changes: int) -> AlterPartition:
+    known = controller.image.brokers
+    held = partition(controller, number)
+    fields = {"leader": held.leader, "leader_epoch": held.leader_epoch, "partition_epoch": held.partition_epoch}
+    members = tuple(IsrMember(broker, known[broker].broker_epoch if epochs else -1) for broker in isr)
+    return AlterPartition(isr=members, **{**fields, **changes})
+
+
+def alter(controller: Controller, proposal: AlterPartition, number: int = 0) -> list[ErrorCode]:
+    broker = controller.image.brokers[proposal.leader]
+    return take(
+        controller,
+        alter_partitions(controller.image, proposal.leader, broker.broker_epoch, [(ORDERS, number, proposal)]),
+    )
+
+
+def test_a_leader_shrinks_and_expands_its_in_sync_set(controller: Controller) -> None:
+    assert alter(controller, propose(controller, 1, 2)) == [ErrorCode.none]
+    assert partition(controller).isr == (1, 2)
+    assert alter(controller, propose(controller, 1, 2, 3, epochs=False)) == [ErrorCode.none]
+    assert partition(controller).isr == (1, 2, 3)
+
+
+def test_of_two_proposals_from_the_same_past_one_is_taken(controller: Controller) -> None:
+    first, second = propose(controller, 1, 2), propose(controller, 1, 3)
+    assert alter(controller, first) == [ErrorCode.none]
+    assert alter(controller, second) == [ErrorCode.invalid_update_version]
+    assert partition(controller).isr == (1, 2)
+
+
+def test_a_fenced_broker_and_one_of_another_epoch_do_not_join(controller: Controller) -> None:
+    alter(controller, propose(controller, 1))
+    stale = AlterPartition(
+        1,
+        0,
+        partition(controller).partition_epoch,
+        (IsrMember(1), IsrMember(2, controller.image.brokers[2].broker_epoch - 1)),
+    )
+    assert alter(controller, stale) == [ErrorCode.ineligible_replica]
+    controller.beat(3, wants_fence=True)
+    assert alter(controller, propose(controller, 1, 3)) == [ErrorCode.ineligible_replica]
+
+
+def test_requests_of_strangers_and_about_strangers_are_refused(controller: Controller) -> None:
+    epoch = controller.image.brokers[1].broker_epoch
+    with pytest.raises(Refused, match="has epoch"):
+        alter_partitions(controller.image, 1, epoch + 1, [])
+    with pytest.raises(Refused, match="named 2 times"):
+        alter_partitions(controller.image, 1, epoch, [(ORDERS, 0, propose(controller, 1))] * 2)
+    unknown = [(UUID(int=99), 0, propose(controller, 1)), (ORDERS, 9, propose(controller, 1))]
+    errors = take(controller, alter_partitions(controller.image, 1, epoch, unknown))
+    assert errors == [ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition]
+
+
+def test_preferred_leaders_are_elected_where_they_do_not_lead(controller: Controller) -> None:
+    controller.beat(1, wants_fence=True)
+    controller.beat(1)
+    assert controller.leaders() == [2, 2, 3]
+    not_in_sync = take(controller, elect_leaders(controller.image, [("orders", 0)], Election.PREFERRED))
+    assert not_in_sync == [ErrorCode.preferred_leader_not_available]
+    alter(controller, propose(controller, 2, 3, 1))
+    assert take(controller, elect_leaders(controller.image, None, Election.PREFERRED)) == [ErrorCode.none]
+    assert controller.leaders() == [1, 2, 3]
+    needless = take(controller, elect_leaders(controller.image, [("orders", 1), ("none", 0)], Election.PREFERRED))
+    assert needless == [ErrorCode.election_not_needed, ErrorCode.unknown_topic_or_partition]
+
+
+def test_an_unclean_election_finds_whoever_is_there(controller: Controller) -> None:
+    for broker in BROKERS:
+        controller.beat(broker, wants_fence=True)
+    assert controller.leaders() == [NO_LEADER] * 3
+    nobody = take(controller, elect_leaders(controller.image, [("orders", 0)], Election.UNCLEAN))
+    assert nobody == [ErrorCode.eligible_leaders_not_available]
+    controller.beat(1)
+    assert controller.leaders() == [NO_LEADER] * 3, "1 is not in sync"
+    assert take(controller, elect_leaders(controller.image, None, Election.UNCLEAN)) == [ErrorCode.none] * 3
+    assert controller.leaders() == [1, 1, 1]
+
+
+def test_a_reassignment_is_listed_until_its_replicas_are_in_sync(controller: Controller) -> None:
+    controller.register(4)
+    controller.beat(4)
+    assert take(controller, reassign_partitions(controller.image, [("orders", 0, (1, 4))])) == [ErrorCode.none]
+    [moving] = reassignments(controller.image, None)["orders"]
+    assert (moving.adding, moving.removing) == ((4,), (2, 3))
+    assert reassignments(controller.image, {"orders": [1, 2]}) == {}
+    alter(controller, propose(controller, 1, 2, 3, 4))
+    assert reassignments(controller.image, None) == {} and partition(controller).replicas == (1, 4)
+
+
+def test_reassignments_that_are_refused(controller: Controller) -> None:
+    wanted: list[tuple[str, int, tuple[int, ...] | None]] = [
+        ("none", 0, (1,)),
+        ("orders", 0, ()),
+        ("orders", 1, (1, 1)),
+        ("orders", 2, (9,)),
+        ("orders", 3, None),
+    ]
+    assert take(controller, reassign_partitions(controller.image, wanted)) == [
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.invalid_replica_assignment,
+        ErrorCode.invalid_replica_assignment,
+        ErrorCode.invalid_replica_assignment,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+    nothing = take(controller, reassign_partitions(controller.image, [("orders", 0, None)]))
+    assert nothing == [ErrorCode.no_reassignment_in_progress]
+
+
+def test_no_producer_id_is_handed_out_twice(controller: Controller) -> None:
+    firsts = []
+    for broker in (1, 2, 1):
+        records, first = allocate_producer_ids(controller.image, broker, controller.image.brokers[broker].broker_epoch)
+        for record in records:
+            controller.image.replay(record)
+        firsts.append(first)
+    assert firsts == [0, PRODUCER_IDS_OF_A_BLOCK, 2 * PRODUCER_IDS_OF_A_BLOCK]
+    with pytest.raises(Refused, match="is not registered"):
+        allocate_producer_ids(Image(), 1, 0)
