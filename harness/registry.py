@@ -181,10 +181,10 @@ def _workload(name: str) -> type[Workload]:
 
 
 def _check_nemesis(name: str) -> None:
-    from nemesis.catalog import EVERY, kinds_of, summaries
+    from nemesis.catalog import EVERY, NONE, is_kind, kinds_of, summaries
 
     for part in name.split(","):
-        if part.strip() not in summaries():
+        if part.strip() not in (NONE, EVERY) and not is_kind(part.strip()):
             raise WrongSpec(unknown_name("nemesis", part.strip(), summaries()))
     if name == EVERY:
         return

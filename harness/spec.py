@@ -92,7 +92,7 @@ class Spec:
     @property
     def test(self) -> str:
         """Name of the test, as in `make test-partition` and in results/."""
-        kinds = self.nemesis.split(",")
+        kinds = self.nemesis.replace(":", "-").split(",")
         return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
 
     @property
@@ -124,7 +124,8 @@ class Spec:
         if self.finding is not None and not self.clean:
             backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
             return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])
-        if self.finding is None and self.nemesis != "none" and not self._changed().keys() - _VARIABLES.keys():
+        by_make = self.finding is None and self.nemesis != "none" and ":" not in self.nemesis
+        if by_make and not self._changed().keys() - _VARIABLES.keys():
             variables = [f"{_VARIABLES[name]}={_plain(value)}" for name, value in self._changed().items()]
             return shlex.join(["make", f"test-{self.nemesis}", f"SEED={self.seed}", *variables])
         return shlex.join(["python", "-m", "harness", *self.words()])

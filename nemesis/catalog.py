@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nemesis.kind import Kind
 from nemesis.kinds import clock, damage, disk, kill, membership, packets, partition, pause, power, stop
+from nemesis.named_processes import KINDS_OF_PROCESSES, kind_on_process
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -29,24 +32,41 @@ EVERY = "all"
 
 def kind_named(name: str) -> Kind:
     """Raises ValueError in one sentence for an unknown name."""
-    if name not in KINDS:
-        raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(KINDS)}")
-    return KINDS[name]
+    kind = KINDS.get(name) or kind_on_process(name)
+    if kind is None:
+        raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(KINDS)}{_one_process()}")
+    return kind
 
 
 def kinds_of(nemesis: str) -> list[Kind]:
-    """The kinds of a `--nemesis` such as "partition,kill"; [] for "none".  Raises ValueError in one sentence."""
+    """The kinds of a `--nemesis` such as "partition,kill:agent"; [] for "none".  Raises ValueError in one sentence."""
     if nemesis == NONE:
         return []
     names = [name.strip() for name in nemesis.split(",")]
     if alone := {NONE, EVERY} & set(names):
         raise ValueError(f"nemesis {alone.pop()!r} cannot be combined with others")
-    if unknown := [name for name in names if name not in KINDS]:
-        raise ValueError(f"there is no nemesis {unknown[0]!r}; there are {', '.join((NONE, *KINDS))}")
-    return [KINDS[name] for name in dict.fromkeys(names)]
+    if unknown := [name for name in names if not is_kind(name)]:
+        known = ", ".join((NONE, *KINDS))
+        raise ValueError(f"there is no nemesis {unknown[0]!r}; there are {known}{_one_process()}")
+    return [kind_named(name) for name in dict.fromkeys(names)]
+
+
+def is_kind(name: str) -> bool:
+    """Whether a kind of fault has this name.  Whether the system has a process that it names is another question."""
+    return name in KINDS or kind_on_process(name) is not None
+
+
+def on_processes(processes: Iterable[str]) -> dict[str, str]:
+    """Name -> summary of every kind that hits one of these processes alone."""
+    kinds = [kind_named(f"{kind}:{process}") for process in processes for kind in KINDS_OF_PROCESSES]
+    return {kind.name: kind.summary for kind in kinds}
 
 
 def summaries() -> dict[str, str]:
     """Nemesis -> what it breaks, for lists and help texts."""
     of_kinds = {name: kind.summary for name, kind in KINDS.items()}
     return {NONE: "nothing is broken", EVERY: "every kind that the system and the backend allow", **of_kinds}
+
+
+def _one_process() -> str:
+    return f", and {', '.join(f'{kind}:PROCESS' for kind in KINDS_OF_PROCESSES)} for one process of a server"

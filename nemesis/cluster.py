@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from checkers.record.faults import Link as Link
 from system_under_test.subject import Node, ProcessState
@@ -39,6 +39,30 @@ MEMBERS = "members"
 """Capability: servers can be removed from the system's cluster, and added to it, while it runs."""
 DAMAGES = {f"damage: {how}": how for how in ("flip", "truncate", "wipe")}
 """Capabilities: a file of a dead server can be damaged in this way, and the system notices it when it starts."""
+
+
+_NAMED_PROCESS = "process: "
+
+
+def named_process(process: str) -> str:
+    """Capability: this one of the named processes of a server can be stopped, continued, killed and started."""
+    return f"{_NAMED_PROCESS}{process}"
+
+
+def process_in(capability: str) -> str:
+    """The process that a capability names, "" for any other capability."""
+    return capability.removeprefix(_NAMED_PROCESS) if capability.startswith(_NAMED_PROCESS) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessNow:
+    """One named process of a server.  lives: any part of it.  stopped: all of it.  held: it stays down until it is
+    released.  ended: everything that the last order to end it met has ended."""
+
+    lives: bool = False
+    stopped: bool = False
+    held: bool = False
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +130,19 @@ class Cluster(Protocol):
 
     async def restart(self, server: str) -> None: ...
 
+    # Capability of a named process.
+
+    async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
+        """Signal one named process of a server; returns when it has obeyed.  RELEASE: let it go on, or start it again.
+        Raises OSError if there is no such process or if it does not obey."""
+        ...
+
+    async def process_now(self, server: str, process: str) -> ProcessNow: ...
+
     async def mend(self) -> None:
-        """Make every disk healthy, set every clock right and impair no link.  A no-op where there is nothing to mend.
-        Raises OSError if a node does not answer."""
+        """Release every named process, make every disk healthy, set every clock right and impair no link.
+
+        A no-op where there is nothing to mend.  Raises OSError if a node does not answer."""
         ...
 
     # Capability DISK.  Every verb raises CannotInject where the disk of the node cannot fail on order.

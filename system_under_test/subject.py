@@ -275,6 +275,10 @@ class Subject(Protocol):
 
     It checks these files when it starts, and does not vote with what it lost.  So it may refuse to start."""
 
+    processes: Mapping[str, str]
+    """Its named processes, which faults can hit alone: name -> a pattern of the command line, "" where the server
+    starts it under that name (`system_under_test/own/processes_as_one_server.py`)."""
+
     unreachable_by: Mapping[str, str]
     """Capability that faults need (`nemesis/cluster.py`) -> why such faults have no effect on this system.
 

@@ -13,6 +13,9 @@ from typing import Any
 ANNOUNCEMENTS = ("may_die", "may_stay_down", "damages_data")
 """Names of the settings (`checkers.record.faults`)."""
 
+PROCESS_MARK = ":"
+"""In the name of a kind: what follows is the one process of a server that its faults hit, such as `kill:agent`."""
+
 MAY_ANNOUNCE: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("partition", "packets", "pause", "kill", "stop", "power", "clock"), frozenset[str]()),
     "disk": frozenset({"may_die"}),
@@ -24,5 +27,5 @@ MAY_ANNOUNCE: Mapping[str, frozenset[str]] = {
 
 def foreign(kind: str, settings: Mapping[str, Any]) -> list[str]:
     """The announcements in these settings that no fault of this kind makes."""
-    allowed = MAY_ANNOUNCE.get(kind, frozenset(ANNOUNCEMENTS))
+    allowed = MAY_ANNOUNCE.get(kind.partition(PROCESS_MARK)[0], frozenset(ANNOUNCEMENTS))
     return [name for name in ANNOUNCEMENTS if settings.get(name) and name not in allowed]

@@ -25,6 +25,7 @@ from harness.agent.links.rules import FirewallTables
 from harness.agent.links.trials import Trials
 from harness.agent.programs import commands
 from harness.agent.programs.children import Children
+from harness.agent.programs.named_processes import ProcessNames
 from harness.agent.programs.server import ServerProcess
 from harness.agent.switch.verbs import SwitchVerbs
 from harness.agent.writes import await_write
@@ -68,6 +69,8 @@ class Verbs:
             "hello": self._hello,
             "start": self._start,
             "signal": self._signal,
+            "process.signal": self._process_signal,
+            "process.state": self._process_state,
             "kill.at_write": self._kill_at_write,
             "state": self._state,
             "run": self._run,
@@ -123,6 +126,14 @@ class Verbs:
     async def _signal(self, request: AgentRequest) -> Answer:
         self._server.signal(request.args["name"])
         return {}, b""
+
+    async def _process_signal(self, request: AgentRequest) -> Answer:
+        names = ProcessNames(request.args["names"])
+        self._server.signal_named(request.args["process"], request.args["name"], names)
+        return {}, b""
+
+    async def _process_state(self, request: AgentRequest) -> Answer:
+        return {**self._server.state_named(request.args["process"], ProcessNames(request.args["names"]))}, b""
 
     async def _kill_at_write(self, request: AgentRequest) -> Answer:
         """Kill the server as soon as a file below `folder` changes; let it run if none does within `within_s`."""

@@ -37,6 +37,8 @@ class ClusterSpec:
     """`Subject.notices_damage`: how files may be damaged, and which."""
     members: Members | None = None
     """How the subject changes its members while it runs; None if it cannot."""
+    processes: Mapping[str, str] = field(default_factory=dict)
+    """`Subject.processes`: the named processes of a server."""
     inventory: str = ""
     """The file that names the hosts, for a backend whose nodes are hosts of one's own; "" for every other."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from checkers.base.clocks import NodesClock
 from harness.backends.backend import ClockOffset, ClusterSpec, Exit, HostHealth
-from nemesis.cluster import Beacons, CannotInject, Link, Marks
+from nemesis.cluster import Beacons, CannotInject, Link, Marks, ProcessNow
 from system_under_test.client import ClientFactory, Outcome, Placement, ProcessClient, Request
 from system_under_test.subject import Node, ProcessState
 
@@ -107,6 +107,12 @@ class InProcessBackend:
         raise CannotInject(self.notes[0])
 
     async def kill_at_write(self, server: str, within_s: float) -> bool:
+        raise CannotInject(self.notes[0])
+
+    async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
+        raise CannotInject(self.notes[0])
+
+    async def process_now(self, server: str, process: str) -> ProcessNow:
         raise CannotInject(self.notes[0])
 
     async def restart(self, server: str) -> None:

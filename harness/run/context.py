@@ -122,7 +122,7 @@ def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress
 def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
     servers = spec.servers if subject.declares.nodes else ()
     wanted = capabilities_of(spec) if servers else frozenset()
-    offers = subject.needs, subject.notices_damage, subject.members
+    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
     cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=spec.inventory or "")
     backend = load_backend(name, cluster)
     backend.restart_with(subject.start)

@@ -62,7 +62,7 @@ def lacking(spec: Spec, backend: str) -> str:
     """What a backend lacks for the kinds of fault of this run, in its own words; "" if it lacks nothing."""
     wanted = capabilities_of(spec)
     subject = load_subject(spec.subject)
-    offers = subject.needs, subject.notices_damage, subject.members
+    offers = subject.needs, subject.notices_damage, subject.members, subject.processes
     inventory = spec.inventory or ""
     nodes = ClusterSpec("choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=inventory)
     cluster = load_backend(backend, nodes)

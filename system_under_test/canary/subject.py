@@ -91,6 +91,7 @@ class Canary(Subject):
     functions = frozenset(name for name in FUNCTIONS if hasattr(Objects, name))
     needs = Needs()
     notices_damage: Mapping[str, str] = {}
+    processes: Mapping[str, str] = {}
     unreachable_by: Mapping[str, str] = {}
     members = None
 

@@ -48,6 +48,7 @@ class Etcd(Subject):
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
     """A write-ahead log that was cut short looks to etcd like an append that a crash interrupted."""
 
+    processes: Mapping[str, str] = {}
     unreachable_by: Mapping[str, str] = {
         "clock": "etcd is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
     }

@@ -133,6 +133,7 @@ class Kraft(Subject):
     functions = frozenset({"create", "read", "write", "add", "members", "append", "entries"})
     needs = Needs()
     notices_damage: Mapping[str, str] = {"flip": "*.log", "truncate": "*.log", "wipe": "*"}
+    processes: Mapping[str, str] = {}
     unreachable_by: Mapping[str, str] = {}
     members = None
 

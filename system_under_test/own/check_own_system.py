@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,6 +22,7 @@ _ALIKE = 0.85
 """How alike two names are, of 1, if one is taken for a slip of the pen."""
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
 """What the end of a connection or of patience raises: the request may have reached the server."""
+_PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _METHODS = ("start", "status", "ready", "caught_up")
 
 
@@ -107,6 +108,7 @@ def _wrong_values(system: System) -> Iterator[str]:
         yield f"port must be a whole number up to 65535, not {port!r:.60}"
     if system.elections not in (None, True, False):
         yield f"elections must be True or False, not {system.elections!r:.60}"
+    yield from _wrong_processes(system.processes)
     if not isinstance(system.notices_damage, Mapping):
         yield 'notices_damage must be a dictionary such as {"flip": "*.wal"}'
     if not isinstance(system.complaints, str):
@@ -116,6 +118,22 @@ def _wrong_values(system: System) -> Iterator[str]:
         re.compile(system.complaints, re.MULTILINE)
     except re.error as problem:
         yield f"complaints is no regular expression: {problem}"
+
+
+def _wrong_processes(processes: object) -> Iterator[str]:
+    """A name stands in `--nemesis`, where commas and colons separate."""
+    if isinstance(processes, str) or not isinstance(processes, Mapping | Collection):
+        yield f'processes must be a list of names such as ["agent"], or name -> pattern, not {processes!r:.60}'
+        return
+    for name in processes:
+        if not isinstance(name, str) or not _PROCESS_NAME.fullmatch(name):
+            yield f"processes: {name!r:.60} is no name: letters, digits, - and _ may stand in one"
+            return
+    for name, pattern in processes.items() if isinstance(processes, Mapping) else ():
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as problem:
+            yield f"processes: {pattern!r:.60} of {name} is no regular expression: {problem}"
 
 
 def _wrong_needs(system: System) -> Iterator[str]:

@@ -18,6 +18,7 @@ from system_under_test.own.check_own_system import check_declared, check_defined
 from system_under_test.own.client import Client
 from system_under_test.own.linked_files import link_or_copy
 from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of, last_words
+from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
     BrokenSystem,
     blamed,
@@ -29,7 +30,7 @@ from system_under_test.own.read_own_system import (
     system_in,
 )
 from system_under_test.own.swallowed_exceptions import swallowed
-from system_under_test.own.system import OwnNode, System, wrong_commands
+from system_under_test.own.system import Command, OwnNode, System, named_processes, wrong_commands
 from system_under_test.subject import (
     Bug,
     Collected,
@@ -77,6 +78,7 @@ class OwnSubject(Subject):
         self.members: Members | None = None
         self._client = client_in(module, main.name, self.system)
         check_declared(self.system, self._client, main, kept=_is_kept(main))
+        self.processes: Mapping[str, str] = named_processes(self.system.processes)
         self.functions = _functions(self._client)
         leads = type(self.system).status is not System.status
         elections = self.system.elections
@@ -113,16 +115,27 @@ class OwnSubject(Subject):
             if isinstance(problem, OSError) and not raised_in(own_files, problem):
                 raise  # the node refused: a fault may be the reason
             raise BrokenSystem(blamed(self.main, "start", problem)) from problem
-        if wrong := wrong_commands(commands):
+        if wrong := wrong_commands(commands) or self._unnamed(commands):
             raise BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
         if isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
             together = [*node.python, "-m", "system_under_test.own.processes_as_one_server", named, node.log_dir]
-            await node.start(together, output=f"{node.log_dir}/server.log")
+            await node.start(
+                together, env={CONTROL: f"{node.trace_dir}/processes"}, output=f"{node.log_dir}/server.log"
+            )
         else:
             words = [*ANNOUNCED, *self._as_user(own.words(commands))]
             await node.start(words, output=f"{node.log_dir}/server.log")
+
+    def _unnamed(self, commands: Command | Mapping[str, Command]) -> str:
+        """Why these commands lack a process that the system names; "" if they lack none."""
+        started = set(commands) if isinstance(commands, Mapping) else set()
+        missing = [name for name, pattern in self.processes.items() if not pattern and name not in started]
+        if not missing:
+            return ""
+        there = f"the commands of {', '.join(sorted(started))}" if started else "one command without a name"
+        return f"{there}, and `processes` names {missing[0]}: return {{{missing[0]!r}: command, …}}"
 
     async def status(self, node: Node) -> NodeStatus | None:
         own = self._nodes.get(node.name)

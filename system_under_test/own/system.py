@@ -105,6 +105,11 @@ class OwnNode:
         return ["bash", "-c", f"cd {shlex.quote(self.data_dir)} && {line}"]
 
 
+def named_processes(processes: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Name -> pattern, from what a system states as its `processes`."""
+    return dict(processes) if isinstance(processes, Mapping) else dict.fromkeys(processes, "")
+
+
 def wrong_commands(commands: object) -> str:
     """Why what `start` returned is no command; "" if it is one."""
     if isinstance(commands, Mapping):
@@ -128,6 +133,9 @@ class System:
 
     port: what clients connect to.  needs: packages, wheels, files and the user of a node.
     notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them.
+    processes: the processes of a node that faults can hit by name, such as `kill:agent`: names that `start` returns.
+        A mapping may also give a name to what such a process starts itself: {"agent": "", "postgres": r"bin/postgres"},
+        where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
     client: the class of its clients; None where the file defines only one.
@@ -136,6 +144,7 @@ class System:
     port: ClassVar[int] = 0
     needs: ClassVar[Needs] = Needs()
     notices_damage: ClassVar[Mapping[str, str]] = {}
+    processes: ClassVar[Mapping[str, str] | Sequence[str]] = ()
     elections: ClassVar[bool | None] = None
     complaints: ClassVar[str] = ""
     client: ClassVar[type[Client] | None] = None

@@ -19,7 +19,7 @@ from checkers.base.clocks import error_ns
 from checkers.base.json_file import mapping, number, real, sequence
 from checkers.base.run_evidence import read_trace
 from checkers.base.stored_run import StoredRun, node_files, was_ordered
-from checkers.run_quality.announcements import MAY_ANNOUNCE
+from checkers.run_quality.announcements import MAY_ANNOUNCE, PROCESS_MARK
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 
 DEAD = "dead"
@@ -81,7 +81,9 @@ def _collection_ns(run: StoredRun) -> int:
 
 def _ordered(fault: Mapping[str, Any], node: str, at_ns: int, slack_ns: int) -> bool:
     """Whether this fault may have ended the node's server at that time."""
-    kind = mapping(fault.get("card")).get("kind")
+    kind, hits_one_process, _ = str(mapping(fault.get("card")).get("kind")).partition(PROCESS_MARK)
+    if hits_one_process:
+        return False
     if kind not in MAY_ANNOUNCE:
         return True  # a kind of one's own: it may end servers that it does not name
     if kind in ENDS_NO_SERVER or node not in sequence(fault.get("nodes")):

@@ -80,9 +80,13 @@ class ProcessTree:
         self._known = {(pid, there[pid].started) for pid in members}
         return {pid for pid in members if thread_states(pid)}
 
+    def parents(self) -> dict[int, int]:
+        """The living processes of the tree, each with its parent."""
+        return {pid: process.parent for pid in self.look() if (process := _process(pid))}
+
     def signal(self, number: int) -> None:
         """Signal every process once.  Raises PermissionError if the kernel refuses one; all others have got it."""
-        _send(self.look(), number)
+        send(self.look(), number)
 
     def settle(self, number: int) -> bool:
         """Whether every process has obeyed a SIGSTOP, or a SIGCONT.  Sends it again to those that have not."""
@@ -104,10 +108,10 @@ class ProcessTree:
                 break
             stopped |= new
             try:
-                _send(new, signal.SIGSTOP)
+                send(new, signal.SIGSTOP)
             except PermissionError as refusal:
                 refused = refusal
-        _send(stopped, signal.SIGKILL)
+        send(stopped, signal.SIGKILL)
         if refused is not None:
             raise refused
         return stopped
@@ -116,7 +120,7 @@ class ProcessTree:
         wanted = number == signal.SIGSTOP
         members = self.look()
         others = {pid for pid in members if is_stopped(pid) != wanted}
-        _send(others, number)
+        send(others, number)
         if wanted:
             _let_vforks_end(others, members - others)
         return not others
@@ -147,11 +151,17 @@ def _let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
     stops them again."""
     if waiting := {pid for pid in others if "D" in thread_states(pid)}:
         children = {pid for pid in stopped if (process := _process(pid)) and process.parent in waiting}
-        _send(children, signal.SIGCONT)
+        send(children, signal.SIGCONT)
 
 
-def _send(pids: Iterable[int], number: int) -> None:
-    """A process that has ended meanwhile is left out.  Raises the first PermissionError after all were tried."""
+def started_at(pid: int) -> int | None:
+    """When a living process was started, in clock ticks since boot; with the pid it names one process for ever."""
+    process = _process(pid) if thread_states(pid) else None
+    return process.started if process else None
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Signal each but what has ended meanwhile.  Raises the first PermissionError after all were tried."""
     refused: PermissionError | None = None
     for pid in pids:
         try:

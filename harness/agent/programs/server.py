@@ -23,7 +23,9 @@ from harness.agent.programs.children import (
     wait_until,
 )
 from harness.agent.programs.commands import oom_kills
+from harness.agent.programs.named_processes import NamedProcesses, ProcessNames
 from harness.agent.programs.process_tree import MARK, ProcessTree
+from system_under_test.own.processes_as_one_server import CONTROL
 
 _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKILL, "TERM": signal.SIGTERM}
 _CRASHES = frozenset(
@@ -42,6 +44,7 @@ class ServerProcess:
         self._report = report
         self._child: Child | None = None
         self._tree = ProcessTree("")
+        self._named = NamedProcesses()
         self._ordered: set[str] = set()
         self._oom_kills_before = 0
 
@@ -56,6 +59,7 @@ class ServerProcess:
         self._oom_kills_before = oom_kills()
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
         tree = ProcessTree(mark)
+        self._named.use(env.get(CONTROL, ""))
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         with Path(output).open("ab") as log:
             self._child = self._children.start(
@@ -107,6 +111,26 @@ class ServerProcess:
     def pid(self) -> int | None:
         """Of the living server; None if there is none."""
         return None if self._child is None else self._child.pid
+
+    def signal_named(self, process: str, name: str, names: ProcessNames) -> None:
+        """Signal one named process of the server, or RELEASE what an earlier signal did to it (`named_processes`).
+
+        A release of a dead server is a no-op.  Raises OSError if there is no such process, or if it does not obey."""
+        self._children.reap()
+        if self._child is None:
+            if name == "RELEASE":
+                return
+            raise OSError(errno.ESRCH, "the server is dead, and all its processes with it")
+        if name == "RELEASE":
+            self._named.release(process, names, self._tree, self._child.pid)
+        else:
+            self._named.signal(process, _SIGNALS[name], names, self._tree, self._child.pid)
+
+    def state_named(self, process: str, names: ProcessNames) -> dict[str, bool]:
+        """See `NamedProcesses.state`; nothing lives of a dead server."""
+        self._children.reap()
+        leader = self._child.pid if self._child else 0
+        return self._named.state(process, names, self._tree, leader)
 
     def processes(self) -> set[int]:
         """Every living process of the server; empty if it is dead."""

@@ -19,6 +19,7 @@ from harness.backends.with_agents.disks import AgentDisks
 from harness.backends.with_agents.link import AgentClientHost, AgentLink, AgentNode
 from harness.backends.with_agents.members import AgentMembers
 from harness.backends.with_agents.packets import AgentPackets
+from harness.backends.with_agents.processes import STOP_LIMIT_S, AgentProcesses
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import (
     CLIENT_PROCESSES,
@@ -34,6 +35,7 @@ from nemesis.cluster import (
     CannotInject,
     Link,
     Marks,
+    process_in,
 )
 from system_under_test.subject import Node, NodeGone, ProcessState
 
@@ -41,8 +43,6 @@ BEACON_PORT = 7788
 IN_FLIGHT_S = 0.03
 """How long after a window its last datagrams may still be under way."""
 
-STOP_LIMIT_S = 15.0
-"""How long a server may take to end after SIGTERM: one that hands over its leadership takes several seconds."""
 OPEN_LIMIT_S = 20.0
 """How long fresh links may take to carry their first beacon."""
 
@@ -55,7 +55,7 @@ _LACKS = {
 T = TypeVar("T")
 
 
-class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
+class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets, AgentProcesses):
     """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
 
     name = "agents"
@@ -132,6 +132,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
         if not self.lacks(PACKETS):
             await self.impair({}, 0)
         for server in self.servers:
+            for process in self.spec.processes:
+                await self.signal_process(server, process, "RELEASE")
             if not self.why_no_disk():
                 await self.behave_disk(server, [], 0)
             if not self.why_no_clock():
@@ -155,6 +157,8 @@ class AgentCluster(AgentDisks, AgentClocks, AgentMembers, AgentPackets):
             return self.why_no_clock()
         if capability == MEMBERS:
             return self.why_no_members()
+        if process := process_in(capability):
+            return self.why_no_process(process)
         if capability in DAMAGES:
             return self.why_no_damage(DAMAGES[capability])
         return f"backend {self.name} {_LACKS.get(capability, f'has no capability {capability!r}')}"

@@ -14,6 +14,7 @@ import pytest
 from checkers.record.reading import BrokenFile
 from harness.backends.docker import engine
 from harness.backends.namespaces import probe
+from harness.cli.names import known_names
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_subject, offered_workloads
 from harness.run.exceptions_for_users import sentences
@@ -414,3 +415,53 @@ async def test_a_caught_up_that_raises_is_a_mistake_of_the_file(tmp_path: Path) 
     await subject.install([node], seed=1, bug=None)
     with pytest.raises(BrokenSystem, match="caught_up raised ZeroDivisionError"):
         await subject.caught_up([node], 1)
+
+
+NAMED = """
+from krucible import Client, System
+
+class Mine(System):
+    processes = {processes}
+
+    async def start(self, node, nodes):
+        return {started}
+
+class MineClient(Client):
+    def read(self, key): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("processes", "words"),
+    [
+        ('"agent"', "processes must be a list of names"),
+        ("5", "processes must be a list of names"),
+        ('["an agent"]', "'an agent' is no name"),
+        ('{"db": "("}', "of db is no regular expression"),
+    ],
+)
+def test_named_processes_that_cannot_be_are_refused(tmp_path: Path, processes: str, words: str) -> None:
+    (path := tmp_path / "mine.py").write_text(NAMED.format(processes=processes, started="'run'"))
+    with pytest.raises(WrongSpec, match=words):
+        load_subject(str(path))
+
+
+async def test_a_named_process_that_start_does_not_return_is_refused_before_the_server_is_started(
+    tmp_path: Path,
+) -> None:
+    named = '{"agent": "", "db": "postgres"}'
+    (path := tmp_path / "mine.py").write_text(NAMED.format(processes=named, started="{'other': 'run'}"))
+    subject = load_subject(str(path))
+    assert subject.processes == {"agent": "", "db": "postgres"}
+    node = running_node()
+    await subject.install([node], seed=1, bug=None)
+    with pytest.raises(BrokenSystem, match=r"start returned the commands of other, and `processes` names agent: ret"):
+        await subject.start(node)
+
+
+def test_the_faults_on_named_processes_are_listed_with_all_other_targets(tmp_path: Path) -> None:
+    (path := tmp_path / "mine.py").write_text(NAMED.format(processes='["agent"]', started="{'agent': 'run'}"))
+    names = known_names(str(path))
+    assert {"partition halves", "kill leader", "kill:agent leader", "pause:agent one"} <= names["targets"].keys()
+    assert "stop:agent" in names["nemeses"]
+    assert not [name for name in known_names()["targets"] if ":" in name]

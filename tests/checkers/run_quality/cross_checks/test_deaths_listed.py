@@ -71,6 +71,7 @@ def test_an_order_explains_a_death(tmp_path: Path, at_s: float, faults: list[dic
         (10, [fault()]),
         (40, [fault()]),
         *[(20, [fault(kind)]) for kind in sorted(ENDS_NO_SERVER)],
+        (20, [fault("kill:agent")]),  # it ends one process, and the server goes on
     ],
 )
 def test_a_death_without_an_order_is_noticed(tmp_path: Path, at_s: float, faults: list[dict[str, Any]]) -> None:
