@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from system_under_test.client import Placement
+from system_under_test.subject import FAILOVER_S
 
 CLIENT_NODES = ("c1", "c2")
 
@@ -26,6 +27,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "time_limit_s": (1, 7 * 86_400),
     "op_timeout_s": (0.01, 3_600),
     "recovery_limit_s": (1, 86_400),
+    "holds": (0, 100),
     "seed": (-(2**63), 2**63 - 1),
 }
 """Least and largest value of every number.  More keys than this cannot be created and read again within a minute."""
@@ -64,6 +66,9 @@ class Spec:
     bug: str | None = None
     op_timeout_s: float = 2.0
     recovery_limit_s: float = 60.0
+    holds: float = 0.0
+    """So many times as long as usual faults hold, with the pauses between them; 0: as the system's time to fail over
+    demands (`Declares.failover_s`)."""
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
     online: bool = True
@@ -102,6 +107,11 @@ class Spec:
     def rng(self, stream: str) -> Random:
         """The random stream of one named part of this run."""
         return Random(f"{self.seed}/{stream}")
+
+    def lengthened(self, failover_s: float) -> float:
+        """So many times as long as usual everything takes that waits for a system to fail over; at least 1, unless the
+        user chose it."""
+        return self.holds or max(1.0, failover_s / FAILOVER_S)
 
     def placements(self) -> tuple[Placement, ...]:
         """Threads dealt over the client nodes in turn.  On each node the first two only read (one follows, one
@@ -146,6 +156,8 @@ class Spec:
     def _changed(self) -> dict[str, Any]:
         """What is not as by default, without what every command names.  A bug without a workload would choose one."""
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
+        if self.holds or "." in self.subject or "/" in self.subject:  # a slow system has other defaults
+            kept = {*kept, "time_limit_s", "recovery_limit_s"}
         names = dict.fromkeys((*_VARIABLES, *_DEFAULTS))
         values = {name: getattr(self, name) for name in names if name not in named}
         return {name: value for name, value in values.items() if value != _DEFAULTS[name] or name in kept}
@@ -174,6 +186,7 @@ _VARIABLES = {
     "concurrency": "CONCURRENCY",
     "op_timeout_s": "OP_TIMEOUT",
     "recovery_limit_s": "RECOVERY_LIMIT",
+    "holds": "HOLDS",
     "keys": "KEYS",
     "workload": "WORKLOAD",
     "subject": "SUBJECT",

@@ -138,6 +138,12 @@ class Bug:
     workloads: tuple[str, ...] = ("register",)
 
 
+FAILOVER_S = 4.0
+"""Within so long a Raft cluster with fetch timeouts of 2 s has another leader, also after a split vote.  Lengths of
+faults are made for such a system."""
+FAILOVER_S_MAX = 400.0
+
+
 @dataclass(frozen=True, slots=True)
 class Declares:
     """What a subject has, so that only that is demanded of a run."""
@@ -151,6 +157,8 @@ class Declares:
     """It says who leads, so that a fault may name the leader."""
     each_server_serves: bool = False
     """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
+    failover_s: float = FAILOVER_S
+    """Within so long another server answers after a leader is lost.  A slower system gets longer faults."""
     kraft_steps: bool = False
     """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
 

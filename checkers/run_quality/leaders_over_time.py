@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,27 @@ def leaders(run: StoredRun) -> list[Leader]:
     return sorted((time_ns, node, epoch) for (node, epoch), time_ns in seen.items())
 
 
+@dataclass(frozen=True, slots=True)
+class ElectionsInFaults:
+    """calling: faults that call for an election.  won: how many of them saw one won.
+    late: of the others, (how long it took until another leader was seen, how long the fault held), in seconds."""
+
+    calling: int = 0
+    won: int = 0
+    late: tuple[tuple[float, float], ...] = ()
+
+
 def under_faults(
     installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str]
-) -> tuple[int, int]:
-    """Returns (faults that call for an election, how many of them saw one won).
+) -> ElectionsInFaults:
+    """The elections that fell into faults, and those that came too late for them.
 
     A fault calls for an election if it takes the current leader from its majority and leaves a majority to another
     server.  Only a server that reaches a majority under the fault can win.  Others may report any epoch: a server that
     was cut off takes itself for the leader, and a status may show a number that grows without an election.
     """
     calling = won = 0
+    late: list[tuple[float, float]] = []
     for fault in installed:
         begin, end = _in_force(fault)
         before = [(epoch, node) for time_ns, node, epoch in led if time_ns < begin]
@@ -52,8 +64,11 @@ def under_faults(
             continue
         calling += 1
         known = max((epoch for epoch, _ in before), default=_NONE)
-        won += any(begin <= at_ns < end and epoch > known and node in with_majority for at_ns, node, epoch in led)
-    return calling, won
+        if any(begin <= at_ns < end and epoch > known and node in with_majority for at_ns, node, epoch in led):
+            won += 1
+        elif after := [at_ns for at_ns, _, epoch in led if at_ns >= end and epoch > known]:
+            late.append(((min(after) - begin) / 1e9, (end - begin) / 1e9))
+    return ElectionsInFaults(calling, won, tuple(late))
 
 
 def _in_force(fault: Mapping[str, Any]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from harness.cli.parameters import (
     subjects,
     workloads,
 )
-from harness.registry import check_names, names_for_bug
+from harness.registry import check_names, load_subject, names_for_bug
 from harness.spec import Spec, WrongSpec
+from system_under_test.subject import FAILOVER_S
 
 _DEFAULT = Spec()
 
@@ -53,7 +55,12 @@ PROGRESS_S = 10.0
     "--inventory", type=click.Path(), default=None, help="The hosts of --backend ssh, a TOML file; see docs/ssh.md."
 )
 @click.option("--nodes", default=_DEFAULT.nodes, show_default=True, help="Servers (client nodes come on top).")
-@click.option("--time-limit", default=_DEFAULT.time_limit_s, show_default=True, help="Seconds of the main phase.")
+@click.option(
+    "--time-limit",
+    type=float,
+    default=None,
+    help=f"Seconds of the main phase.  [default: {_DEFAULT.time_limit_s:g}, times --holds]",
+)
 @click.option(
     "--rate",
     default=_DEFAULT.rate_hz,
@@ -69,9 +76,16 @@ PROGRESS_S = 10.0
 )
 @click.option(
     "--recovery-limit",
-    default=_DEFAULT.recovery_limit_s,
-    show_default=True,
-    help="Seconds within which the system must recover once every fault is healed.",
+    type=float,
+    default=None,
+    help="Seconds within which the system must recover once every fault is healed.  "
+    f"[default: {_DEFAULT.recovery_limit_s:g}, times --holds]",
+)
+@click.option(
+    "--holds",
+    default=_DEFAULT.holds,
+    help="Let faults hold so many times as long, with the pauses between them and the limits that follow: for a system "
+    f"that needs longer than {FAILOVER_S:g} s to fail over.  [default: by `failover_s` of the system]",
 )
 @click.option("--keys", default=_DEFAULT.keys, show_default=True, help="Objects to work on, such as registers.")
 @click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one, printed]")
@@ -89,10 +103,10 @@ PROGRESS_S = 10.0
 @spark_master
 @as_json
 def run(
-    time_limit: float,
+    time_limit: float | None,
     rate: float,
     op_timeout: float,
-    recovery_limit: float,
+    recovery_limit: float | None,
     seed: int | None,
     results: Path,
     note_folder: Path | None,
@@ -110,10 +124,9 @@ def run(
     options["bug"] = options["bug"] or None  # make passes BUG= as an empty word
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
-    options |= {"time_limit_s": time_limit, "op_timeout_s": op_timeout, "recovery_limit_s": recovery_limit}
-    spec = Spec(rate_hz=rate, seed=seed, **options)
-
+    spec = Spec(rate_hz=rate, seed=seed, op_timeout_s=op_timeout, **options)
     check_names(spec)
+    spec = _with_limits(spec, time_limit, recovery_limit)
     spec = _with_every_kind(spec)
 
     from harness.run.refused_before_start import check_spec
@@ -127,6 +140,16 @@ def run(
 
     console = Console(soft_wrap=True, stderr=as_json)
     end(console, run_and_judge(spec, results, spark_master, console, note_folder), as_json)
+
+
+def _with_limits(spec: Spec, time_limit_s: float | None, recovery_limit_s: float | None) -> Spec:
+    """The spec with the limits that the user gave, and with usual ones that are as much longer as faults are."""
+    holds = spec.lengthened(load_subject(spec.subject).declares.failover_s)
+    return replace(
+        spec,
+        time_limit_s=_DEFAULT.time_limit_s * holds if time_limit_s is None else time_limit_s,
+        recovery_limit_s=_DEFAULT.recovery_limit_s * holds if recovery_limit_s is None else recovery_limit_s,
+    )
 
 
 def _with_every_kind(spec: Spec) -> Spec:

@@ -39,6 +39,7 @@ def demands_of(spec: Spec) -> Demands:
         op_timeout_s=spec.op_timeout_s,
         time_limit_s=spec.time_limit_s,
         recovery_limit_s=spec.recovery_limit_s,
+        holds=spec.lengthened(declares.failover_s),
         concurrency=spec.concurrency,
         ends_early=spec.stop_on_violation,
         each_server_serves=declares.nodes and declares.each_server_serves,

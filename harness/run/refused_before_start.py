@@ -86,7 +86,8 @@ def _check_schedule(spec: Spec, path: Path) -> None:
 
 
 def _too_short(spec: Spec, subject: Subject) -> str:
-    for limit_s in range(math.ceil(spec.time_limit_s), _LONGEST_OPENING_S):
+    longest_s = math.ceil(_LONGEST_OPENING_S * spec.lengthened(subject.declares.failover_s))
+    for limit_s in range(math.ceil(spec.time_limit_s), longest_s):
         if dealt(spec, subject.declares, limit_s):
             return (
                 f"--time-limit {spec.time_limit_s:g} leaves no time for any fault of nemesis {spec.nemesis}: "

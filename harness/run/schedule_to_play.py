@@ -26,7 +26,8 @@ def dealer_of(spec: Spec, declares: Declares, time_limit_s: float | None = None)
     if not declares.faults or spec.schedule is not None or spec.nemesis == NONE:
         return None
     limit_s = spec.time_limit_s if time_limit_s is None else time_limit_s
-    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), leaders=declares.leaders)
+    holds = spec.lengthened(declares.failover_s)
+    return Dealer(spec.nemesis, spec.servers, limit_s, spec.rng("deck"), leaders=declares.leaders, holds=holds)
 
 
 def dealt(spec: Spec, declares: Declares, time_limit_s: float | None = None) -> list[Card]:

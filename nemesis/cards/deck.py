@@ -87,12 +87,20 @@ class _Table:
         return [(name, hold_s) for name, hold_s in opening if self.fits(kind, name)]
 
 
-def deal(nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random, *, leaders: bool = True) -> list[Card]:
+def deal(
+    nemesis: str,
+    servers: Sequence[str],
+    time_limit_s: float,
+    rng: Random,
+    *,
+    leaders: bool = True,
+    holds: float = 1.0,
+) -> list[Card]:
     """The schedule of a run that meets what its cards aim at; arguments as of `Dealer`.
 
     Equal arguments (and state of `rng`) give equal schedules.
     """
-    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders)
+    dealer = Dealer(nemesis, servers, time_limit_s, rng, leaders=leaders, holds=holds)
     while dealer.next():
         pass
     return dealer.cards
@@ -104,17 +112,26 @@ class Dealer:
     nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
     `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
     leaders: whether the system reports who leads.  If not, no card is dealt that would have to name the leader.
+    holds: every length of time is so many times as long as written here, for a system that fails over more slowly.
     Raises ValueError for an unknown nemesis.
 
     cards: all that were dealt so far.
     """
 
     def __init__(
-        self, nemesis: str, servers: Sequence[str], time_limit_s: float, rng: Random, *, leaders: bool = True
+        self,
+        nemesis: str,
+        servers: Sequence[str],
+        time_limit_s: float,
+        rng: Random,
+        *,
+        leaders: bool = True,
+        holds: float = 1.0,
     ) -> None:
         self.cards: list[Card] = []
         self._rng = rng
-        self._last_s = time_limit_s - TAIL_S
+        self._holds = holds
+        self._last_s = time_limit_s / holds - TAIL_S
         self._earliest_s = self._began_s = LEAD_IN_S
         self._alone = True
         self._before: _Play | None = None
@@ -153,9 +170,9 @@ class Dealer:
     def _put(self, kind: Kind, at_s: float, steps: Sequence[FigureStep]) -> list[Card]:
         first = len(self.cards) + 1
         for step in steps:
-            begin_s = round(at_s + step.after_s, 3)
+            begin_s = round((at_s + step.after_s) * self._holds, 3)
             like, after = first if step.again else 0, first if step.moment else 0
-            end_s = round(begin_s + step.hold_s, 3)
+            end_s = round(begin_s + step.hold_s * self._holds, 3)
             number = len(self.cards) + 1
             self.cards.append(Card(number, kind.name, step.target, begin_s, end_s, like, after, step.moment))
         return self.cards[first - 1 :]

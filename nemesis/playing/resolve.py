@@ -33,10 +33,12 @@ class PlayOptions:
     """How a schedule is played.
 
     replay: resolved faults by card number, carried out in place of resolving anew.  over_budget: faults may cost
-    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then."""
+    more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then.
+    holds: cards wait so many times as long as usual for a leader, and for what another card has set off."""
 
     replay: Mapping[int, Fault] = field(default_factory=dict)
     over_budget: bool = False
+    holds: float = 1.0
 
 
 class Resolver:
@@ -94,8 +96,8 @@ class Resolver:
                 continue
             if self._ended.is_set():
                 return None, None, "the test ended before any node led"
-            if self._main_s() - began_s >= LEADER_WAIT_S:
-                return None, None, f"no node led within {LEADER_WAIT_S:.0f} s"
+            if self._main_s() - began_s >= (wait_s := LEADER_WAIT_S * self._options.holds):
+                return None, None, f"no node led within {wait_s:.0f} s"
             await asyncio.sleep(POLL_S)
 
     async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> tuple[Fault | None, LeaderNow | None, str]:
@@ -135,7 +137,8 @@ class Resolver:
     async def _await_moment(self, card: Card) -> str:
         """Wait for the moment of a card that follows another one.  Returns why it has not come, "" if it has."""
         since_epoch: int | None = None
-        until_s = self._main_s() + MOMENT_WAIT_S
+        wait_s = MOMENT_WAIT_S * self._options.holds
+        until_s = self._main_s() + wait_s
         while not self._ended.is_set() and self._main_s() < until_s:
             first = self._records.by_number.get(card.after)
             if first is not None and first.achieved is Achieved.SKIPPED:
@@ -149,7 +152,7 @@ class Resolver:
                 if has_come(card.moment, since_epoch, statuses, running):
                     return ""
             await asyncio.sleep(LOOK_EVERY_S)
-        return f"there was no {card.moment} within {MOMENT_WAIT_S:.0f} s"
+        return f"there was no {card.moment} within {wait_s:.0f} s"
 
     async def _statuses(self) -> Sequence[NodeStatus]:
         try:

@@ -16,7 +16,7 @@ from system_under_test.functions import FUNCTIONS
 from system_under_test.own.client import Client
 from system_under_test.own.read_own_system import NoSystem
 from system_under_test.own.system import System
-from system_under_test.subject import Crate, Needs
+from system_under_test.subject import FAILOVER_S_MAX, Crate, Needs
 
 _ALIKE = 0.85
 """How alike two names are, of 1, if one is taken for a slip of the pen."""
@@ -106,6 +106,9 @@ def _wrong_values(system: System) -> Iterator[str]:
     port = system.port
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
         yield f"port must be a whole number up to 65535, not {port!r:.60}"
+    failover_s = system.failover_s
+    if not isinstance(failover_s, int | float) or isinstance(failover_s, bool) or not 0 < failover_s <= FAILOVER_S_MAX:
+        yield f"failover_s must be a number of seconds up to {FAILOVER_S_MAX:g}, not {failover_s!r:.60}"
     if system.elections not in (None, True, False):
         yield f"elections must be True or False, not {system.elections!r:.60}"
     yield from _wrong_processes(system.processes)

@@ -85,6 +85,7 @@ class OwnSubject(Subject):
         self.declares = Declares(
             elections=leads if elections is None else elections,
             leaders=leads,
+            failover_s=float(self.system.failover_s),
             each_server_serves=self._client.leader is Client.leader,
         )
         self._nodes: dict[str, OwnNode] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from system_under_test.own.client import Client
-from system_under_test.subject import Complaint, Completed, Needs, Node, NodeStatus, ProcessState
+from system_under_test.subject import FAILOVER_S, Complaint, Completed, Needs, Node, NodeStatus, ProcessState
 
 Command = str | Sequence[str]
 """A line for the shell, or the words of a command.  It runs in the node's data directory."""
@@ -136,6 +136,8 @@ class System:
     processes: the processes of a node that faults can hit by name, such as `kill:agent`: names that `start` returns.
         A mapping may also give a name to what such a process starts itself: {"agent": "", "postgres": r"bin/postgres"},
         where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
+    failover_s: within so many seconds another server answers after a leader is lost.  Faults of a system that needs
+        longer than a few seconds hold longer, with the pauses between them, the run and the limit of recovery.
     elections: whether another leader must appear where one is cut off; None: if there is a `status`.
     complaints: a regular expression; a line of a server's output that it matches is a violation.
     client: the class of its clients; None where the file defines only one.
@@ -145,6 +147,7 @@ class System:
     needs: ClassVar[Needs] = Needs()
     notices_damage: ClassVar[Mapping[str, str]] = {}
     processes: ClassVar[Mapping[str, str] | Sequence[str]] = ()
+    failover_s: ClassVar[float] = FAILOVER_S
     elections: ClassVar[bool | None] = None
     complaints: ClassVar[str] = ""
     client: ClassVar[type[Client] | None] = None

@@ -99,7 +99,7 @@ def lets_write(faults: Sequence[Mapping[str, Any]], demands: Demands, length_ns:
 
     faults: this fault and all others that were in force at some time during it (entries of faults.json).
     """
-    if length_ns < LONG_NS:
+    if length_ns < LONG_NS * demands.holds:
         return False
     cut = {tuple(link) for fault in faults for link in fault.get("cut") or ()}
     struck = {node for fault in faults for node in fault.get("nodes") or ()}

@@ -24,6 +24,8 @@ OF_A_SCHEDULE = "schedule"
 """The nemesis of a run that plays a file."""
 SHARE_IN_FAULTS = 0.10
 _FIRST_CHARACTERS = 160
+FAILOVER_S = 4.0
+"""Usual faults are made for systems that fail over within this time (`system_under_test.subject`)."""
 DEALT_OFTEN = 2
 """From this number of faults of one kind on, at least one of them must have been in force."""
 
@@ -51,13 +53,14 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         _kinds_installed(run.demands, faults, installed),
     ]
     if run.demands.elections:
-        calling, won = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
+        elections = leaders_over_time.under_faults(installed, leaders_over_time.leaders(run), run.servers)
         criteria.append(
             Criterion(
                 "elections won under a fault",
-                won,
-                min(1, calling),
-                f"of {_faults(calling)} that took the leader from its majority and left a majority to others",
+                elections.won,
+                min(1, elections.calling),
+                f"of {_faults(elections.calling)} that took the leader from its majority and left a majority to others",
+                advice=too_short(elections) if not elections.won else "",
             )
         )
     if beyond := sum(bool(f.get("over_budget")) for f in faults):
@@ -73,6 +76,23 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         ),
         *_about_writes_in_faults(run, installed, figures),
     ]
+
+
+def too_short(elections: leaders_over_time.ElectionsInFaults) -> str:
+    """What to do where each election came after its fault, "" where none came at all."""
+    if not elections.late:
+        return ""
+    needed = [needed_s for needed_s, _ in elections.late]
+    lasted = [lasted_s for _, lasted_s in elections.late]
+    return (
+        f"the system needed {_seconds(needed)} to elect another leader, and the faults lasted {_seconds(lasted)}: "
+        f"state `failover_s = {ceil(max(needed))}` in your System, or give --holds {ceil(max(needed) / FAILOVER_S)}"
+    )
+
+
+def _seconds(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.0f}", f"{max(values):.0f}"
+    return f"{most} s" if least == most else f"{least} to {most} s"
 
 
 def _kinds_installed(
@@ -144,7 +164,8 @@ def _about_writes_in_faults(
     criteria = [Criterion("ok writes in faults", figures.ok_writes_in_faults, least, words)]
     if run.demands.elections:
         share = ceil(minimums.SHARE_OF_FAULTS * len(works))
-        words = f"of {_faults(len(works))} that let a majority work for {minimums.LONG_NS / 1e9:g} s or longer"
+        long_s = minimums.LONG_NS * run.demands.holds / 1e9
+        words = f"of {_faults(len(works))} that let a majority work for {long_s:g} s or longer"
         criteria.append(Criterion("faults with an ok write", written, share, words))
     return criteria
 

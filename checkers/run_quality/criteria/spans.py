@@ -22,12 +22,14 @@ def main_phase(run: StoredRun) -> list[tuple[int, int]]:
 
 def calm_spans(run: StoredRun) -> list[tuple[int, int]]:
     """[from, to) of what of the main phase lies outside faults and their aftermath."""
-    return [span for main in main_phase(run) for span in minimums.calm(main, run.faults)]
+    aftermath_ns = int(minimums.AFTERMATH_NS * run.demands.holds)
+    return [span for main in main_phase(run) for span in minimums.calm(main, run.faults, aftermath_ns)]
 
 
 def stretches_of(run: StoredRun) -> list[stretches.Stretch]:
     """The stretches of the main phase in which the system must answer something."""
-    of_phases = (stretches.stretches(main, run.faults, run.demands.op_timeout_s) for main in main_phase(run))
+    demands = run.demands
+    of_phases = (stretches.stretches(main, run.faults, demands.op_timeout_s, demands.holds) for main in main_phase(run))
     return [stretch for of_phase in of_phases for stretch in of_phase]
 
 

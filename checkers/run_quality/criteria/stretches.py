@@ -45,13 +45,18 @@ class Stretch:
     grace: bool = False
 
 
-def stretches(main: tuple[int, int], faults: Sequence[Mapping[str, Any]], op_timeout_s: float) -> list[Stretch]:
-    """The stretches of a main phase, in order of time and disjoint.  main: [from, to) in ns since the test began."""
-    length_ns = int(max(STRETCH_S_LEAST, TIMEOUTS_LEAST * op_timeout_s) * 1e9)
+def stretches(
+    main: tuple[int, int], faults: Sequence[Mapping[str, Any]], op_timeout_s: float, holds: float = 1.0
+) -> list[Stretch]:
+    """The stretches of a main phase, in order of time and disjoint.  main: [from, to) in ns since the test began.
+
+    holds: of the demands; the grace and the stretches are so many times as long."""
+    length_ns = int(max(STRETCH_S_LEAST * holds, TIMEOUTS_LEAST * op_timeout_s) * 1e9)
+    grace_ns = int(GRACE_NS * holds)
     lasting = [{**fault, "healed_ns": -1} if _may_end_the_system(fault) else fault for fault in faults]
     found = []
-    for calm, (begin, end) in enumerate(minimums.calm(main, lasting, GRACE_NS)):
-        healed_ns = begin - GRACE_NS if begin > main[0] else -1
+    for calm, (begin, end) in enumerate(minimums.calm(main, lasting, grace_ns)):
+        healed_ns = begin - grace_ns if begin > main[0] else -1
         if healed_ns >= 0:
             found.append(Stretch(healed_ns, begin, begin, calm, healed_ns, grace=True))
         count = max(0, end - begin) // length_ns

@@ -27,7 +27,8 @@ def fault(*, cut_off: str = "", states: dict[str, str] | None = None) -> dict[st
 
 
 def won(struck: dict[str, Any], *led: Leader) -> tuple[int, int]:
-    return under_faults([struck], [LED_BEFORE, *led], SERVERS)
+    found = under_faults([struck], [LED_BEFORE, *led], SERVERS)
+    return found.calling, found.won
 
 
 def test_a_server_that_keeps_a_majority_wins_the_election() -> None:
@@ -58,3 +59,10 @@ def test_under_a_fault_that_is_never_healed_an_election_counts_up_to_the_end() -
 def test_no_election_is_called_for_where_the_fault_leaves_a_majority_to_nobody() -> None:
     assert won(fault(states={"n1": "dead", "n2": "dead"}), (12 * SECOND, "n3", 2)) == (0, 0)
     assert won(fault(cut_off="n3")) == (0, 0)
+
+
+def test_an_election_that_came_too_late_says_how_long_it_took_and_how_long_the_fault_lasted() -> None:
+    led = [LED_BEFORE, (34 * SECOND, "n2", 2), (60 * SECOND, "n3", 3)]
+    assert under_faults([fault(cut_off="n1")], led, SERVERS).late == ((24.0, 10.0),)
+    assert under_faults([fault(cut_off="n1")], [LED_BEFORE, (12 * SECOND, "n2", 2)], SERVERS).late == ()
+    assert under_faults([fault(cut_off="n1")], [LED_BEFORE], SERVERS).late == ()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from checkers.base.demands import Demands
+from checkers.run_quality.criteria import of_faults
+from checkers.run_quality.criteria.minimums import LONG_NS, lets_write
+from checkers.run_quality.criteria.stretches import GRACE_NS, stretches
+from checkers.run_quality.leaders_over_time import ElectionsInFaults
 from harness.run.schedule_to_play import capabilities_of, dealt
 from harness.run.session import lacking
 from harness.spec import Spec
 from nemesis.cluster import CLIENT_PROCESSES
-from system_under_test.subject import Declares
+from system_under_test.subject import FAILOVER_S, Declares
 
+S = 1_000_000_000
 WITHOUT = Declares(elections=False, leaders=False)
 
 
@@ -26,6 +34,31 @@ def test_no_card_names_the_leader_where_none_is_known(nemesis: str, seed: int) -
     assert cards == dealt(spec, WITHOUT)
 
 
+def test_a_system_that_fails_over_slowly_gets_the_same_cards_and_each_takes_as_much_longer() -> None:
+    fast = dealt(Spec(time_limit_s=60), Declares())
+    slow = dealt(Spec(time_limit_s=300), Declares(failover_s=5 * FAILOVER_S))
+    assert [(card.kind, card.name, card.like, card.after) for card in slow] == [
+        (card.kind, card.name, card.like, card.after) for card in fast
+    ]
+    assert [card.at_s for card in slow] == pytest.approx([5 * card.at_s for card in fast], abs=0.01)
+    assert [card.heal_s for card in slow] == pytest.approx([5 * card.heal_s for card in fast], abs=0.01)
+    assert dealt(Spec(time_limit_s=300, holds=5), Declares()) == slow
+    assert Spec(holds=2).lengthened(5 * FAILOVER_S) == 2
+    assert Spec().lengthened(FAILOVER_S / 4) == 1
+
+
+def test_the_minimums_of_a_slow_system_wait_as_much_longer() -> None:
+    cut = {"nodes": ["n1"], "cut": []}
+    servers = tuple(f"n{i}" for i in range(1, 6))
+    usual = Demands(servers=servers, client_nodes=("c1",))
+    assert lets_write([cut], usual, LONG_NS)
+    assert not lets_write([cut], replace(usual, holds=5.0), LONG_NS)
+    assert lets_write([cut], replace(usual, holds=5.0), 5 * LONG_NS)
+    early, late = (stretches((0, 100 * S), [{"injected_ns": 0, "healed_ns": 10 * S}], 2.0, holds) for holds in (1, 5))
+    assert early[0].end_ns - early[0].begin_ns == GRACE_NS
+    assert late[0].end_ns - late[0].begin_ns == 5 * GRACE_NS
+
+
 def test_a_subject_with_nothing_to_break_is_dealt_nothing() -> None:
     assert dealt(Spec(), Declares(faults=False)) == []
 
@@ -38,3 +71,13 @@ def test_a_run_that_may_stop_clients_asks_for_clients_in_processes_of_their_own(
 def test_only_a_system_that_can_change_its_members_runs_with_that_nemesis() -> None:
     assert lacking(Spec(subject="etcd", nemesis="membership"), "namespaces") == ""
     assert "cannot change while it runs" in lacking(Spec(subject="kraft", nemesis="membership"), "namespaces")
+
+
+def test_elections_that_fell_into_no_fault_are_a_matter_of_lengths_and_the_reason_says_so() -> None:
+    assert of_faults.FAILOVER_S == FAILOVER_S
+    late = ElectionsInFaults(2, 0, ((12.2, 6.0), (31.0, 10.0)))
+    assert of_faults.too_short(late) == (
+        "the system needed 12 to 31 s to elect another leader, and the faults lasted 6 to 10 s: "
+        "state `failover_s = 31` in your System, or give --holds 8"
+    )
+    assert of_faults.too_short(ElectionsInFaults(2, 0)) == ""
