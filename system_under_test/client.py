@@ -43,6 +43,10 @@ CANNOT_BE_MADE = "the client cannot be made: "
 """Stands in the error of an outcome where no other try can succeed, such as for a file that cannot be run."""
 
 
+MISTAKE_IN_CODE = "mistake in the code of the client: "
+"""How the error of an outcome begins where the author's own code is wrong.  The run ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Who a process is: where it runs, and whom it trusts.

@@ -5,11 +5,13 @@ it, so the verdict is *unknown*.  All times are of the clock of the harness.
 
 The history is judged in parts of consecutive rows, so its length does not matter.  An operation may begin in one part
 and end in a later one.  So a part returns its open operations, and the completions whose invoke it does not hold.
-`combine` joins them.  Latencies are counted by value, in microseconds with 17 significant bits.
+`combine` joins them.  Errors are counted by their text without its numbers, the most frequent first.  Latencies are
+counted by value, in microseconds with 17 significant bits.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +36,10 @@ QUANTILES = (0.5, 0.95, 0.99, 1.0)
 SIZE_BYTES_PER_EVENT = 80
 _SIGNIFICANT_BITS = 17
 _ERROR_CHARACTERS = 150
+ERRORS_MAX = 20
+"""So many different errors are listed; a part of a history lists no more either."""
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d{4,}|\d+\.\d+")
+"""What distinguishes two texts of one error: addresses, ports, times."""
 REFUSED_CONNECTION = "ConnectionRefusedError"
 """How the error of an operation begins that was refused a connection, as a client of one's own reports it."""
 _UNSUCCESSFUL = (int(Type.FAIL), int(Type.INFO))
@@ -66,7 +72,8 @@ class PartCount:
     orphans: (process, type, time) of completions whose invoke stands in an earlier part, in order.
     first_ns, last_ns: of client events; first_ns is -1 if there are none.  over_budget: why nothing was counted.
     last_errors: function -> why its last operation that did not succeed here did not.
-    refused_connections: how many operations are of unknown outcome although a connection was refused."""
+    refused_connections: how many operations are of unknown outcome although a connection was refused.
+    errors: (type, error without its numbers) -> how many operations ended so."""
 
     functions: Mapping[str, FunctionCount]
     left_open: Mapping[int, tuple[str, int]]
@@ -76,6 +83,7 @@ class PartCount:
     over_budget: str = ""
     last_errors: Mapping[str, str] = field(default_factory=dict)
     refused_connections: int = 0
+    errors: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
 
 def split(files: StoredRun) -> Sequence[Part]:
@@ -122,7 +130,8 @@ def judge(part: Part, budget: Budget) -> PartCount:
         f: str(table.column("error")[row].as_py() or "") for f, rows in unsuccessful.items() for row in rows.tolist()
     }
     first_ns, last_ns, refused = int(time_ns.min()), int(time_ns.max()), _refused_connections(table)
-    return PartCount(functions, left_open, strays, first_ns, last_ns, "", errors, refused)
+    found = _errors(table, process >= 0)
+    return PartCount(functions, left_open, strays, first_ns, last_ns, "", errors, refused, found)
 
 
 def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
@@ -139,6 +148,8 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
     details: dict[str, Any] = {"functions": {}}
     if refused := sum(finding.refused_connections for finding in findings):
         details["refused_connections"] = refused
+    if frequent := _most_frequent(findings):
+        details["errors"] = frequent
     for name, f in sorted(functions.items()):
         ended = {"ok": f.ended[Type.OK], "fail": f.ended[Type.FAIL], "info": f.ended[Type.INFO]}
         counts = {"invoked": f.invoked, **ended, "open": f.invoked - sum(ended.values())}
@@ -157,6 +168,31 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
         reason += "".join(f"; the last {f} ended with {error[:_ERROR_CHARACTERS]}" for f, error in errors.items())
         return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
     return Verdict(Validity.VALID, looked_at, details=details)
+
+
+def _errors(table: pa.Table, of_clients: Bools) -> dict[tuple[int, str], int]:
+    counted: Counter[tuple[int, str]] = Counter()
+    for type_ in _UNSUCCESSFUL:
+        ended = table.filter(pa.array(of_clients & (np.asarray(table.column("type")) == type_)))
+        for row in pc.value_counts(ended.column("error").cast(pa.string())).to_pylist():
+            counted[type_, _VARYING.sub("#", str(row["values"] or ""))[:_ERROR_CHARACTERS]] += row["counts"]
+    counted.pop((int(Type.FAIL), ""), None)
+    return dict(counted.most_common(ERRORS_MAX))
+
+
+def _most_frequent(findings: Sequence[PartCount]) -> list[dict[str, Any]]:
+    """The most frequent errors: {"error", "fail", "info"}, how many operations ended so in each way."""
+    counted: Counter[tuple[int, str]] = Counter()
+    for finding in findings:
+        counted.update(finding.errors)
+    totals: Counter[str] = Counter()
+    for (_, error), count in counted.items():
+        totals[error] += count
+    return [
+        {"error": error, "fail": counted[int(Type.FAIL), error], "info": counted[int(Type.INFO), error]}
+        for error, _ in totals.most_common(ERRORS_MAX)
+        if error
+    ]
 
 
 def _refused_connections(table: pa.Table) -> int:

@@ -14,6 +14,8 @@ from harness.terminal.lines import width_of, wrapped
 _REASONS_FROM = 24
 """Column in which the reason of a checker goes on."""
 
+_ERRORS_SHOWN = 4
+
 _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harness failed": "bold red"}
 
 
@@ -44,11 +46,24 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
         lines = wrapped("; ".join(filter(None, (_kinds(entry), entry["reason"]))), width, head, " " * _REASONS_FROM)
         console.print(f"  [{_COLOUR.get(entry['verdict'], 'dim')}]{entry['verdict']:>14}[/]", end="")
         console.print(lines.removeprefix(f"  {entry['verdict']:>14}"), highlight=False, markup=False)
+    _count_errors(console, results, width)
     _draw_first(console, results)
     if results.get("judged_by", "").startswith("in process ("):  # Spark was wanted; in brackets why it did not judge
         console.print(f"judged {results['judged_by']}", highlight=False, markup=False, style="yellow")
     console.print(f"report: {results['report']}", highlight=False, markup=False)
     console.print(f"again:  {results['rerun']}", highlight=False, markup=False)
+
+
+def _count_errors(console: Console, results: Mapping[str, Any], width: int) -> None:
+    """The errors that clients met most often: they show what a client, or a fault, did."""
+    details = results["checkers"].get("statistics", {}).get("details", {})
+    errors = details.get("errors", ())
+    if not errors:
+        return
+    words = [f"{each['fail'] + each['info']} times {each['error']}" for each in errors[:_ERRORS_SHOWN]]
+    more = f"; {len(errors) - _ERRORS_SHOWN} more in the report" if len(errors) > _ERRORS_SHOWN else ""
+    lines = wrapped("; ".join(words) + more, width, "  errors of clients: ", " " * 4)
+    console.print(lines, highlight=False, markup=False)
 
 
 def _kinds(entry: Mapping[str, Any]) -> str:

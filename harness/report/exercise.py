@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.base.json_file import mapping, sequence
+from checkers.base.json_file import mapping, number, sequence
 from harness.plain_words import amount, looked_at, shorten
 from harness.report.evidence.report_data import ReportData
 
@@ -63,6 +63,25 @@ def functions(data: ReportData) -> list[FunctionRow]:
             FunctionRow(shorten(str(f), 40), looked_at(counts), [(when, text) for when, text in quantiles if text])
         )
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """fail, info: how many operations failed with it, and how many are of unknown outcome."""
+
+    error: str
+    fail: int
+    info: int
+
+
+def errors(data: ReportData) -> list[ErrorRow]:
+    """The errors of clients, the most frequent first, as the `statistics` checker counted them."""
+    details = mapping(data.checkers.get("statistics", {}).get("details"))
+    rows = map(mapping, sequence(details.get("errors")))
+    return [
+        ErrorRow(shorten(str(row.get("error")), 160), number(row.get("fail"), 0), number(row.get("info"), 0))
+        for row in rows
+    ]
 
 
 def _figure(criterion: Mapping[str, Any]) -> RunFigure:

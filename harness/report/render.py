@@ -128,6 +128,7 @@ def _page(data: ReportData, with_plots: bool) -> str:
         facts=_facts(data),
         figures=figures,
         functions=exercise.functions(data),
+        errors=exercise.errors(data),
         checkers=_checkers(data, found),
         timeline=lines,
         payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),

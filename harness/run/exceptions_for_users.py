@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from harness.spec import WrongSpec
 
@@ -26,8 +28,21 @@ def sentences(problem: BaseException) -> list[str]:
     """The problem in sentences, one for each exception of a group; [] if it is a mistake of the harness."""
     leaves = list(_leaves(problem))
     if all(isinstance(leaf, expected()) for leaf in leaves):
-        return list(map(_words, leaves))
+        return list(dict.fromkeys(map(_words, leaves)))
     return []
+
+
+def mistakes_in(own_files: Collection[Path], problem: BaseException) -> list[str]:
+    """One sentence for each exception that a line of these files raised, of a workload of one's own for example; [] if
+    another file raised one of them."""
+    found: list[str] = []
+    for leaf in _leaves(problem):
+        last = traceback.extract_tb(leaf.__traceback__)[-1:]
+        paths = [path for path in own_files for frame in last if Path(frame.filename).resolve() == path.resolve()]
+        if not paths:
+            return []
+        found.append(f"{paths[0].name} line {last[0].lineno}: {type(leaf).__name__}: {leaf}")
+    return list(dict.fromkeys(found))
 
 
 def _words(problem: BaseException) -> str:
@@ -40,7 +55,8 @@ def _words(problem: BaseException) -> str:
 def not_of_the_harness(problem: BaseException) -> bool:
     """Whether the file of the system was wrong, or this machine lacks something: no test took place, and the harness
     did what it should."""
-    return all(type(leaf).__name__ in ("BrokenSystem", "BackendUnavailable") for leaf in _leaves(problem))
+    names = ("BrokenSystem", "CodeMistake", "BackendUnavailable")
+    return all(type(leaf).__name__ in names for leaf in _leaves(problem))
 
 
 def _leaves(problem: BaseException) -> Iterator[BaseException]:

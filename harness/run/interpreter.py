@@ -16,7 +16,8 @@ from checkers.base.history import Type
 from harness.backends.backend import ClientHost
 from harness.run.clock import Clock
 from harness.run.recorder import Recorder
-from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
+from system_under_test.own.read_own_system import CodeMistake
 from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
 
 
@@ -56,13 +57,17 @@ class Interpreter:
             _wake(pause)
 
     async def ask(self, placement: Placement, request: Request) -> Outcome:
-        """One operation of one thread, recorded; retires the process if the outcome is unknown."""
+        """One operation of one thread, recorded; retires the process if the outcome is unknown.
+
+        Raises CodeMistake where the author's client is wrong: nothing that it does says anything of the system."""
         process = self._process[placement.thread]
         self._recorder.invoke(process, request)
         self.tally.invoked += 1
         outcome = await self._hosts[placement.client_node].invoke(placement.thread, request, self._timeout_s)
         self._recorder.complete(process, request, outcome)
         self.tally.by_type[outcome.type] += 1
+        if outcome.error and outcome.error.startswith(MISTAKE_IN_CODE):
+            raise CodeMistake(outcome.error.removeprefix(MISTAKE_IN_CODE))
         if outcome.type is Type.INFO:
             self._process[placement.thread] = process + len(self._placements)
         return outcome

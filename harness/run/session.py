@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import load_backend, load_subject
 from harness.run.conductor import Conductor
-from harness.run.exceptions_for_users import not_of_the_harness, sentences
+from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
 from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of
@@ -99,7 +99,7 @@ def run_and_judge(
             report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
-            found = _kept(run.root, problem)
+            found = _kept(run.root, problem, [Path(spec.workload)] if spec.workload.endswith(".py") else [])
         return _for_terminal(run.root, found, spec)
     finally:
         progress.stop()
@@ -140,21 +140,23 @@ def judge_again(
             spark.stop()
 
 
-def _kept(root: Path, problem: Exception | SystemExit) -> dict[str, Any]:
+def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> dict[str, Any]:
     """As `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
     try:
-        return _failed(root, problem)
+        return _failed(root, problem, own_files)
     except OSError as refusal:
         first = " ".join(sentences(problem)) or f"{type(problem).__name__}: {problem}"
         words = f"the run has no verdict, because {as_typed(root)} cannot be written ({refusal.strerror or refusal})"
         raise OSError(f"{words}; the run had ended because of this: {first}") from problem
 
 
-def _failed(root: Path, problem: Exception | SystemExit) -> dict[str, Any]:
+def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> dict[str, Any]:
     """What is kept of a run that could not go on; a mistake of the harness leaves its traceback as well."""
     if isinstance(problem, SystemExit):
         ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
         return record_failure(root, f"{ended}; where it did so is in {TRACEBACK}", problem)
+    if mistakes := mistakes_in(own_files, problem):
+        return record_failure(root, " ".join(mistakes), not_tested=True)
     if words := sentences(problem):
         return record_failure(root, " ".join(words), not_tested=not_of_the_harness(problem))
     reason = f"a mistake of the harness itself ({type(problem).__name__}: {problem}); its traceback is in {TRACEBACK}"

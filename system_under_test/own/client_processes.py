@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from checkers.base.history import Type
-from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.functions import observes
 
 GRACE_S = 0.3
@@ -53,7 +53,8 @@ class OwnClient:
             return Outcome(Type.FAIL, error="not sent: the client is still starting")
         except (OSError, EOFError, ValueError) as problem:
             self._process.kill()
-            return Outcome(Type.FAIL, error=f"not sent: {problem}")
+            words = str(problem)
+            return Outcome(Type.FAIL, error=words if words.startswith(MISTAKE_IN_CODE) else f"not sent: {words}")
         talk = _Talk()
         try:
             self._process.write({"request": asdict(request), "timeout_s": timeout_s})
@@ -145,4 +146,6 @@ class _Process:
         )
         self.write(given)
         if (message := await self.line()) != {"ready": True}:
-            raise EOFError(CANNOT_BE_MADE * bool(message.get("for_good")) + str(message.get("failed", message)))
+            words = str(message.get("failed", message))
+            known = words.startswith(MISTAKE_IN_CODE) or not message.get("for_good")
+            raise EOFError(words if known else CANNOT_BE_MADE + words)

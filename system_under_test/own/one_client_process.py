@@ -30,10 +30,11 @@ from types import ModuleType
 from typing import Any
 
 from checkers.base.history import Type
-from system_under_test.client import Outcome, Placement, Request
+from system_under_test.client import MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.functions import arguments, observes, outcome
 from system_under_test.own.check_own_system import check_refused
 from system_under_test.own.client import Address, Client
+from system_under_test.own.mistakes_in_code import mistake_in
 from system_under_test.own.read_own_system import NoSystem, read_files
 
 FOLLOW_EVERY_S = 0.5
@@ -50,9 +51,12 @@ class Runner:
     """One client: which node gets its requests, and what an exception proves."""
 
     def __init__(
-        self, make: Callable[[], Client], functions: Mapping[str, str], tell_sent: Callable[[str], None]
+        self, make: Callable[[], Client], functions: Mapping[str, str], tell_sent: Callable[[str], None], folder: Path
     ) -> None:
+        """folder: where the author's files lay when they were read."""
         self._make = make
+        self._folder = folder
+        self._called: Callable[..., Any] | None = None
         self._functions = functions
         self._tell_sent = tell_sent
         self._loop = asyncio.new_event_loop()
@@ -79,6 +83,9 @@ class Runner:
             self._tell_sent(self._node)
             answer = self._call(getattr(self._client, function), until, *given)
         except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
+            if not self._late and (mistake := mistake_in(self._folder, problem, self._called)):
+                type_ = Type.INFO if sent and not observes(function) else Type.FAIL
+                return self._failed(type_, MISTAKE_IN_CODE + mistake)
             if isinstance(problem, self._client.refused) and not self._late:
                 return self._failed(Type.FAIL, f"{'refused' if sent else 'not sent'}: {_words(problem)}", move=True)
             type_ = Type.INFO if sent and not observes(function) else Type.FAIL
@@ -151,6 +158,7 @@ class Runner:
         self._late, self._unawaited = left_s <= 0, []
         if self._late:
             raise CallTimedOut("out of time")
+        self._called = method
         signal.setitimer(signal.ITIMER_REAL, left_s)
         try:
             answer = method(*given)
@@ -209,10 +217,12 @@ def main() -> None:
     except NoSystem as problem:
         tell({"failed": str(problem), "for_good": True})
         return
+    folder = Path(str(module.__file__)).parent
     try:
-        runner = _runner(given, module, lambda node: tell({"sent": node}))
+        runner = _runner(given, module, lambda node: tell({"sent": node}), folder)
     except BaseException as problem:  # noqa: BLE001 - the author's code; the harness quotes it
-        tell({"failed": _words(problem)})
+        mistake = mistake_in(folder, problem)
+        tell({"failed": MISTAKE_IN_CODE + mistake, "for_good": True} if mistake else {"failed": _words(problem)})
         return
     tell({"ready": True})
     for line in requests:
@@ -233,14 +243,14 @@ def _module(config: Mapping[str, Any]) -> ModuleType:
             raise NoSystem(str(problem).replace(f"{folder}/", "")) from problem
 
 
-def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[str], None]) -> Runner:
+def _runner(given: Mapping[str, Any], module: ModuleType, tell_sent: Callable[[str], None], folder: Path) -> Runner:
     config, who = given["config"], Placement(**given["placement"])
     servers = {}
     for node, address in given["peers"].items():
         host, _, port = address.rpartition(":")
         servers[node] = Address(node, host, int(port))
     kind = getattr(module, config["client"])
-    return Runner(lambda: kind(who, servers), config["functions"], tell_sent)
+    return Runner(lambda: kind(who, servers), config["functions"], tell_sent, folder)
 
 
 def _words(problem: BaseException) -> str:

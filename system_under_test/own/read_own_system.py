@@ -35,6 +35,10 @@ class BrokenSystem(NotKnown):
     """A method of the author's class raised something; the message names file, line and method in one sentence."""
 
 
+class CodeMistake(BrokenSystem):
+    """The author's code is wrong (`mistakes_in_code`), so the run ends; the message begins with file and line."""
+
+
 def blamed(main: Path, method: str, problem: BaseException) -> str:
     """What the author's method raised, with the line of the main file from which it came."""
     return f"{main.name}{_at_line(main, problem)}: {method} raised {in_words(problem)}"

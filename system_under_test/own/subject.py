@@ -18,9 +18,11 @@ from system_under_test.own.check_own_system import check_declared, check_defined
 from system_under_test.own.client import Client
 from system_under_test.own.linked_files import link_or_copy
 from system_under_test.own.lives_in_logs import ANNOUNCED, ENDED, MARK, NO_LIFE, complaints_of, last_words
+from system_under_test.own.mistakes_in_code import mistake_in
 from system_under_test.own.processes_as_one_server import CONTROL
 from system_under_test.own.read_own_system import (
     BrokenSystem,
+    CodeMistake,
     blamed,
     client_in,
     files_of,
@@ -145,12 +147,18 @@ class OwnSubject(Subject):
         try:
             status = await self.system.status(own)
         except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
+            self._end_of_mistake("status", problem)
             self._warn_once(blamed(self.main, "status", problem))
             return None
         if wrong := self._wrong_status(status):
             self._warn_once(f"{self.main.name}: status returned {wrong}; it is taken for no status")
             return None
         return status
+
+    def _end_of_mistake(self, method: str, problem: BaseException) -> None:
+        """Raises CodeMistake where the author's own code is wrong."""
+        if mistake := mistake_in(self.main.parent, problem):
+            raise CodeMistake(f"{mistake} (in {method})") from problem
 
     def _wrong_status(self, status: object) -> str:
         """Why this is no status, "" if it is one.  None is one: the node says nothing."""
@@ -176,6 +184,7 @@ class OwnSubject(Subject):
         try:
             missing = await self.system.ready(list(self._nodes.values()))
         except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
+            self._end_of_mistake("ready", problem)
             return blamed(self.main, "ready", problem)
         return self._words(missing, "ready") or await self._without_status()
 
@@ -185,6 +194,7 @@ class OwnSubject(Subject):
             try:
                 status = await self.system.status(own)
             except Exception as problem:  # noqa: BLE001 - as in status
+                self._end_of_mistake("status", problem)
                 return blamed(self.main, "status", problem)
             if wrong := self._wrong_status(status):
                 raise BrokenSystem(f"{self.main.name}: status returned {wrong}")
@@ -255,6 +265,7 @@ class OwnSubject(Subject):
         try:
             return await called
         except Exception as problem:
+            self._end_of_mistake(method, problem)
             raise BrokenSystem(blamed(self.main, method, problem)) from problem
 
     def client_config(self, *, seed: int, bug: str | None) -> dict[str, Any]:

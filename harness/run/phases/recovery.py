@@ -21,6 +21,7 @@ from harness.run.context import RunContext
 from nemesis.beacons import CALM_INTERVAL_MS
 from nemesis.cluster import Cluster, Marks
 from nemesis.heal import heal_all
+from system_under_test.own.read_own_system import CodeMistake
 from system_under_test.subject import Node, NotKnown, ProcessState, Subject
 
 UNANSWERED = "caught_up() has not answered yet"
@@ -69,6 +70,9 @@ class Recovery:
             try:
                 async with asyncio.timeout(left_s) as limit:
                     waiting_for, not_known = await self._subject.caught_up(self._nodes, self._keys), False
+            except CodeMistake as mistake:  # the same code fails again, and what the run has shown is judged
+                waiting_for, not_known = str(mistake), True
+                break
             except NotKnown as problem:  # an unknown state violates nothing, and is looked at again
                 waiting_for, not_known = str(problem), True
             except TimeoutError:

@@ -13,7 +13,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from checkers.base.history import Type
-from system_under_test.client import CANNOT_BE_MADE, Outcome, Placement, Request
+from system_under_test.client import CANNOT_BE_MADE, MISTAKE_IN_CODE, Outcome, Placement, Request
 from system_under_test.own import client_processes
 from system_under_test.own.client_processes import OwnClient, connect
 
@@ -194,7 +194,8 @@ async def test_a_client_that_cannot_be_made_sends_nothing(make: Make) -> None:
     """)
     outcome = await ask(client, WRITE)
     assert outcome.type is Type.FAIL
-    assert outcome.error == "not sent: ModuleNotFoundError: No module named 'no_such_library'"
+    wrong = "mine.py line 13: ModuleNotFoundError: No module named 'no_such_library'; name its library in needs.wheels"
+    assert outcome.error == MISTAKE_IN_CODE + wrong
 
 
 async def test_a_client_that_is_slow_to_start_sends_nothing_and_is_ready_later(make: Make) -> None:
@@ -358,3 +359,39 @@ def stand_still_until(written: Path, then_s: float) -> None:
     while not written.exists():
         time.sleep(0.01)
     time.sleep(then_s)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("def read(self, key): return memebers[key]", "mine.py line 11: NameError: name 'memebers' is not defined"),
+        ("def read(self, key): return self.conection.get(key)", "mine.py line 11: AttributeError: 'It' object has no"),
+        ("def read(self, key): return len(5)", "mine.py line 11: TypeError: object of type 'int' has no len()"),
+        ("def read(self, key): import no_such_library", "mine.py line 11: ModuleNotFoundError: No module named"),
+        ("def read(self): return 1", "mine.py line 11: TypeError: It.read() takes 1 positional argument but 2"),
+        ("def open(self, server): nothing_here()\ndef read(self, key): ...", "mine.py line 11: NameError"),
+        ("async def read(self, key): nothing_here()", "mine.py line 11: NameError"),
+        ("def __init__(self, *given): nothing_here()\ndef read(self, key): ...", "mine.py line 11: NameError"),
+    ],
+)
+async def test_a_mistake_in_the_code_of_the_client_is_named_with_file_and_line(
+    make: Make, body: str, words: str
+) -> None:
+    outcome = await ask(make(body), READ)
+    assert outcome.type is Type.FAIL
+    assert str(outcome.error).startswith(MISTAKE_IN_CODE + words)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def read(self, key): return None[0]",  # a row that the system has lost
+        "def read(self, key): return {}[key]",
+        "def read(self, key): return int('no number')",
+        "def read(self, key): return __import__('json').loads(5)",  # a library raises it
+    ],
+)
+async def test_what_may_depend_on_an_answer_is_no_mistake(make: Make, body: str) -> None:
+    outcome = await ask(make(body), READ)
+    assert outcome.type is Type.FAIL
+    assert MISTAKE_IN_CODE not in str(outcome.error)
