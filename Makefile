@@ -40,6 +40,23 @@ REPLAYS ?= 5
 DEMO_BUG ?= lone-vote
 DEMO_SEED ?= 3
 
+# A variable that the goal does not take, or an empty one, is a slip: `BUGS=stale-read` would run a clean system.
+TAKES_TEST := NODES TIME_LIMIT RATE CONCURRENCY KEYS SEED WORKLOAD INVENTORY BUG SCHEDULE OP_TIMEOUT RECOVERY_LIMIT \
+	STOP_ON_VIOLATION
+TAKES_demo := DEMO_BUG DEMO_SEED
+TAKES_nightly := SEEDS STOP_ON_VIOLATION
+TAKES_hunt-bugs := SEEDS TIME_LIMIT BUG
+TAKES_hunt := MINUTES REPLAYS SEED BUG HUNT
+TAKES_findings := TIMES
+TAKES_bench := FULL
+takes = PYTHON VENV BACKEND SUBJECT $(TAKES_$1) $(if $(filter test-%,$1),$(TAKES_TEST)) $(if $(filter find-%,$1),SEED)
+TAKEN := $(sort $(foreach goal,$(or $(MAKECMDGOALS),help),$(call takes,$(goal))))
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+meant = $(shell $(PYTHON) -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1, 0.5))' $1 $(TAKEN))
+$(foreach name,$(filter-out $(TAKEN),$(GIVEN)),$(error krucible: make $(MAKECMDGOALS) takes no variable \
+	$(name)$(foreach near,$(call meant,$(name)),; did you mean $(near)?)  It takes $(TAKEN)))
+$(foreach name,$(GIVEN),$(if $(strip $($(name))),,$(error krucible: $(name)= is empty: give it a value, or leave it out)))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint nightly hunt hunt-bugs bench docs findings list clean-up setup
 
@@ -112,7 +129,7 @@ clean-up: $(VENV)/installed ## remove what runs that died left behind
 	@$(PY) -m harness clean-up
 
 $(VENV)/begun: pyproject.toml
-	@echo "installing what the harness needs into $(VENV) (about half a minute)"
+	@echo "installing what the harness needs into $(VENV) (one to two minutes)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "krucible: $(PYTHON) cannot make a virtual environment; install python3-venv, or set PYTHON to a Python 3.11"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@$(INSTALL) "$$(grep -oE 'docker>=[0-9.]+' pyproject.toml)"

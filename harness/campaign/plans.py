@@ -47,8 +47,9 @@ def _tests_of_night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> I
     for seed in seeds:
         if "canary" in parts:
             canary = Spec(subject="canary", nemesis="none", seed=seed, time_limit_s=5.0, rate_hz=2000.0)
-            for bug in (None, *load_subject("canary").bugs):
-                yield replace(canary, bug=bug)
+            yield canary
+            for name, bug in load_subject("canary").bugs.items():
+                yield replace(canary, bug=name, workload=bug.workloads[0])
         for system, kinds in every.items():
             one = replace(base, subject=system, seed=seed, nodes=NODES[seed % len(NODES)])
             for nemesis in dict.fromkeys((*kinds.split(","), kinds)):

@@ -3,11 +3,15 @@
 results.json belongs to the last judging.  If that one refuses the run, or is killed, an earlier *valid* must not stay:
 a program that reads results.json would take it for the answer.  So the earlier results get other names first.  A
 judging that ends removes them.  One that refuses leaves them, and results.json says why and where they are.
+
+A full disk is no refusal: nothing is wrong with the run.  Then the earlier results get their names back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,12 @@ NAMES: Mapping[str, str] = {
     "junit.xml": "junit.before.xml",
 }
 """Name of a result -> its name while the run is judged again."""
+
+SOURCES = ("history.*", "trace/*", "nodes/*/data/**/*.log")
+"""What judging writes once more, as buckets and tables."""
+FULL_BYTES = 500_000
+REPORT_BYTES = 4_000_000
+"""The report, its plots, and results.json."""
 
 _BEFORE = "before"
 
@@ -47,6 +57,33 @@ def remove(root: Path) -> None:
     for path in (root / other for other in NAMES.values()):
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
+
+
+def restore(root: Path) -> None:
+    """Give the earlier results their names back; what a judging that did not end has written goes."""
+    for name, other in NAMES.items():
+        (root / name).unlink(missing_ok=True)
+        (root / f".{name}.part").unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (root / other).replace(root / name)
+
+
+def disk_is_full(root: Path, problem: BaseException) -> bool:
+    """Whether a judging ended because nothing more can be written.  Libraries keep neither the number nor the words of
+    such an error, so the disk itself is looked at, too."""
+    leaves = problem.exceptions if isinstance(problem, BaseExceptionGroup) else (problem,)
+    errors = [one for one in leaves if isinstance(one, OSError)]
+    numbers = {one.errno for one in errors}
+    return bool(numbers & {errno.ENOSPC, errno.EDQUOT} or (errors and shutil.disk_usage(root).free < FULL_BYTES))
+
+
+def full_disk(root: Path) -> str:
+    """The sentence for a full disk.  Judging writes the history, logs and traces of a run once more, sorted."""
+    size_bytes = sum(path.stat().st_size for name in SOURCES for path in root.glob(name) if path.is_file())
+    needed_mb = (size_bytes + REPORT_BYTES) / 1e6
+    free_mb = shutil.disk_usage(root).free / 1e6
+    words = f"the disk of {root} is full: judging needs about {needed_mb:.0f} MB, and {free_mb:.0f} MB are free"
+    return f"{words}; the results of before are as they were"
 
 
 def refused(root: Path, reason: str, problem: BaseException | None = None) -> None:

@@ -130,6 +130,9 @@ def judge_again(
         results_before.refused(root, "it was interrupted while it was judged again")
         raise
     except (Exception, SystemExit) as problem:
+        if results_before.disk_is_full(root, problem):
+            results_before.restore(root)
+            raise OSError(results_before.full_disk(root)) from problem
         words = " ".join(sentences(problem))
         reason = words or f"it could not be judged again ({type(problem).__name__}: {problem})"
         results_before.refused(root, reason, None if words else problem)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import networkx
+if TYPE_CHECKING:
+    import networkx
 
 MOST_STARTS = 200
 """From so many writes of a knot the shortest circle is searched.  Each search takes time linear in the knot's size."""
@@ -45,6 +46,8 @@ def circle_of(reads: Sequence[Seen]) -> list[Link]:
     A circle of one read is a write of which it showed a part only.  Time and space: linear in the sizes of all
     different reads, and MOST_STARTS times that of one knot.
     """
+    import networkx  # half a second of CPU, which a check of any other object must not pay
+
     graph = _graph(reads, _out_of_order(reads))
     knots = [knot for knot in networkx.strongly_connected_components(graph) if len(knot) > 1]
     if not knots:
@@ -104,6 +107,8 @@ def _out_of_order(reads: Sequence[Seen]) -> list[int]:
 
 
 def _graph(reads: Sequence[Seen], places: Iterable[int]) -> networkx.DiGraph[_Node]:
+    import networkx
+
     graph: networkx.DiGraph[_Node] = networkx.DiGraph()
     for place in places:
         graph.add_edges_from((("write", write), ("read", place)) for write in reads[place].shown)

@@ -52,7 +52,9 @@ def test_clean_systems_run_every_workload_that_they_serve_and_each_meets_another
 
 def test_the_canary_runs_clean_and_with_each_of_its_bugs_and_is_short() -> None:
     specs = list(night([4], ["canary"], BASE).tests)
-    assert [spec.bug for spec in specs] == [None, *load_subject("canary").bugs]
+    bugs = load_subject("canary").bugs
+    assert [spec.bug for spec in specs] == [None, *bugs]
+    assert all(spec.workload in bugs[spec.bug].workloads for spec in specs if spec.bug)
     assert {(spec.backend, spec.nemesis, spec.time_limit_s) for spec in specs} == {("auto", "none", 5.0)}
     assert set(PARTS) == {"canary", "clean", "peer", "bugs"}
 

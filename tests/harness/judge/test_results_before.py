@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -108,3 +111,29 @@ def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     assert analyze(tmp_path) == 3
     assert results(tmp_path) == {"tests": 3}
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size=1m tmpfs "$2"
+cp -r "$1" "$2/run"
+dd if=/dev/zero of="$2/filler" bs=4k 2>/dev/null || true
+before=$(sha256sum < "$2/run/results.json")
+code=0
+"$3" -m harness analyze --in-process "$2/run" || code=$?
+test "$before" = "$(sha256sum < "$2/run/results.json")" || echo "results.json is not what it was"
+ls -A "$2/run" | grep -E "before|part" || true
+exit $code
+"""
+
+
+def test_a_full_disk_leaves_the_results_as_they_were_and_says_how_much_is_needed(judged: Path, tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mount namespace, in which a small disk could be mounted")
+    (small := tmp_path / "small").mkdir()
+    shutil.rmtree(judged / "buckets")
+    words = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh", str(judged), str(small), sys.executable]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert re.search(r"is full: judging needs about \d+ MB, and 0 MB are free", ended.stderr), ended.stderr
+    assert "results.json is not" not in ended.stdout and "before" not in ended.stdout, ended.stdout

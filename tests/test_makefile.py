@@ -1,0 +1,41 @@
+"""The Makefile refuses variables that the goal does not take, and empty ones: a slip must not become another test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--dry-run", f"PYTHON={sys.executable}", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["test-partition", "BUGS=stale-read"], "make test-partition takes no variable BUGS; did you mean BUG?"),
+        (["test-partition", "BUG="], "BUG= is empty: give it a value, or leave it out"),
+        (["test-kill", "BUG= ", "SEED=3"], "BUG= is empty"),
+        (["demo", "RATE=50"], "make demo takes no variable RATE"),
+        (["find-redis", "SEEDS=3"], "did you mean SEED?"),
+        (["nightly", "MINUTES=3"], "It takes BACKEND"),
+    ],
+)
+def test_a_slip_is_refused_before_anything_runs(words: list[str], refusal: str) -> None:
+    ended = make(*words)
+    assert ended.returncode == 2
+    assert refusal in ended.stderr and "harness" not in ended.stdout
+
+
+def test_what_a_goal_takes_is_passed_on() -> None:
+    ended = make("test-partition,kill", "BUG=stale-read", "SEED=3", "SUBJECT=my system.py", "BACKEND=docker")
+    assert ended.returncode == 0, ended.stderr
+    assert "--nemesis partition,kill" in ended.stdout and "--bug stale-read" in ended.stdout
+    hunt = make("hunt", "HUNT=--nodes 3 --nemesis kill", "MINUTES=5")
+    assert "--minutes 5" in hunt.stdout and "--nodes 3 --nemesis kill" in hunt.stdout
