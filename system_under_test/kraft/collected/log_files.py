@@ -16,6 +16,9 @@ All other damage is corruption: `error` names the file and the byte, and the che
 violation by itself, because the bytes cannot say whether the node or the copy damaged them.  What stands before the
 damage is still returned.  Holes and falling epochs are for checkers.
 
+A log begins at offset 0, or where a snapshot of the same folder ends (NNN-EEE.checkpoint, KIP-630).  One that begins
+elsewhere has lost its first segments.
+
 A folder without any segment is missing input and not an empty log: a node creates its first segment when it starts.
 
     prefix hash: h = 0; for every batch, h = BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC),
@@ -168,6 +171,10 @@ def _segments(folder: Path) -> Iterator[_Segment]:
         name = path.name
         if number == 0 and name[:20].isdigit():
             log_end = int(name[:20])
+            if log_end and not any(folder.glob(f"{log_end:020d}-*.checkpoint")):
+                words = f"{name}: the log begins at offset {log_end}, and no snapshot ends there"
+                yield _Segment(name, data, scan(data, 0, 0, limit=0)[0], error=words)
+                return
         if number > 0 and name[:20].isdigit() and int(name[:20]) != log_end and len(data):
             words = f"{name}: the segment before it ends at offset {log_end}"
             yield _Segment(name, data, scan(data, 0, 0, limit=0)[0], error=words)

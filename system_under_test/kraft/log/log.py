@@ -10,7 +10,8 @@ Recovery.  At start everything is read once: headers, CRCs, base offsets that jo
 break a rule are a torn tail only if all of this holds: they stand in the *last* segment, no readable batch stands
 behind them, and they do not lie below the recovery point (`recovery_point.py`).  A torn tail is an append that a power
 loss interrupted, and it is cut off.  Anything else is damage to what was durable: the node must not start
-(`CorruptLog`), or it would forget what it has acknowledged.  Afterwards the log is fsynced: what a killed process left
+(`CorruptLog`), or it would forget what it has acknowledged.  So is a first segment that begins above 0, unless a
+snapshot ends exactly there and stands for what is missing.  Afterwards the log is fsynced: what a killed process left
 in the page cache is not durable yet.
 
 At most one append is ever unflushed, so that a power loss which reorders writes leaves no batch behind a torn one.
@@ -38,6 +39,7 @@ from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.log.batch import CorruptBatch, Header
 from system_under_test.kraft.log.recovery_point import RecoveryPoint
 from system_under_test.kraft.log.segment import SEGMENT_MAX_BYTES, Segment
+from system_under_test.kraft.log.snapshot_id import snapshots_in
 from system_under_test.kraft.ports import Disk
 from system_under_test.kraft.raft.messages import Batch, EpochEnd
 
@@ -246,6 +248,7 @@ class Log:
         if not bases:
             self._segments.append(Segment.create(self._disk, self._folder, 0))
         self._segments += [Segment(self._disk, self._folder, base) for base in bases]
+        self._check_start()
         for number, segment in enumerate(self._segments):
             last = number == len(self._segments) - 1
             if segment.base_offset != self.end_offset:
@@ -274,6 +277,14 @@ class Log:
         self.recovery = Recovery(len(self._batches), self.recovery.torn_bytes, self.recovery.torn_because)
         if epoch_checkpoint.load(self._disk, self._folder) != self._epochs:
             self._store_epochs()
+
+    def _check_start(self) -> None:
+        """Raises CorruptLog if the log begins above 0 without a snapshot of what stood before it (KAFKA-14238)."""
+        start = self.start_offset
+        if start and all(snapshot.end_offset != start for snapshot in snapshots_in(self._disk, self._folder)):
+            raise CorruptLog(
+                f"the log begins at offset {start}, and no snapshot ends there: everything below offset {start} is lost"
+            )
 
     def _check_torn(self, segment: Segment, problem: CorruptBatch, last: bool) -> None:
         """Raises CorruptLog unless what follows the last readable batch of this segment may be a torn append."""

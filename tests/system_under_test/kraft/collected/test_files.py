@@ -142,6 +142,16 @@ def test_a_segment_that_does_not_join_is_an_error(tmp_path: Path) -> None:
     assert log.error is not None and "ends at offset 4" in log.error
 
 
+def test_a_log_that_lost_its_first_segment_is_an_error_unless_a_snapshot_ends_where_it_begins(tmp_path: Path) -> None:
+    whole = a_log()
+    folder = written(tmp_path, *whole[2:], segment="00000000000000000004.log")
+    for read in (files.read_log, log_files.scan_headers):
+        assert "begins at offset 4, and no snapshot ends there" in str(read(folder).error)
+    (folder / "00000000000000000004-0000000001.checkpoint").touch()
+    for read in (files.read_log, log_files.scan_headers):
+        assert read(folder).error is None and read(folder).offset[0] == 4
+
+
 def test_the_crc_covers_neither_offset_nor_epoch_but_the_prefix_hash_does(tmp_path: Path) -> None:
     raw = a_log()[0]
     moved = struct.pack(">i", 9).join((raw[:12], raw[16:]))
