@@ -240,7 +240,10 @@ def _on_request(voter: Voter, now: float, token: int, connection: int, request: 
     if request.cluster_id != voter.identity.cluster_id:
         voter.reply(token, _foreign(voter, request))
         return
-    error = validity.request_error(voter.identity, voter.epoch, request)
+    error = validity.request_error(voter.identity, request)
+    if error == Error.NONE and isinstance(request, VoteRequest):
+        granted = voter.epochs_by_request.grants(now, request.epoch - voter.epoch)
+        error = Error.NONE if granted else Error.INVALID_REQUEST
     if error != Error.NONE:
         voter.reply(token, _refused(voter, request, error))
         return
@@ -283,11 +286,13 @@ def _on_disconnect(voter: Voter, connection: int) -> None:
 
 def _on_response(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse | None) -> None:
     voter.in_flight.discard((peer, type(request)))
-    if response is None or not validity.is_sane(voter.identity, voter.epoch, response):
+    if isinstance(request, FetchRequest):
+        voter.named_leaders.pop(peer, None)
+    if response is None or not validity.is_sane(voter.identity, response):
         voter.back_off(peer, now)
     elif _lacks_pre_vote(request, response) and isinstance(voter.state, Prospective):
         election.become_candidate(voter, now)
-    elif _is_usable(voter, now, peer, response):
+    elif _is_usable(voter, now, peer, request, response):
         match request, response:
             case FetchRequest(), FetchResponse():
                 replication.on_fetch_response(voter, now, peer, request, response)
@@ -302,14 +307,15 @@ def _lacks_pre_vote(request: RaftRequest, response: RaftResponse) -> bool:
     return isinstance(request, VoteRequest) and request.pre_vote and response.error == Error.UNSUPPORTED_VERSION
 
 
-def _is_usable(voter: Voter, now: float, peer: int, response: RaftResponse) -> bool:
+def _is_usable(voter: Voter, now: float, peer: int, request: RaftRequest, response: RaftResponse) -> bool:
     """What holds for every response, in this order; afterwards it is one of this epoch and without an error."""
     if response.leader_epoch < voter.epoch or response.error == Error.UNKNOWN_LEADER_EPOCH:
         voter.back_off(peer, now)  # the peer lags behind
         return False
     before = voter.epoch
     election.recognise(voter, now, response.leader_id, response.leader_epoch)
-    if voter.epoch != before:
+    asked_in = request.current_leader_epoch if isinstance(request, FetchRequest) else before
+    if voter.epoch != asked_in:
         return False  # it answers a request of an epoch that is over
     if response.error != Error.NONE:
         voter.back_off(peer, now)
@@ -323,6 +329,9 @@ def _is_usable(voter: Voter, now: float, peer: int, response: RaftResponse) -> b
 def _send_wanted(voter: Voter, now: float) -> float:
     """Send all that is due; returns when something is due next."""
     next_due = math.inf
+    for peer in voter.named_leaders:
+        if (peer, FetchRequest) not in voter.in_flight:
+            voter.send(peer, replication.fetch_request(voter, voter.named_leaders[peer]))
     for peer, due in _wanted(voter):
         if now < due:
             next_due = min(next_due, due)
@@ -367,7 +376,7 @@ _KIND: dict[Role, type[RaftRequest] | None] = {
 def _request_for(voter: Voter, peer: int) -> RaftRequest:
     match voter.state:
         case Follower():
-            return replication.fetch_request(voter)
+            return replication.fetch_request(voter, voter.epoch)
         case Leader():
             return leadership.begin_request(voter, peer)
         case Resigned() as resigned:

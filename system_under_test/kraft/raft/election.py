@@ -121,7 +121,7 @@ def quorum_deadline(voter: Voter, now: float) -> float:
 
 
 def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> None:
-    """A request or a response names `epoch`, and perhaps who leads it.
+    """A response names `epoch`, and perhaps who leads it; or a request for votes names `epoch`.
 
     Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that it never
     led.  Either the voter has forgotten that (its disk was lost), or the peer was deceived.  The voter must neither
@@ -146,6 +146,11 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 def led_by(voter: Voter) -> int | None:
     """Who leads or led the voter's epoch, as far as it knows."""
     return voter.me if voter.role == Role.RESIGNED else voter.leader_id
+
+
+def follows(voter: Voter, leader_id: int, epoch: int) -> bool:
+    """Whether this voter knows already that `leader_id` leads or led this epoch."""
+    return epoch == voter.epoch and led_by(voter) == leader_id
 
 
 def contradicts(voter: Voter, leader_id: int, epoch: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from system_under_test.kraft.raft.commitment import commit
 from system_under_test.kraft.raft.effects import Accepted, Refused
-from system_under_test.kraft.raft.election import become_prospective, contradicts, give_up, quorum_deadline, recognise
+from system_under_test.kraft.raft.election import become_prospective, contradicts, follows, give_up, quorum_deadline
 from system_under_test.kraft.raft.messages import (
     Batch,
     BeginQuorumEpochRequest,
@@ -40,11 +40,12 @@ def on_begin_request(voter: Voter, now: float, request: BeginQuorumEpochRequest)
         return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
     if contradicts(voter, request.leader_id, request.epoch):
         return epoch_response(voter, Error.INVALID_REQUEST)
-    recognise(voter, now, request.leader_id, request.epoch)
-    if isinstance(voter.state, Prospective):  # of this very leader's epoch: it is alive after all
-        give_up(voter, now)
     if not voter.names_me(request.voter):
         return epoch_response(voter, Error.INVALID_VOTER_KEY)
+    if not follows(voter, request.leader_id, request.epoch):
+        voter.named_leaders[request.leader_id] = request.epoch
+    elif isinstance(voter.state, Prospective):  # its leader is alive after all
+        give_up(voter, now)
     return epoch_response(voter, Error.NONE)
 
 
@@ -54,9 +55,10 @@ def on_end_request(voter: Voter, now: float, request: EndQuorumEpochRequest) -> 
         return epoch_response(voter, Error.FENCED_LEADER_EPOCH)
     if contradicts(voter, request.leader_id, request.epoch):
         return epoch_response(voter, Error.INVALID_REQUEST)
-    recognise(voter, now, request.leader_id, request.epoch)
+    if not follows(voter, request.leader_id, request.epoch):
+        voter.named_leaders[request.leader_id] = request.epoch
     follower = voter.state
-    if isinstance(follower, Follower):
+    if isinstance(follower, Follower) and request.epoch == voter.epoch:
         follower.has_fetched = False  # its own leader says that it is gone: successors may be elected
         delay_s = _succession_delay_s(voter, request.preferred_candidates)
         follower.fetch_deadline = min(follower.fetch_deadline, now + delay_s)

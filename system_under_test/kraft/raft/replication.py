@@ -84,12 +84,13 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 # The follower's side
 
 
-def fetch_request(voter: Voter) -> FetchRequest:
+def fetch_request(voter: Voter, epoch: int) -> FetchRequest:
+    """epoch: the leader's, which is the voter's own or one that the leader still has to confirm."""
     identity = voter.identity
     return FetchRequest(
         identity.cluster_id,
         identity.me,
-        current_leader_epoch=voter.epoch,
+        current_leader_epoch=epoch,
         fetch_offset=voter.end_offset,
         last_fetched_epoch=voter.end_epoch,
         high_watermark=voter.high_watermark,

@@ -9,7 +9,14 @@ is dangerous: quorum-state would keep a leader from which no voter can fetch, an
     a response          ignored                     the peer counts as silent, and gets the request again
 
 A response comes from the address of a voter.  It may therefore contradict what this voter knows, and the voter then
-stops (`election.recognise`).  A request may come from any program, so that a contradiction in it is only refused.
+stops (`election.recognise`).  A request may come from any program, so that a contradiction in it is only refused, and
+a higher epoch in it is not believed at once:
+
+    Begin, End          the voter asks the named leader at its own address, by a Fetch, and believes the answer
+    Vote                must be answered now.  It may raise the epoch as fast as elections do (`EpochAllowance`)
+
+Otherwise a few hundred frames could carry the epoch to the end of int32, where no election is possible any more, or
+could deceive two voters into two leaders of one epoch.
 """
 
 from __future__ import annotations
@@ -27,34 +34,57 @@ from system_under_test.kraft.raft.messages import (
     VoteRequest,
 )
 
-EPOCH_JUMP_MAX = 1 << 24
-"""A voter that lags behind by more epochs than this does not exist: an election takes a second, so that this many take
-half a year.  Without a limit one frame could carry the epoch to the largest int32, where no election is possible."""
+EPOCH_MAX = 2**31 - 2
+"""The last epoch in which a voter can be: a candidate needs the next one, and Kafka's epochs are of type int32."""
+
+EPOCHS_AT_ONCE_MAX = 1000
+EPOCHS_PER_S = 10
 
 
-def request_error(identity: Identity, epoch: int, request: RaftRequest) -> Error:
-    """Why this request cannot come from a correct replica of this quorum; NONE if it can.  epoch: the own one."""
+class EpochAllowance:
+    """How far requests for votes may raise the epoch: EPOCHS_AT_ONCE_MAX at once, and EPOCHS_PER_S after that.
+
+    An election takes a second or so, so that elections never need more.  A voter that lags behind by more learns the
+    epoch from the answers to its own requests.  At this rate the epochs of int32 last for six years.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._left = float(EPOCHS_AT_ONCE_MAX)
+        self._counted_at = now
+
+    def grants(self, now: float, jump: int) -> bool:
+        """Whether the epoch may rise by `jump` now; what is granted is used up."""
+        self._left = min(EPOCHS_AT_ONCE_MAX, self._left + (now - self._counted_at) * EPOCHS_PER_S)
+        self._counted_at = now
+        if jump > self._left:
+            return False
+        self._left -= max(jump, 0)
+        return True
+
+
+def request_error(identity: Identity, request: RaftRequest) -> Error:
+    """Why this request cannot come from a correct replica of this quorum; NONE if it can."""
     match request:
         case VoteRequest():
-            return _vote_error(identity, epoch, request)
+            return _vote_error(identity, request)
         case BeginQuorumEpochRequest(leader_id=leader, epoch=named):
-            return _leader_error(identity, epoch, leader, named)
+            return _leader_error(identity, leader, named)
         case EndQuorumEpochRequest(leader_id=leader, epoch=named, preferred_candidates=preferred):
             if len({key.id for key in preferred}) != len(preferred):
                 return Error.INVALID_REQUEST
             if not all(is_voter(identity, key) for key in preferred):
                 return Error.INCONSISTENT_VOTER_SET
-            return _leader_error(identity, epoch, leader, named)
+            return _leader_error(identity, leader, named)
         case FetchRequest():
             return _fetch_error(identity, request)
 
 
-def is_sane(identity: Identity, epoch: int, response: RaftResponse) -> bool:
-    """Whether a voter can have answered this.  epoch: the own one."""
+def is_sane(identity: Identity, response: RaftResponse) -> bool:
+    """Whether a voter can have answered this."""
     leader = response.leader_id
     if leader is not None and leader not in identity.voters:
         return False
-    if not _is_epoch(epoch, response.leader_epoch):
+    if not _is_epoch(response.leader_epoch):
         return False
     if isinstance(response, FetchResponse) and response.diverging is not None:
         diverging = response.diverging
@@ -69,10 +99,10 @@ def is_voter(identity: Identity, key: ReplicaKey) -> bool:
     return key.id in identity.voters and (None in (known, key.directory) or known == key.directory)
 
 
-def _vote_error(identity: Identity, epoch: int, request: VoteRequest) -> Error:
+def _vote_error(identity: Identity, request: VoteRequest) -> Error:
     """A candidate for a binding vote has raised its epoch beyond all that its log can hold; no voter asks itself."""
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
-    if request.candidate.id == identity.me.id or not _is_epoch(epoch, request.epoch):
+    if request.candidate.id == identity.me.id or not _is_epoch(request.epoch):
         return Error.INVALID_REQUEST
     if not is_voter(identity, request.candidate):
         return Error.INCONSISTENT_VOTER_SET
@@ -81,8 +111,8 @@ def _vote_error(identity: Identity, epoch: int, request: VoteRequest) -> Error:
     return Error.NONE
 
 
-def _leader_error(identity: Identity, epoch: int, leader_id: int, named_epoch: int) -> Error:
-    if leader_id == identity.me.id or not _is_epoch(epoch, named_epoch):
+def _leader_error(identity: Identity, leader_id: int, named_epoch: int) -> Error:
+    if leader_id == identity.me.id or not _is_epoch(named_epoch):
         return Error.INVALID_REQUEST
     return Error.NONE if leader_id in identity.voters else Error.INCONSISTENT_VOTER_SET
 
@@ -92,6 +122,6 @@ def _fetch_error(identity: Identity, request: FetchRequest) -> Error:
     return Error.NONE if is_replica and request.max_wait_ms >= 0 else Error.INVALID_REQUEST
 
 
-def _is_epoch(own: int, named: int) -> bool:
-    """A lower epoch is fine here: it is answered with the own one."""
-    return 0 <= named <= own + EPOCH_JUMP_MAX
+def _is_epoch(named: int) -> bool:
+    """A lower epoch than the own one is fine here: it is answered with the own one."""
+    return 0 <= named <= EPOCH_MAX

@@ -38,6 +38,7 @@ from system_under_test.kraft.raft.messages import (
     ReplicaKey,
 )
 from system_under_test.kraft.raft.states import Follower, Leader, Prospective, Role, State, Unattached, check_transition
+from system_under_test.kraft.raft.validity import EPOCH_MAX, EpochAllowance
 
 NOT_LEADER = "not the leader"
 
@@ -72,6 +73,8 @@ class Voter:
         self.shutting_down = False
         self.seeks_office = True
 
+        self.named_leaders: dict[int, int] = {}  # voter -> the epoch that it leads by a request; it must confirm that
+        self.epochs_by_request = EpochAllowance(now)
         self.in_flight: set[tuple[int, type[RaftRequest]]] = set()
         self.retry_at: dict[int, float] = {}
         self.effects: list[Effect] = []
@@ -114,6 +117,11 @@ class Voter:
     def enter(self, state: State, file: QuorumState | None = None, *, voted_now: bool = False) -> None:
         """Go from one epoch state to another; what quorum-state must say of it first."""
         check_transition(self.state, state)
+        if state.epoch > EPOCH_MAX:
+            self.halt(
+                f"epoch {EPOCH_MAX} is the last one that Kafka's protocol can hold: no election is possible any more"
+            )
+        self.named_leaders = {leader: epoch for leader, epoch in self.named_leaders.items() if epoch > state.epoch}
         if file is not None:
             self.persist(file, voted_now=voted_now)
         old, self.state = self.state, state

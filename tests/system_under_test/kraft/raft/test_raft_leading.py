@@ -1,7 +1,7 @@
 """A leader opens its epoch, keeps its majority, publishes marks, and answers every waiting client when deposed."""
 
 import pytest
-from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin
+from raft_voter import EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, vote
 
 from system_under_test.kraft.raft.effects import (
     HighWatermark,
@@ -105,7 +105,7 @@ def test_a_deposed_leader_lets_no_fetch_wait():
     bench = Bench.in_role("leader")
     assert bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5)) is None
     parked = bench.tokens
-    bench.ask(begin(6, THIRD))
+    bench.ask(vote(6, candidate=THIRD))
     (reply,) = [reply for reply in bench.all(Reply) if reply.token == parked]
     assert (reply.response.error, reply.response.leader_epoch) == (Error.NOT_LEADER_OR_FOLLOWER, 6)
     assert isinstance(bench.effects[0], Persist), "the new epoch is durable before it is sent"
@@ -117,7 +117,7 @@ def test_a_deposed_leader_lets_no_read_wait():
     assert bench.effects == [], "nothing of this epoch is committed yet"
     bench.ask(bench.fetch(offset=5, last_epoch=5, high_watermark=5))
     bench.do(bench.core.read(bench.now, 78))
-    bench.ask(begin(6, THIRD))
+    bench.ask(vote(6, candidate=THIRD))
     assert bench.all(Refused) == [Refused(77, "not the leader"), Refused(78, "not the leader")]
 
 

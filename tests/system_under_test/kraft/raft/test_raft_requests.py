@@ -9,16 +9,19 @@ from raft_voter import CLUSTER, EPOCH, ME, PEER, ROLES, THIRD, Bench, begin, end
 from system_under_test.kraft.raft.effects import (
     Fatal,
     Persist,
+    Send,
 )
 from system_under_test.kraft.raft.messages import (
+    Batch,
     BeginQuorumEpochRequest,
     EpochResponse,
     Error,
+    FetchRequest,
     FetchResponse,
     QuorumState,
     ReplicaKey,
-    VoteRequest,
 )
+from system_under_test.kraft.raft.validity import EPOCH_MAX, EPOCHS_AT_ONCE_MAX, EPOCHS_PER_S
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -55,20 +58,86 @@ def test_only_a_leader_answers_fetches(role):
     assert (response.error, response.leader_id) == (Error.NOT_LEADER_OR_FOLLOWER, bench.core.leader_id)
 
 
-@pytest.mark.parametrize(
-    ("role", "request_"), list(product(ROLES, [vote(6), vote(6, pre_vote=True), begin(6), end(6)]))
-)
-def test_a_higher_epoch_is_always_entered(role, request_):
+@pytest.mark.parametrize(("role", "request_"), list(product(ROLES, [vote(6), vote(6, pre_vote=True)])))
+def test_a_higher_epoch_of_a_vote_is_always_entered(role, request_):
     bench = Bench.in_role(role)
     response = bench.ask(request_)
     assert (response.error, response.leader_epoch) == (Error.NONE, 6)
     assert bench.core.epoch == 6
     assert bench.disk.quorum_state.epoch == 6
-    expected = ("unattached", None) if isinstance(request_, VoteRequest) else ("follower", PEER)
-    assert (bench.core.role, bench.core.leader_id) == expected
+    assert (bench.core.role, bench.core.leader_id) == ("unattached", None)
 
 
-@pytest.mark.parametrize("request_", [vote(6, voter=THIRD), begin(6, voter=THIRD)])
+@pytest.mark.parametrize(("role", "request_"), list(product(ROLES, [begin(6, THIRD), end(6, THIRD)])))
+def test_a_leader_is_believed_when_it_confirms_at_its_own_address(role, request_):
+    bench = Bench.in_role(role)
+    response = bench.ask(request_)
+    assert (response.error, response.leader_epoch) == (Error.NONE, EPOCH)
+    assert (bench.core.epoch, bench.all(Persist)) == (EPOCH, [])
+    (send,) = [send for send in bench.all(Send) if isinstance(send.request, FetchRequest)]
+    assert (send.peer, send.request.current_leader_epoch) == (THIRD, 6)
+    bench.respond(
+        THIRD, send.request, FetchResponse(Error.NONE, THIRD, 6, batches=(Batch(bench.disk.end_offset, 6, 1, b"x"),))
+    )
+    assert (bench.core.role, bench.core.leader_id, bench.disk.quorum_state.epoch) == ("follower", THIRD, 6)
+    assert bench.disk.last_epoch == 6, "the same answer continues the log"
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("answer", [None, FetchResponse(Error.UNKNOWN_LEADER_EPOCH, None, EPOCH)])
+def test_a_leader_that_does_not_confirm_is_forgotten(role, answer):
+    bench = Bench.in_role(role)
+    bench.ask(begin(6, THIRD))
+    (send,) = [send for send in bench.all(Send) if isinstance(send.request, FetchRequest)]
+    bench.respond(THIRD, send.request, answer)
+    assert (bench.core.role, bench.core.epoch) == (role, EPOCH)
+    assert not [send for send in bench.all(Send) if isinstance(send.request, FetchRequest) and send.peer == THIRD]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_thousand_forged_frames_do_not_use_up_the_epochs(role):
+    """2**31 epochs are the end of every election: 384 frames once led there."""
+    bench = Bench.in_role(role)
+    for number in range(1, 1000):
+        for request in (
+            begin(2**31 - 2, PEER),
+            end(2**31 - 2, THIRD),
+            vote(EPOCH + number * 2**20),
+            vote(bench.core.epoch + 100),
+        ):
+            bench.ask(request, connection=number)
+    assert bench.core.epoch <= EPOCH + EPOCHS_AT_ONCE_MAX
+    bench.now += 60
+    while not bench.ask(vote(bench.core.epoch + 100)).error:
+        pass
+    assert bench.core.epoch <= EPOCH + EPOCHS_AT_ONCE_MAX + 60 * EPOCHS_PER_S
+
+
+def test_two_leaders_named_by_forged_requests_stop_no_voter():
+    """One voter hears that PEER leads, another one that THIRD does; both do not, and nobody dies of it."""
+    bench = Bench.in_role("unattached")
+    bench.ask(begin(6, PEER))
+    bench.ask(begin(6, THIRD))
+    asked = [send.peer for send in bench.all(Send)]
+    assert asked == [THIRD]
+    bench.respond(THIRD, bench.all(Send)[0].request, FetchResponse(Error.NONE, THIRD, 6))
+    assert (bench.core.role, bench.core.leader_id) == ("follower", THIRD)
+    assert bench.ask(begin(6, PEER)).error == Error.INVALID_REQUEST
+    assert not bench.core.halted
+
+
+def test_at_the_end_of_all_epochs_a_voter_stops_with_a_sentence():
+    bench = Bench(QuorumState(EPOCH_MAX, None, ReplicaKey(PEER)))
+    bench.expire()
+    bench.grant(PEER)
+    (fatal,) = bench.all(Fatal)
+    assert (
+        fatal.reason
+        == f"epoch {EPOCH_MAX} is the last one that Kafka's protocol can hold: no election is possible any more"
+    )
+
+
+@pytest.mark.parametrize("request_", [vote(6, voter=THIRD)])
 def test_a_wrong_voter_key_is_noticed_after_the_epoch_was_entered(request_):
     bench = Bench.in_role("unattached")
     assert bench.ask(request_).error == Error.INVALID_VOTER_KEY
