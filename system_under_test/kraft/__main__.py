@@ -44,7 +44,8 @@ def main() -> int:
 
 def _run(config: Config) -> int:
     # Only here: the wire protocol takes half a second to load, which formatting need not wait for.
-    from system_under_test.kraft.node.process import CannotStart, run
+    from system_under_test.kraft.node.assembly import CannotStart
+    from system_under_test.kraft.node.process import run
 
     try:
         return asyncio.run(run(config))

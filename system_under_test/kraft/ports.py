@@ -1,14 +1,18 @@
-"""What a node needs of the world: clock, disk, transport.
+"""What a node needs of the world: clock, disk, network, trace, chance.
 
-The node carries the core's effects out through these three and nothing else.  So the same code runs on asyncio with a
-real disk (`node/disks/disk.py`), and under virtual time with a simulated network and disks that lose what was not
-fsynced (`tests/support/volatile_disk.py`).
+`node/assembly.py` puts a node together over these ports, and nothing of the node reads time, sockets or randomness
+beside them.  So the same code runs in a container with a real disk and sockets (`node/process.py`), and on a loop of
+virtual time with a simulated network and disks that lose what was not fsynced.  Tasks, futures and time-outs are those
+of the running asyncio loop, which a simulator brings itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol, TypeVar
 
 from system_under_test.kraft.raft.messages import RaftRequest, RaftResponse
 
@@ -93,3 +97,55 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class Listener(Protocol):
+    """port: the real one, where 0 was asked for."""
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Accept no further connection; those that are open stay."""
+        ...
+
+
+class Network(Protocol):
+    """Streams of bytes, in order, to and from addresses.  A connection is an `asyncio.Protocol` with its transport,
+    of which a node uses write, abort, is_closing, pause_reading, resume_reading and get_extra_info("peername")."""
+
+    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
+        """A connection.  Raises OSError; may take for ever where packets are lost."""
+        ...
+
+    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
+        """`protocol` makes one for each connection.  Raises OSError where the address cannot be bound."""
+        ...
+
+
+class TraceFile(Protocol):
+    """Where a node reports of itself: lines that no fault touches, kept over restarts."""
+
+    def last_line(self) -> bytes | None:
+        """The last whole line, without its end; a torn one is removed.  None if there is none."""
+        ...
+
+    def append(self, line: bytes) -> None:
+        """Written when it returns.  Raises OSError; the node must then stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """random: a new stream of numbers for each purpose; the same purpose gives the same stream.
+    say: takes lines for people (stderr of a process)."""
+
+    clock: Clock
+    disk: Disk
+    network: Network
+    trace: TraceFile
+    random: Callable[[str], Random]
+    say: Callable[[str], None]

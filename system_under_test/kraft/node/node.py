@@ -21,7 +21,6 @@ After the end nothing is answered and nothing is sent any more.
 from __future__ import annotations
 
 import asyncio
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -361,7 +360,7 @@ class QuorumNode:
             self._progress.fetched(replica, request.fetch_offset, end, self._clock.wall_ms())
 
     def _say(self, line: str) -> None:
-        print(f"{self._name(self.node_id)}: {line}", file=sys.stderr, flush=True)
+        self._parts.say(f"{self._name(self.node_id)}: {line}")
 
     def _refuse(self, reason: str) -> None:
         """The node refuses to go on, and says so."""
@@ -373,8 +372,7 @@ class QuorumNode:
         """End because of an unexpected error."""
         if self.ended.done():
             return
-        self._say("FATAL: unexpected error")
-        traceback.print_exception(problem, file=sys.stderr)
+        self._say("FATAL: unexpected error\n" + "".join(traceback.format_exception(problem)).rstrip())
         self._trace.row("fatal", self._epoch, detail=f"unexpected error: {problem!r}")
         self._end(70)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -13,9 +14,13 @@ from system_under_test.kraft.ports import Clock, Transport
 from system_under_test.kraft.raft.messages import Identity
 
 
+def to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: id -> (host, port)."""
+    """names: voter id -> node name; brokers: id -> (host, port); say: takes lines for people."""
 
     identity: Identity
     log: Log
@@ -26,3 +31,4 @@ class NodeParts:
     random: Random
     names: Mapping[int, str]
     brokers: Mapping[int, tuple[str, int]]
+    say: Callable[[str], None] = to_stderr

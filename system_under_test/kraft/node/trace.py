@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from system_under_test.kraft.ports import TraceFile
+
 FILE_NAME = "trace.jsonl"
 
 _TAIL_BYTES = 1 << 16
@@ -30,7 +32,7 @@ class UnreadableTrace(ValueError):
 
 
 class Trace:
-    """Made by `open_trace`.  Raises OSError if a row cannot be written; the node must then stop."""
+    """Made by `continue_trace`.  Raises OSError if a row cannot be written; the node must then stop."""
 
     def __init__(self, write: Callable[[bytes], None], now_ns: Callable[[], int], seq: int, incarnation: int) -> None:
         self._write = write
@@ -62,39 +64,41 @@ class Trace:
         self._seq += 1
 
 
-def open_trace(path: Path, now_ns: Callable[[], int]) -> Trace:
-    """Begin the trace at `path`, or continue it after its last whole row; a torn one is removed.
+def continue_trace(file: TraceFile, now_ns: Callable[[], int]) -> Trace:
+    """Begin the trace of a file, or go on after its last row.
 
     Raises UnreadableTrace if the last whole line is no row of a trace.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    last = _last_row(descriptor, path)
-    seq, incarnation = (0, 0) if last is None else (last["seq"] + 1, last["inc"] + 1)
-
-    def write(line: bytes) -> None:
-        written = os.write(descriptor, line)
-        if written != len(line):
-            raise OSError(f"{path}: only {written} of the {len(line)} bytes of a row were written")
-
-    return Trace(write, now_ns, seq, incarnation)
-
-
-def _last_row(descriptor: int, path: Path) -> dict[str, Any] | None:
-    size = os.fstat(descriptor).st_size
-    start = max(0, size - _TAIL_BYTES)
-    tail = os.pread(descriptor, size - start, start)
-    whole = tail.rfind(b"\n") + 1
-    if whole != len(tail):
-        os.ftruncate(descriptor, start + whole)
-    if not whole:
-        return None
-    line = tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole]
+    line = file.last_line()
+    if line is None:
+        return Trace(file.append, now_ns, 0, 0)
     try:
         row = json.loads(line)
-        int(row["seq"]), int(row["inc"])
+        return Trace(file.append, now_ns, int(row["seq"]) + 1, int(row["inc"]) + 1)
     except (ValueError, KeyError, TypeError) as problem:
-        raise UnreadableTrace(f"{path} ends in {line[:200]!r}, which is no row of a trace") from problem
-    return row  # type: ignore[no-any-return]
+        raise UnreadableTrace(f"the trace ends in {line[:200]!r}, which is no row of a trace") from problem
+
+
+class TraceOnDisk:
+    """`ports.TraceFile` at a path: one write(2) a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def last_line(self) -> bytes | None:
+        size = os.fstat(self._descriptor).st_size
+        start = max(0, size - _TAIL_BYTES)
+        tail = os.pread(self._descriptor, size - start, start)
+        whole = tail.rfind(b"\n") + 1
+        if whole != len(tail):
+            os.ftruncate(self._descriptor, start + whole)
+        return tail[tail.rfind(b"\n", 0, whole - 1) + 1 : whole - 1] if whole else None
+
+    def append(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        if written != len(line):
+            raise OSError(f"{self._path}: only {written} of the {len(line)} bytes of a row were written")
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

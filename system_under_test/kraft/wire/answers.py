@@ -30,6 +30,12 @@ MESSAGE_MAX_CHARACTERS = 500
 NO_OPERATIONS = -(2**31)
 """The client did not request, or may not see, which operations are authorized."""
 
+_LATEST, _EARLIEST = -1, -2
+"""What ListOffsets says in place of a timestamp."""
+
+_TOPIC_IDS_SINCE = 12
+"""Metadata has a field for topic ids since version 10, but may ask by it, with a null name, only since this one."""
+
 LISTENER = "CONTROLLER"
 """The name of the one listener every node has."""
 
@@ -342,6 +348,33 @@ def describe_quorum(types: ModuleType, quorum: QuorumService, wanted: Sequence[A
     return make(types.DescribeQuorumResponse, error_code=ErrorCode.none, error_message=None, topics=topics, **values)
 
 
+def list_offsets(types: ModuleType, node_id: int, image: Image, wanted: Sequence[Any]) -> Entity:
+    """No node keeps the data of topics yet, so that every partition is empty: it begins and ends at offset 0."""
+
+    def answer(topic: Any, partition: Any) -> Entity:
+        known = image.topics.get(topic.name)
+        state = None if known is None else known.partitions.get(partition.partition_index)
+        if state is None:
+            error = ErrorCode.unknown_topic_or_partition
+        else:
+            error = ErrorCode.none if state.leader == node_id else ErrorCode.not_leader_or_follower
+        named_end = partition.timestamp in (_EARLIEST, _LATEST)
+        return make(
+            types.ListOffsetsPartitionResponse,
+            partition_index=partition.partition_index,
+            error_code=error,
+            timestamp=-1,
+            offset=0 if not error and named_end else -1,
+            leader_epoch=state.leader_epoch if state is not None and not error else -1,
+        )
+
+    topics = tuple(
+        types.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answer(topic, p) for p in topic.partitions))
+        for topic in wanted
+    )
+    return make(types.ListOffsetsResponse, throttle_time=NO_TIME, topics=topics)
+
+
 def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity:
     def synonym(value: str, source: ConfigSource) -> Entity:
         return types.DescribeConfigsSynonym(name=config.name, value=value, source=source)
@@ -366,6 +399,15 @@ def _config(types: ModuleType, config: Described, with_synonyms: bool) -> Entity
 
 def _wanted_topic(types: ModuleType, image: Image, which: Any) -> Entity:
     topic_id = getattr(which, "topic_id", None)
+    if types.MetadataResponse.__version__ < _TOPIC_IDS_SINCE and (topic_id is not None or which.name is None):
+        return make(
+            types.MetadataResponseTopic,
+            error_code=ErrorCode.invalid_request,
+            name=which.name or "",
+            topic_id=topic_id,
+            is_internal=False,
+            partitions=(),
+        )
     topic = image.topics.get(which.name) if topic_id is None else image.topic_of(topic_id)
     if topic is not None:
         return _topic(types, topic)

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Sized
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -35,6 +35,7 @@ from system_under_test.kraft.controller.configs import Described, ResourceResult
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.controller.quotas import Component, describe_quotas
 from system_under_test.kraft.controller.refused import Refused
+from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire import answers
 from system_under_test.kraft.wire.admin import DECISIONS, Cluster, acl_filter
 from system_under_test.kraft.wire.extensions import NOT_QUEUED
@@ -57,6 +58,7 @@ from system_under_test.kraft.wire.versions import (
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
+    LIST_OFFSETS,
     METADATA,
 )
 
@@ -88,11 +90,18 @@ class Api:
     quorum; CreateTopics names its own, smaller one.
     """
 
-    def __init__(self, quorum: QuorumService, *, new_uuid: Callable[[], UUID] = uuid4, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        quorum: QuorumService,
+        *,
+        new_uuid: Callable[[], UUID],
+        timeout_s: float = 30.0,
+        network: Network | None = None,
+    ) -> None:
         self._quorum = quorum
         self._new_uuid = new_uuid
         self._timeout_s = timeout_s
-        self._forwarder = Forwarder(f"node-{quorum.node_id}")
+        self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
 
     def close(self) -> None:
         """Drop the connections over which requests were handed on."""
@@ -103,12 +112,17 @@ class Api:
         respond = _RESPONDERS[call.api_key]
         types = codec(call.api_key, call.version).responses
         refusal = None
-        if call.api_key in CONTROLLER_APIS and not self._quorum.is_active() and not is_ours(call.client_id):
+        if self._belongs_elsewhere(call.api_key) and not is_ours(call.client_id):
             answer = await self._settle(self._forward(call), self._timeout_s)
             if not isinstance(answer, Refusal):
                 return answer
             refusal = answer
         return await respond(self, call, types, refusal)
+
+    def _belongs_elsewhere(self, api_key: int) -> bool:
+        if api_key == DESCRIBE_QUORUM:
+            return self._quorum.leader_id != self._quorum.node_id
+        return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
     async def _forward(self, call: WireCall) -> Entity:
         leader = self._quorum.leader_id
@@ -200,13 +214,17 @@ class Api:
         most = max(1, min(body.response_partition_limit, PARTITIONS_OF_A_RESPONSE_MAX))
         return answers.describe_topic_partitions(types, self._quorum.committed_image(), names, cursor, most)
 
-    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+    async def _list_offsets(self, call: WireCall, types: ModuleType, refusal: None) -> Entity:
+        return answers.list_offsets(types, self._quorum.node_id, self._quorum.committed_image(), call.body.topics)
+
+    async def _describe_quorum(self, call: WireCall, types: ModuleType, refusal: Refusal | None) -> Entity:
         return answers.describe_quorum(types, self._quorum, call.body.topics)
 
 
 _RESPONDERS: dict[int, Callable[[Api, WireCall, ModuleType, Any], Awaitable[Entity]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),
     METADATA: Api._metadata,
+    LIST_OFFSETS: Api._list_offsets,
     DESCRIBE_CONFIGS: Api._describe_configs,
     DESCRIBE_QUORUM: Api._describe_quorum,
     DESCRIBE_CLUSTER: Api._describe_cluster,

@@ -21,6 +21,7 @@ import asyncio
 import logging
 from enum import Enum
 
+from system_under_test.kraft.ports import Network
 from system_under_test.kraft.raft.messages import FetchRequest, RaftRequest, RaftResponse
 from system_under_test.kraft.wire import translate
 from system_under_test.kraft.wire.connection import Connection
@@ -54,12 +55,13 @@ class Channel:
         connect_timeout_s: float = 0.5,
         retry_backoff_s: float = 0.02,
         patience_s: float = 0.5,
+        network: Network | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._fetches, self._others = (
             _Lane(
                 f"{host}:{port}",
-                Connection(host, port, client_id, connect_timeout_s=connect_timeout_s),
+                Connection(host, port, client_id, connect_timeout_s=connect_timeout_s, network=network),
                 request_timeout_s,
                 retry_backoff_s,
                 patience_s,

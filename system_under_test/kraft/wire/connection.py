@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 
-from system_under_test.kraft.wire.frames import Entity, MalformedFrame, decode_response, encode_request, read_frame
+from system_under_test.kraft.ports import Network
+from system_under_test.kraft.wire.frames import Entity, MalformedFrame, decode_response, encode_request
+from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
 
 
 class Hung(ConnectionError):
@@ -24,16 +26,26 @@ class Connection:
 
     sent: of the last request, whether a byte of it may have left.  connect_timeout_s: None = as long as the caller
     lets it take; a short one tries a healed link again before the kernel's slow retries of a lost SYN do.
+    network: None = sockets.
     """
 
-    def __init__(self, host: str, port: int, client_id: str, *, connect_timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_timeout_s: float | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.sent = False
         self._host = host
         self._port = port
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
+        self._network = network or SocketNetwork()
         self._correlation_id = 0
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._open: _Conversation | None = None
 
     async def ask(self, request: Entity) -> Entity:
         """The answer.  Raises OSError (refused, reset, timed out while connecting; Hung among them) or MalformedFrame;
@@ -41,41 +53,83 @@ class Connection:
         self.sent = False
         answered = False
         try:
-            reader, writer = await self._open()
+            conversation = await self._connected()
             self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
             frame = encode_request(self._correlation_id, self._client_id, request)
             self.sent = True
-            writer.write(frame)
-            answer = await self._read(reader, type(request))
+            answer = self._read(await conversation.ask(frame), type(request))
             answered = True
             return answer
-        except asyncio.IncompleteReadError as problem:
-            raise Hung("closed within an answer") from problem
         finally:
             if not answered:
                 self.close()
 
     def close(self) -> None:
         """At once; what was not yet sent is lost."""
-        if self._streams is not None:
-            self._streams[1].transport.abort()
-            self._streams = None
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
 
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is not None:
-            reader, writer = self._streams
-            if reader.at_eof() or reader.exception() is not None or writer.transport.is_closing():
-                self.close()  # the peer left between two requests
-        if self._streams is None:
+    async def _connected(self) -> _Conversation:
+        if self._open is not None and self._open.over:
+            self.close()  # the peer left between two requests
+        if self._open is None:
             async with asyncio.timeout(self._connect_timeout_s):
-                self._streams = await asyncio.open_connection(self._host, self._port)
-        return self._streams
+                self._open = await self._network.dial(self._host, self._port, _Conversation)
+        return self._open
 
-    async def _read(self, reader: asyncio.StreamReader, request: type) -> Entity:
-        frame = await read_frame(reader)
-        if frame is None:
-            raise Hung("closed without an answer")
+    def _read(self, frame: bytes, request: type) -> Entity:
         correlation_id, answer = decode_response(request, frame)
         if correlation_id != self._correlation_id:
             raise MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
         return answer
+
+
+class _Conversation(asyncio.Protocol):
+    """One open connection; at most one request waits for its answer."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._buffer = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+
+    async def ask(self, frame: bytes) -> bytes:
+        if self.over or self._transport is None:
+            raise Hung("closed before the request")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(frame)
+        return await self._answer
+
+    def abort(self) -> None:
+        self.over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream's transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        try:
+            frame = self._buffer.take()
+        except MalformedFrame as problem:
+            self._fail(problem)
+            return
+        if frame is None:
+            return
+        if self._answer is None or self._answer.done():
+            self._fail(MalformedFrame("an answer to no request"))
+        else:
+            self._answer.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        within = "within an answer" if len(self._buffer) else "without an answer"
+        self._fail(exc if isinstance(exc, OSError) else Hung(f"closed {within}"))
+
+    def _fail(self, problem: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(problem)
+        self.abort()

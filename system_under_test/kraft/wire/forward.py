@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from system_under_test.kraft.ports import Network
 from system_under_test.kraft.wire.connection import Connection
 from system_under_test.kraft.wire.extensions import OUR_PREFIX
 from system_under_test.kraft.wire.frames import Entity, MalformedFrame
@@ -37,8 +38,9 @@ class _Pool:
 class Forwarder:
     """One node's connections to controllers.  sender: this node's name in the client id."""
 
-    def __init__(self, sender: str) -> None:
+    def __init__(self, sender: str, network: Network | None = None) -> None:
         self._client_id = OUR_PREFIX + sender
+        self._network = network
         self._pools: dict[tuple[str, int], _Pool] = {}
 
     async def forward(self, host: str, port: int, request: Entity, timeout_s: float) -> Entity:
@@ -66,4 +68,4 @@ class Forwarder:
                 pool.idle.pop().close()
 
     def _connection(self, host: str, port: int) -> Connection:
-        return Connection(host, port, self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S)
+        return Connection(host, port, self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S, network=self._network)

@@ -1,6 +1,6 @@
 """The listening side of a node: connections, each answered in order, one request at a time.
 
-    read frame -> header -> version known? -> body -> handler -> response -> next frame
+    bytes -> frame -> header -> version known? -> body -> handler -> response -> next frame
 
 A connection has a number (from 1, never reused in this process).  A fetch confirms leadership only on a connection on
 which the leader wrote before (see the rules of linearizable reads).  The next request is read only after the last
@@ -23,8 +23,8 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import cast
 
+from system_under_test.kraft.ports import Listener, Network
 from system_under_test.kraft.wire.frames import (
     Entity,
     MalformedFrame,
@@ -32,8 +32,8 @@ from system_under_test.kraft.wire.frames import (
     decode_request_body,
     decode_request_header,
     encode_response,
-    read_frame,
 )
+from system_under_test.kraft.wire.network import FrameBuffer, SocketNetwork
 from system_under_test.kraft.wire.versions import API_VERSIONS, SUPPORTED, advertise
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 IDLE_LIMIT_S = 600.0
 """A connection without a request for so long is closed (Kafka's connections.max.idle.ms)."""
 
+BUFFERED_MAX_BYTES = 1 << 16
+"""What a client may send ahead while its last request is being answered; then reading pauses."""
 
 FILES_RESERVED = 64
 """Open files that are not connections of clients: the log, the trace, the connections to other voters."""
@@ -51,16 +53,6 @@ def connections_limit() -> int:
     """As many as the limit of open files allows, and CONNECTIONS_MAX at most."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED if files > 2 * FILES_RESERVED else files // 2))
-
-
-@dataclass(eq=False, slots=True)
-class _Accepted:
-    """One connection.  busy: a request is being answered; used_at: when the last one was, by the loop's clock."""
-
-    number: int
-    writer: asyncio.StreamWriter
-    used_at: float
-    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,81 +79,156 @@ class Server:
         on_disconnect: Callable[[int], None] = lambda number: None,
         connections_max: int | None = None,
     ) -> None:
-        self._handler = handler
+        self.handler = handler
+        self.on_disconnect = on_disconnect
+        self.connections: dict[int, _Accepted] = {}
         self._connections_max = connections_limit() if connections_max is None else connections_max
-        self._connections: dict[int, _Accepted] = {}
-        self._on_disconnect = on_disconnect
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     @property
     def port(self) -> int:
         assert self._listener is not None
-        return cast(int, self._listener.sockets[0].getsockname()[1])
+        return self._listener.port
 
-    async def listen(self, host: str, port: int) -> None:
+    async def listen(self, network: Network, host: str, port: int) -> None:
         """Raises OSError where the address cannot be bound."""
-        self._listener = await asyncio.start_server(self._accept, host, port)
+        self._listener = await network.listen(host, port, lambda: _Accepted(self))
 
     async def close(self) -> None:
         """Stop listening and drop every connection, answered or not."""
         if self._listener is not None:
             self._listener.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        ends = [accepted.end() for accepted in tuple(self.connections.values())]
+        await asyncio.gather(*(end for end in ends if end is not None), return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._connections_max and not self._make_room():
-            log.warning("a connection was closed at once: %d are open, and all are busy", len(self._connections))
-            writer.transport.abort()
-            return
-        loop = asyncio.get_running_loop()
-        accepted = _Accepted(next(self._numbers), writer, loop.time())
-        self._connections[accepted.number] = accepted
-        task = loop.create_task(self._converse(accepted, reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def admit(self, accepted: _Accepted) -> int | None:
+        """The number of a new connection; None if there is no room for it."""
+        if len(self.connections) >= self._connections_max and not self._make_room():
+            log.warning("a connection was closed at once: %d are open, and all are busy", len(self.connections))
+            return None
+        number = next(self._numbers)
+        self.connections[number] = accepted
+        return number
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle for longest; False if none is idle."""
-        idle = [accepted for accepted in self._connections.values() if not accepted.busy]
+        idle = [accepted for accepted in self.connections.values() if not accepted.busy]
         if not idle:
             return False
-        oldest = min(idle, key=lambda accepted: accepted.used_at)
-        del self._connections[oldest.number]
-        oldest.writer.transport.abort()
+        min(idle, key=lambda accepted: accepted.used_at).end()
         return True
 
-    async def _converse(self, accepted: _Accepted, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number, loop = accepted.number, asyncio.get_running_loop()
-        peer = writer.get_extra_info("peername")
-        try:
-            while True:
-                async with asyncio.timeout(IDLE_LIMIT_S):
-                    frame = await read_frame(reader)
-                if frame is None:
-                    return
-                accepted.busy = True
-                response = await self._answer(number, frame)
-                if response is None:
-                    return
-                writer.write(response)
-                await writer.drain()
-                accepted.busy, accepted.used_at = False, loop.time()
-        except MalformedFrame as problem:
-            log.warning("connection %d from %s closed: %s", number, peer, problem)
-        except (OSError, asyncio.IncompleteReadError, TimeoutError) as problem:
-            log.debug("connection %d from %s ended: %r", number, peer, problem)
-        except Exception:  # the boundary of a connection: no request may end the node
-            log.exception("connection %d from %s closed: its request could not be handled", number, peer)
-        finally:
-            self._connections.pop(number, None)
-            writer.transport.abort()
-            self._on_disconnect(number)
 
-    async def _answer(self, number: int, frame: bytes) -> bytes | None:
+class _Accepted(asyncio.Protocol):
+    """One connection.  number: 0 until it is admitted.  used_at: when its last request ended, by the loop's clock.
+
+    One request at a time: what arrives meanwhile waits in the buffer, and beyond BUFFERED_MAX_BYTES in the network.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.number = 0
+        self.used_at = 0.0
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._buffer = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._peer_reads = True
+        self._pauses = False
+        self._at_end = False
+
+    @property
+    def busy(self) -> bool:
+        return self._answering is not None
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Drop the connection now; the task that was answering, which is cancelled."""
+        self._server.connections.pop(self.number, None)
+        if self._transport is not None:
+            self._transport.abort()
+        if self._answering is not None:
+            self._answering.cancel()
+        return self._answering
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream's transport
+        number = self._server.admit(self)
+        if number is None:
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        self.number, self.used_at = number, self._loop.time()
+        self._watch_idleness()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        if self.busy and not self._pauses and len(self._buffer) > BUFFERED_MAX_BYTES and self._transport is not None:
+            self._pauses = True
+            self._transport.pause_reading()
+        self._next()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more.  What it has sent is answered before the connection is closed."""
+        self._at_end = True
+        return self.busy
+
+    def pause_writing(self) -> None:
+        self._peer_reads = False
+
+    def resume_writing(self) -> None:
+        self._peer_reads = True
+        self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if not self.number:
+            return
+        self.end()
+        if exc is not None or len(self._buffer):
+            log.debug("connection %d ended: %r, %d bytes of a frame", self.number, exc, len(self._buffer))
+        self._server.on_disconnect(self.number)
+
+    # Requests
+
+    def _next(self) -> None:
+        """Begin with the next whole request, unless one is being answered or the peer does not read its answers."""
+        if self.busy or not self._peer_reads or self._transport is None or self._transport.is_closing():
+            return
+        try:
+            frame = self._buffer.take()
+        except MalformedFrame as problem:
+            self._drop(problem)
+            return
+        if frame is not None:
+            self._answering = self._loop.create_task(self._answer(frame))
+        elif self._pauses:
+            self._pauses = False
+            self._transport.resume_reading()
+
+    async def _answer(self, frame: bytes) -> None:
+        assert self._transport is not None
+        try:
+            response = await self._response(frame)
+            if response is None:
+                self._transport.abort()
+            elif not self._transport.is_closing():
+                self._transport.write(response)
+        except MalformedFrame as problem:
+            self._drop(problem)
+        except Exception:  # the boundary of a connection: no request may end the node
+            log.exception("connection %d closed: its request could not be handled", self.number)
+            self._transport.abort()
+        finally:
+            self._answering, self.used_at = None, self._loop.time()
+        self._next()
+        if self._at_end and not self.busy:
+            self._transport.close()
+
+    async def _response(self, frame: bytes) -> bytes | None:
         header, at = decode_request_header(frame)
         lowest, highest = SUPPORTED.get(header.api_key, (0, -1))
         if not lowest <= header.version <= highest:
@@ -169,15 +236,29 @@ class Server:
                 return encode_response(header.correlation_id, advertise(0, error_code=35))
             raise MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
         body = decode_request_body(header, frame, at)
-        call = WireCall(number, header.api_key, header.version, header.client_id, body)
+        call = WireCall(self.number, header.api_key, header.version, header.client_id, body)
         if header.api_key == API_VERSIONS:
             response = advertise(header.version)
         else:
-            response = await self._handler(call)
+            response = await self._server.handler(call)
         if response is None:
             return None
         assert type(response) is codec(header.api_key, header.version).response_type, response
         return encode_response(header.correlation_id, response)
+
+    def _drop(self, problem: MalformedFrame) -> None:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        log.warning("connection %d from %s closed: %s", self.number, peer, problem)
+        self._transport.abort()
+
+    def _watch_idleness(self) -> None:
+        """One timer per connection, which is set again only when it rings."""
+        due = self.used_at + IDLE_LIMIT_S if not self.busy else self._loop.time() + IDLE_LIMIT_S
+        if due <= self._loop.time():
+            self.end()
+        else:
+            self._idle = self._loop.call_at(due, self._watch_idleness)
 
 
 async def serve(
@@ -186,11 +267,12 @@ async def serve(
     handler: Handler,
     on_disconnect: Callable[[int], None] = lambda number: None,
     connections_max: int | None = None,
+    network: Network | None = None,
 ) -> Server:
     """Listen on host:port (0 = any free one).  ApiVersions is answered here, all else by `handler`.
 
     on_disconnect: called with the number of a connection once it is over, for any reason.
-    connections_max: None = as many as the limit of open files allows."""
+    connections_max: None = as many as the limit of open files allows.  network: None = sockets."""
     server = Server(handler, on_disconnect, connections_max)
-    await server.listen(host, port)
+    await server.listen(network or SocketNetwork(), host, port)
     return server

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from system_under_test.kraft.wire.frames import Entity, codec
 
 FETCH = 1
+LIST_OFFSETS = 2
 METADATA = 3
 API_VERSIONS = 18
 CREATE_TOPICS = 19
@@ -35,6 +36,7 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 
 SUPPORTED: dict[int, tuple[int, int]] = {
     FETCH: (18, 18),
+    LIST_OFFSETS: (1, 10),
     METADATA: (1, 12),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),

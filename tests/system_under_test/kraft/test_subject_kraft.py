@@ -28,7 +28,8 @@ from system_under_test.kraft.collected.files import LOG_FOLDER
 from system_under_test.kraft.collected.log_files import read_log
 from system_under_test.kraft.collected.trace_files import read_trace
 from system_under_test.kraft.node import config
-from system_under_test.kraft.node.process import CannotStart, run
+from system_under_test.kraft.node.assembly import CannotStart
+from system_under_test.kraft.node.process import run
 from system_under_test.kraft.node.trace import FILE_NAME
 from system_under_test.kraft.raft import decisions
 from system_under_test.kraft.subject import PORT, Hearsay, Kraft, _behind

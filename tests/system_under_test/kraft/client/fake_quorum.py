@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+from uuid import uuid4
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.wire.api import Api
@@ -81,7 +82,7 @@ class FakeNode:
         self.quorum = quorum
         self.calls: list[WireCall] = []
         self.swallow = 0
-        self._api = Api(quorum)
+        self._api = Api(quorum, new_uuid=uuid4)
         self._server: Server | None = None
 
     async def start(self, port: int = 0) -> int:

@@ -9,9 +9,10 @@ import gc
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -31,11 +33,15 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from fake_quorum import FakeNode, start_nodes
+from kio.schema.errors import ErrorCode
 from loopback_cluster import LoopbackCluster
 from waiting import PATIENCE_S
 
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
 from system_under_test.kraft.client.client import connect
+from system_under_test.kraft.wire.connection import Connection
+from system_under_test.kraft.wire.frames import codec
+from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA
 
 
 @pytest.fixture
@@ -158,6 +164,39 @@ async def test_the_older_alter_configs_replaces_all_overrides(nodes: dict[int, F
         warnings.simplefilter("ignore", DeprecationWarning)  # this test is about the older API
         await settle(await asyncio.to_thread(client.alter_configs, [orders]))
     assert nodes[2].quorum.image.configs("orders") == {"retention.ms": "8"}
+
+
+async def test_partitions_are_empty_as_no_node_keeps_data(nodes: dict[int, FakeNode]) -> None:
+    client = admin(nodes)
+    await settle(await asyncio.to_thread(client.create_topics, [NewTopic("orders", 2, 3)]))
+    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+        wanted = {TopicPartition("orders", number): spec for number in range(2)}
+        listed = await settle(await asyncio.to_thread(client.list_offsets, wanted))
+        assert [result.offset for result in listed.values()] == [0, 0]
+
+
+async def test_every_node_describes_the_quorum(nodes: dict[int, FakeNode]) -> None:
+    for node in nodes.values():
+        connection = Connection("127.0.0.1", node.quorum.brokers[node.quorum.node_id][1], "stock")
+        types = codec(DESCRIBE_QUORUM, 2).requests
+        partition = types.PartitionData(partition_index=0)
+        topic = types.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
+        answer = await connection.ask(types.DescribeQuorumRequest(topics=(topic,)))
+        (described,) = answer.topics[0].partitions
+        assert (described.error_code, described.leader_id, len(described.current_voters)) == (0, 2, 3)
+        connection.close()
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_by_topic_id_is_refused_where_kafka_does(nodes: dict[int, FakeNode], version: int) -> None:
+    connection = Connection("127.0.0.1", nodes[1].quorum.brokers[1][1], "stock")
+    types = codec(METADATA, version).requests
+    topic = types.MetadataRequestTopic(topic_id=uuid4(), name=None)
+    more = {"include_cluster_authorized_operations": False} if version == 10 else {}
+    request = types.MetadataRequest(topics=(topic,), include_topic_authorized_operations=False, **more)
+    (answer,) = (await connection.ask(request)).topics
+    assert (answer.error_code, answer.name) == (ErrorCode.invalid_request, "")
+    connection.close()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from volatile_disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.log import meta_properties, quorum_state
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config
+from system_under_test.kraft.node.assembly import CannotStart, assemble
 from system_under_test.kraft.node.formatting import AlreadyFormatted, format_directory
-from system_under_test.kraft.node.process import CannotStart, ChannelTransport, _parts, run
-from system_under_test.kraft.node.trace import UnreadableTrace, open_trace
+from system_under_test.kraft.node.process import _ports, run
+from system_under_test.kraft.node.trace import TraceOnDisk, UnreadableTrace, continue_trace
 from system_under_test.kraft.raft.messages import Batch, QuorumState, ReplicaKey
 
 ids = st.none() | st.integers(0, 2**31 - 1)
@@ -116,13 +117,13 @@ def test_uuids_are_written_as_kafka_does(value: object) -> None:
 def test_a_trace_goes_on_across_restarts_and_torn_rows(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     clock = count(100)
-    first = open_trace(path, lambda: next(clock))
+    first = continue_trace(TraceOnDisk(path), lambda: next(clock))
     first.row("start", 0, offset=0, hash=-5)
     first.row("role", 1, role="leader", peer="n1", offset=0)
     whole = path.read_bytes()
     for torn in (b"", b'{"seq":2', b'{"seq":2,"inc":0,"t":1,"event":"stop","epoch":1}'):
         path.write_bytes(whole + torn)
-        again = open_trace(path, lambda: next(clock))
+        again = continue_trace(TraceOnDisk(path), lambda: next(clock))
         assert again.incarnation == 1
         again.row("stop", 1)
         rows = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -130,7 +131,7 @@ def test_a_trace_goes_on_across_restarts_and_torn_rows(tmp_path: Path) -> None:
         assert rows[0] == {"seq": 0, "inc": 0, "t": 100, "event": "start", "epoch": 0, "offset": 0, "hash": -5}
     path.write_bytes(b"nonsense\n")
     with pytest.raises(UnreadableTrace, match="no row of a trace"):
-        open_trace(path, lambda: 0)
+        continue_trace(TraceOnDisk(path), lambda: 0)
 
 
 GOOD = {
@@ -186,7 +187,8 @@ async def test_the_log_has_segments_of_the_size_that_the_configuration_names(tmp
     where = {"data_dir": str(tmp_path / "data"), "trace_dir": str(tmp_path / "trace")}
     settings = config.parse({**GOOD, **where, "segment_bytes": 300, "cached_bytes": 100})
     format_directory(settings)
-    log = _parts(settings, ChannelTransport(settings)).log
+    settings.trace_dir.mkdir()
+    log = assemble(settings, _ports(settings)).quorum._log
     for offset in range(9):
         log.append([Batch(offset, 1, 1, (b"x" * 60,))], 0)
     log.flush()

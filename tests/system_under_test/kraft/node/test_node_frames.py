@@ -10,7 +10,7 @@ from datetime import timedelta
 from random import Random
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import virtual_time
 from hypothesis import HealthCheck, given, settings
@@ -19,10 +19,10 @@ from volatile_disk import VolatileDisk
 
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
+from system_under_test.kraft.node.assembly import answering
 from system_under_test.kraft.node.clock import LoopClock
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.process import answering
 from system_under_test.kraft.node.trace import Trace
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
@@ -107,7 +107,7 @@ async def attack(voters: tuple[int, ...], frames: Sequence[bytes], heard: Callab
     disk, rows = VolatileDisk(), []
     node = make_node(disk, voters, rows)
     node.start()
-    server = await serve("127.0.0.1", 0, answering(node, Api(node, timeout_s=1.0)), node.on_disconnect)
+    server = await serve("127.0.0.1", 0, answering(node, Api(node, new_uuid=uuid4, timeout_s=1.0)), node.on_disconnect)
     try:
         for number, frame in enumerate(frames):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -1,0 +1,180 @@
+"""Puts a node together, in one place: for a process in a container, for a simulator and for tests.
+
+    node = assemble(config, ports)     reads the disk; raises CannotStart
+    await node.start()                 takes part in the quorum and listens; raises CannotStart
+    await node.ended                   the exit status (see `node`)
+    await node.close()
+
+Time, disk, sockets, randomness and the trace come in by `ports` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from uuid import UUID
+
+from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log.log import FOLDER, CorruptLog, open_log
+from system_under_test.kraft.log.meta_properties import WrongDirectory, kafka_uuid
+from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
+from system_under_test.kraft.node.config import Config
+from system_under_test.kraft.node.disks.planted_disk import with_bugs
+from system_under_test.kraft.node.node import QuorumNode
+from system_under_test.kraft.node.parts import NodeParts
+from system_under_test.kraft.node.trace import UnreadableTrace, continue_trace
+from system_under_test.kraft.ports import Network, Ports
+from system_under_test.kraft.raft.decisions import must_check_batches
+from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
+from system_under_test.kraft.raft.timing import Timing
+from system_under_test.kraft.wire import translate
+from system_under_test.kraft.wire.api import Api
+from system_under_test.kraft.wire.channel import Channel
+from system_under_test.kraft.wire.frames import Entity
+from system_under_test.kraft.wire.server import Handler, Server, WireCall
+
+log = logging.getLogger(__name__)
+
+LISTENER = "CONTROLLER"
+
+
+class CannotStart(RuntimeError):
+    """One sentence: what stands in the way, and what to do about it."""
+
+
+class Node:
+    """A voter with its API, its listening socket and its connections to the other voters."""
+
+    def __init__(self, config: Config, network: Network, quorum: QuorumNode, api: Api, transport: ChannelTransport):
+        self.quorum = quorum
+        self._config = config
+        self._network = network
+        self._api = api
+        self._transport = transport
+        self._server = Server(answering(quorum, api), quorum.on_disconnect)
+
+    @property
+    def ended(self) -> asyncio.Future[int]:
+        return self.quorum.ended
+
+    async def start(self) -> None:
+        self.quorum.start()
+        host, port = self._config.host, self._config.port
+        try:
+            await self._server.listen(self._network, host, port)
+        except OSError as problem:
+            raise CannotStart(f"cannot listen on {host}:{port}: {problem.strerror}") from None
+
+    async def stop(self) -> None:
+        """An orderly end: see `QuorumNode.stop`."""
+        await self.quorum.stop()
+
+    async def close(self) -> None:
+        """Drop every connection.  Call it after the end."""
+        await self._server.close()
+        await self._transport.close()
+        self._api.close()
+
+
+def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node:
+    """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults."""
+    bugs = frozenset() if config.bug is None else frozenset({config.bug})
+    try:
+        properties = meta_properties.read(ports.disk, config.cluster_id, config.node_id)
+        disk = with_bugs(ports.disk, bugs)
+        records = open_log(
+            disk,
+            segment_max_bytes=config.segment_bytes,
+            cache_max_bytes=config.cached_bytes,
+            checks_batches=must_check_batches(bugs),
+        )
+        state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, tuple(config.peers))
+        state_file.load()
+        trace = continue_trace(ports.trace, ports.clock.now_ns)
+    except (WrongDirectory, CorruptLog, UnreadableQuorumState, UnreadableTrace) as problem:
+        raise CannotStart(str(problem)) from None
+    except OSError as problem:
+        raise CannotStart(f"the disk failed at start: {problem}") from None
+    _check_directory(config, properties.directory_id)
+    transport = ChannelTransport(config, ports.network)
+    quorum = QuorumNode(
+        NodeParts(
+            identity=Identity(
+                config.cluster_id,
+                ReplicaKey(config.node_id, properties.directory_id),
+                tuple(config.peers),
+                timing or Timing(),
+                bugs,
+                config.directories,
+            ),
+            log=records,
+            state_file=state_file,
+            clock=ports.clock,
+            transport=transport,
+            trace=trace,
+            # Another sequence after each restart, or nodes would split the same votes again and again.
+            random=ports.random(f"timeouts/{trace.incarnation}"),
+            names={peer.id: peer.name for peer in config.peers.values()},
+            brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
+            say=ports.say,
+        )
+    )
+    new_uuid = _uuids(ports.random(f"topic ids/{trace.incarnation}"))
+    return Node(config, ports.network, quorum, Api(quorum, new_uuid=new_uuid, network=ports.network), transport)
+
+
+class ChannelTransport:
+    """`ports.Transport` over one `wire.channel.Channel` per peer."""
+
+    def __init__(self, config: Config, network: Network) -> None:
+        self._channels: Mapping[int, Channel] = {
+            peer.id: Channel(
+                peer.host,
+                peer.port,
+                client_id=f"krucible-node-{config.node_id}",
+                endpoint=(LISTENER, config.host, config.port),
+                network=network,
+            )
+            for peer in config.peers.values()
+            if peer.id != config.node_id
+        }
+
+    async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
+        return await self._channels[peer].request(request)
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def answering(node: QuorumNode, api: Api) -> Handler:
+    """Answers what arrives on the listening socket: the consensus core its own RPCs, the API all else."""
+
+    async def handle(call: WireCall) -> Entity | None:
+        if call.api_key not in translate.RAFT_APIS:
+            return await api.handle(call)
+        try:
+            request = translate.request_from_wire(call.api_key, call.body)
+        except translate.MalformedRpc as problem:
+            log.warning("connection %d asks for what no voter asks: %s", call.connection, problem)
+            return translate.invalid_request(call.api_key)
+        response = await node.on_raft_request(call.connection, request)
+        return None if response is None else translate.response_to_wire(request, response)
+
+    return handle
+
+
+def _check_directory(config: Config, found: UUID) -> None:
+    known = config.directories.get(config.node_id)
+    if known is not None and known != found:
+        raise CannotStart(
+            f"{config.data_dir} was formatted anew: its directory id is {kafka_uuid(found)}, "
+            f"but {config.name} votes with {kafka_uuid(known)}; its votes and its log are lost"
+        )
+
+
+def _uuids(random: Random) -> Callable[[], UUID]:
+    """Topic ids that follow from the seed and are never given twice."""
+    return lambda: UUID(int=random.getrandbits(128), version=4)

@@ -1,0 +1,163 @@
+"""A node is put together over ports alone: three of them elect, write and restart without a socket or a file."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from node_cluster import QUICK, create
+from volatile_disk import VolatileDisk
+
+import system_under_test.kraft
+from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.node import config
+from system_under_test.kraft.node.assembly import Node, assemble
+from system_under_test.kraft.node.clock import LoopClock
+from system_under_test.kraft.ports import Ports
+
+
+class Pipe(asyncio.Transport):
+    """One end of a connection in memory."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.other: Pipe | None = None
+        self._closing = False
+
+    def write(self, data: Any) -> None:
+        if self.other is not None and not self._closing:
+            asyncio.get_running_loop().call_soon(self.other.receive, bytes(data))
+
+    def receive(self, data: bytes) -> None:
+        if not self._closing:
+            self.protocol.data_received(data)
+
+    def abort(self) -> None:
+        for end in (self, self.other):
+            if end is not None and not end._closing:
+                end._closing = True
+                asyncio.get_running_loop().call_soon(end.protocol.connection_lost, None)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        raise AssertionError("so much is never sent here")
+
+
+class Door:
+    def __init__(self, network: MemoryNetwork, port: int) -> None:
+        self.port, self._network = port, network
+
+    def close(self) -> None:
+        del self._network.doors[self.port]
+
+
+class MemoryNetwork:
+    """`ports.Network` in memory: an address is a port."""
+
+    def __init__(self) -> None:
+        self.doors: dict[int, Callable[[], asyncio.Protocol]] = {}
+
+    async def dial(self, host: str, port: int, protocol: Callable[[], Any]) -> Any:
+        if port not in self.doors:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
+        near, far = Pipe(protocol()), Pipe(self.doors[port]())
+        near.other, far.other = far, near
+        for end in (far, near):
+            end.protocol.connection_made(end)
+        return near.protocol
+
+    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Door:
+        self.doors[port] = protocol
+        return Door(self, port)
+
+
+class Lines:
+    """`ports.TraceFile` in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+
+    def last_line(self) -> bytes | None:
+        return self.rows[-1] if self.rows else None
+
+    def append(self, line: bytes) -> None:
+        self.rows.append(line)
+
+
+async def booted(number: int, network: MemoryNetwork, disk: VolatileDisk, trace: Lines, said: list[str]) -> Node:
+    peers = {f"n{i}": [i, "memory", i] for i in (1, 2, 3)}
+    fields = {"node_id": number, "name": f"n{number}", "cluster_id": "c", "listen": f"memory:{number}", "peers": peers}
+    settings = config.parse({**fields, "data_dir": "none", "trace_dir": "none", "seed": 7})
+    ports = Ports(LoopClock(), disk, network, trace, lambda purpose: Random(f"{number}/{purpose}"), said.append)
+    node = assemble(settings, ports, QUICK)
+    await node.start()
+    return node
+
+
+async def leader_of(nodes: dict[int, Node]) -> Node:
+    for _ in range(2000):
+        for node in nodes.values():
+            if node.quorum.is_active():
+                return node
+        await asyncio.sleep(0.01)
+    raise AssertionError("no node came to lead within 20 s")
+
+
+async def test_three_nodes_elect_write_and_restart_over_ports_alone() -> None:
+    network, said = MemoryNetwork(), []
+    disks, traces = {n: VolatileDisk() for n in (1, 2, 3)}, {n: Lines() for n in (1, 2, 3)}
+    for number, disk in disks.items():
+        mine = meta_properties.MetaProperties("c", number, meta_properties.derived_uuid("d", number))
+        meta_properties.write(disk, mine)
+    for name in ("first", "second"):
+        nodes = {n: await booted(n, network, disks[n], traces[n], said) for n in (1, 2, 3)}
+        leader = await leader_of(nodes)
+        await leader.quorum.write(create(name))
+        for node in nodes.values():
+            await node.stop()
+            assert await node.ended == 0
+            await node.close()
+    assert "first" in leader.quorum.committed_image().topics
+    rows = [json.loads(line) for line in traces[1].rows]
+    assert [row["seq"] for row in rows] == list(range(len(rows))) and rows[-1]["inc"] == 1
+    assert said == []
+
+
+AT_THE_RIM = {
+    "node/process.py": "the process: real ports",
+    "node/clock.py": "the real clock",
+    "node/disks/disk.py": "the real disk",
+    "node/trace.py": "the real trace file",
+    "node/formatting.py": "before a node is",
+    "wire/network.py": "the real sockets",
+    "wire/server.py": "the limit of open files",
+}
+FORBIDDEN = {"time", "socket", "os", "pathlib", "resource", "secrets", "datetime.datetime", "uuid.uuid4", "uuid.uuid1"}
+PARTS_OF_A_NODE = ("node", "wire", "raft", "log", "controller")
+
+
+def test_nothing_of_a_node_reads_time_sockets_files_or_chance_beside_its_ports() -> None:
+    root = Path(system_under_test.kraft.__file__).parent
+    looked_at = 0
+    for path in sorted(p for part in PARTS_OF_A_NODE for p in (root / part).rglob("*.py")):
+        name = str(path.relative_to(root))
+        if name in AT_THE_RIM or name == "node/config.py":  # a path in the configuration is a name, until it is opened
+            continue
+        looked_at += 1
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = set()
+            if isinstance(node, ast.Import):
+                imported = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            assert not imported & FORBIDDEN, f"{name} imports {imported & FORBIDDEN}"
+    assert looked_at > 40
