@@ -258,7 +258,7 @@ class Members(Protocol):
         ...
 
     async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
-        """Remove a member; a no-op if it is none.  Its process may go on, or end itself."""
+        """Remove a member.  Do nothing if the node is no member.  Its process may go on, or end itself."""
         ...
 
     async def add(self, nodes: Sequence[Node], joining: Node) -> None:

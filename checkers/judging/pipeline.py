@@ -99,7 +99,7 @@ def results_json(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
 
 
 def write_results(run_folder: Path, results: Mapping[str, Any]) -> None:
-    """Write results.json into the run folder, whole or not at all."""
+    """Write results.json into the run folder.  A kill leaves the old file or the new one, and no half of it."""
     partial = run_folder / "results.json.partial"
     partial.write_text(json.dumps(results, indent=1) + "\n")
     partial.replace(run_folder / "results.json")

@@ -83,7 +83,9 @@ def _states(function: Callable[..., Any], file: str, name: str) -> Callable[...,
             except TypeError as problem:
                 at = f"{file} line {function.__code__.co_firstlineno}" if hasattr(function, "__code__") else file
                 words = f"{name} gave the state {state!r:.60}{_of(arguments)}, and states must be hashable"
-                raise BadModel(f"{at}: {words}: tuples and frozensets are, lists, sets and dicts are not") from problem
+                raise BadModel(
+                    f"{at}: {words}: a tuple or a frozenset is hashable, a list, a set or a dict is not"
+                ) from problem
         return state
 
     return checked

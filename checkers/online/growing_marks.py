@@ -61,9 +61,9 @@ class OnlineMarks:
         self._reported: set[str] = set()
 
     def take(self, more: Mapping[str, pa.Table]) -> list[OnlineFinding]:
-        """Add what was read of each node that could be read, be it nothing; returns the violations that are certain.
+        """Add the new rows of each node whose trace could be read.  Returns the violations that are certain.
 
-        more: node -> rows of its trace behind those of the last time, all of them.  Each leader is reported once.
+        more: node -> all rows of its trace since the last call, which may be none.  Each leader is reported once.
         """
         known = {name: rows for name, rows in more.items() if name in self._voters}
         for name in known:

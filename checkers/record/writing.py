@@ -1,4 +1,4 @@
-"""The one writer of the small files of a run: the types of this room as JSON, whole or not at all."""
+"""The one writer of the small files of a run: the types of this room as JSON.  A file is never half written."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def combine(run: StoredRun, findings: Sequence[PartFinding]) -> Verdict:
     begun = any(row["f"] in (ledger.BEGIN, ledger.END, ledger.FILE) for row in kept.rows)
     if not begun and not run.demands.ledger:
         return Verdict(Validity.NOT_APPLICABLE, reason="the run was recorded before histories had a ledger")
-    looked_at = {"rows": kept.total, "rows of the ledger": len(kept.rows)}
+    looked_at = {"rows": kept.total, "bookkeeping rows": len(kept.rows)}
     if not begun:
         words = "the history has no ledger: an older version recorded it (analyze --trust-old-format), or it was cut"
         return conclude((), looked_at, [words, *_few(broken_bonds(run.root))])

@@ -197,7 +197,7 @@ def _settings(
 
 
 def impairments(settings: Mapping[str, Any], which: str = "links") -> dict[Link, dict[str, float]]:
-    """Link -> what was ordered of it.  which: "links" for all, "measured" for those that are measured."""
+    """Link -> what was ordered of it.  which: "links" for all links, "measured" for the links with a probe."""
     delays = settings.get("delays_s", {})
     own = {(a, b): {"delay_s": delays[f"{a}>{b}"]} if delays else {} for a, b in settings[which]}
     return {link: {**settings["impairment"], **delay} for link, delay in own.items()}

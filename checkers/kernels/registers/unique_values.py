@@ -356,8 +356,9 @@ def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @kernel
 def assign_blocks(key: Key, limit: int, s: Scratch) -> None:
-    """After the code TAKEN_TWICE or a higher one: note the block of *every* operation that happened, and all f and s.
+    """Assign every operation that happened to its block, and compute f and s of each block.
 
+    Called after the code TAKEN_TWICE or a higher one.
     Unlike the walk along chains, this function tolerates violations: if two cas took one value, both join its block.
     """
     n = key.kind.shape[0]

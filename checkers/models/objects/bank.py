@@ -207,7 +207,7 @@ def _not_the_opening_total(reads: _Reads, opening: Opening) -> Decided | None:
 def _since_opening(fits: Callable[[dict[str, int], Balances], bool]) -> Model:
     """The model of a bank whose state is the opened accounts with their first balances.
 
-    fits: whether a read that shows some balances is right after some openings.  No other rule about reads is checked.
+    fits: (openings, balances of a read) -> whether the read is right.  No other rule about reads is checked.
     """
 
     def step(state: State, operation: Operation) -> object:

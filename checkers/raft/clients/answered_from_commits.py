@@ -215,7 +215,7 @@ def _entries(log: str, copy: int, end: int, keys: Words) -> Entries:
 def _witness(invoke: dict[str, Any], answer: dict[str, Any], mark: int) -> Witness:
     node, key, value = answer["node"], answer["key"], answer["value"]
     what = f"answered a read of {key} with {value}" if answer["f"] == "read" else f"acknowledged {value} for {key}"
-    summary = f"{node} {what}, which an entry known to be committed had overwritten before the operation was invoked."
+    summary = f"{node} {what}. A later write was already committed when the operation was invoked."
     return Witness(
         kind="answer from the past",
         summary=summary,

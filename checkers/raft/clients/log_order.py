@@ -10,8 +10,8 @@ the committed log happened at its offset; a write in no log never happened.  The
 * A read that returned a write which never happened has no place.
 
 This is stronger than linearizability as clients see it: the order of the log is the one in which the system itself
-applied the writes.  What the verdict rests on stands in its figures: writes settled as made, settled as never made, and
-left open.  Where logs settle nothing the verdict is unknown, with the reason.
+applied the writes.  The figures of the verdict count the unknown writes that were found in the log, those that are not
+in it, and those that stay open.  Where logs settle nothing the verdict is unknown, with the reason.
 
 A part is some buckets of keys, with all logs and traces.  Cost: n log n in the operations of the part, and one reading
 of one log.  Memory: 150 bytes an operation of the part and an entry of its keys.
@@ -136,8 +136,8 @@ def _judge(part: Part, budget: Budget) -> OrderFinding:
         "keys": len(np.unique(ops.key)),
         "reads": int(np.count_nonzero(ops.reads)),
         "writes of unknown outcome": settled.made + settled.lost + settled.left_open,
-        "settled as made": settled.made,
-        "settled as never made": settled.lost,
+        "unknown writes found in the log": settled.made,
+        "unknown writes not in the log": settled.lost,
         "left open": settled.left_open,
     }
     return OrderFinding(tuple(found[:MAX_WITNESSES]), len(found), counts, settled.lacking, settled.repeated)

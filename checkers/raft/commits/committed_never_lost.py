@@ -283,11 +283,11 @@ def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
     looked_at = {
         "nodes": len(node_files(run.log)),
         "logs": sum(f.logs for f in findings),
-        "committed marks": max((f.marks for f in findings), default=0),
-        "acknowledged writes beyond all marks": len({(a.end, a.hash) for a in acknowledged}),
+        "high watermarks": max((f.marks for f in findings), default=0),
+        "acknowledged writes above every high watermark": len({(a.end, a.hash) for a in acknowledged}),
     }
     unknown = [f.unknown for f in findings if f.unknown] + gaps(run, "logs", "traces")
-    unknown += nothing_of(looked_at, "logs", "committed marks")
+    unknown += nothing_of(looked_at, "logs", "high watermarks")
     return conclude(witnesses, looked_at, unknown)
 
 

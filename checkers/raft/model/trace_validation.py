@@ -97,7 +97,7 @@ def _witness(stop: Stop, path: str) -> Witness:
             "nodes": [stop.node],
             "epoch": row.epoch,
             "offset": row.offset,
-            "why": [f"{what} ({in_trace(rows[-1])}).", why, "No step of the protocol leads to this row."],
+            "why": [f"{what} ({in_trace(rows[-1])}).", why, "The protocol allows no step that leaves this row."],
             "expected": expected,
         },
     )
@@ -151,7 +151,7 @@ def _combine(run: StoredRun, findings: Sequence[ReplayFinding]) -> Verdict:
 
 TRACE_VALIDATION = Checker(
     name="trace-validation",
-    title="Traces are a behaviour of KRaft",
+    title="Every step in the traces is one that KRaft allows",
     question="Does a step of the protocol explain every row of every node's trace?",
     split=_split,
     judge=_judge,

@@ -44,7 +44,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     criteria = [
         Criterion("faults installed", len(installed), 1, "faults that probes proved to be in force"),
         Criterion(
-            "faults installed or rightly skipped",
+            "faults in force, or skipped for a stated reason",
             len(installed) + len(excused),
             len(faults),
             "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),

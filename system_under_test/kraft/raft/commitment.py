@@ -74,7 +74,7 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
 
 
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
-    """Answer a parked Fetch with what there is, be it nothing."""
+    """Answer a parked Fetch with the batches that are there, which may be none."""
     leader.parked.remove(parked)
     request = parked.request
     batches = tuple(voter.log.read(request.fetch_offset, min(request.max_size_bytes, FETCH_MAX_BYTES)))

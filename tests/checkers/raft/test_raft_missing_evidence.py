@@ -25,7 +25,7 @@ def evidence() -> Evidence:
         ("applied", "state-machine-safety", "applied states"),
         ("high-watermark", "monotonicity", "high watermarks"),
         ("high-watermark", "high-watermark-majority", "high watermarks"),
-        ("high-watermark", "committed-never-lost", "committed marks"),
+        ("high-watermark", "committed-never-lost", "high watermarks"),
         ("role", "leader-completeness", "terms of office"),
     ],
 )

@@ -130,7 +130,7 @@ def interrupted(e: Evidence) -> None:
 def test_the_reason_names_the_first_fault_that_was_not_in_force_and_why(tmp_path: Path) -> None:
     evidence = run()
     not_achieved(evidence)
-    shortfall = judged(evidence, tmp_path).reason.partition("faults installed or rightly skipped: ")[2]
+    shortfall = judged(evidence, tmp_path).reason.partition("faults in force, or skipped for a stated reason: ")[2]
     assert "n1>n2" in shortfall.partition("(")[2].partition(")")[0]
 
 
@@ -138,9 +138,9 @@ def test_the_reason_names_the_first_fault_that_was_not_in_force_and_why(tmp_path
     ("spoil", "criterion"),
     [
         (no_faults, "faults installed"),
-        (not_achieved, "faults installed or rightly skipped"),
-        (never_measured, "faults installed or rightly skipped"),
-        (skipped_without_reason, "faults installed or rightly skipped"),
+        (not_achieved, "faults in force, or skipped for a stated reason"),
+        (never_measured, "faults in force, or skipped for a stated reason"),
+        (skipped_without_reason, "faults in force, or skipped for a stated reason"),
         (no_election, "elections won under a fault"),
         (nothing_in_faults, "share of ok operations in faults"),
         (no_ok_write_in_faults, "ok writes in faults"),

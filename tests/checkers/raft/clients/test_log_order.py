@@ -169,8 +169,8 @@ def test_the_verdict_names_what_the_logs_settled(quorum: Quorum, tmp_path: Path)
         "keys": 1,
         "reads": 1,
         "writes of unknown outcome": 2,
-        "settled as made": 1,
-        "settled as never made": 1,
+        "unknown writes found in the log": 1,
+        "unknown writes not in the log": 1,
         "left open": 0,
     }
 
@@ -268,7 +268,7 @@ def test_the_trailing_log_of_a_wiped_node_settles_nothing_and_the_others_do(quor
         evidence.logs[name] = [row for row in evidence.logs[name] if row["copy"] != last or row["offset"] < 1]
     verdict = judged(evidence, tmp_path)
     assert verdict.validity is Validity.VALID
-    assert verdict.looked_at["settled as made"] == 1
+    assert verdict.looked_at["unknown writes found in the log"] == 1
 
 
 @pytest.mark.parametrize("reported", [True, False])
