@@ -6,7 +6,7 @@ could look at.  The report shows this, and it has no influence on the verdict of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -96,6 +96,29 @@ class Verdict:
 
 
 MAX_WITNESSES = 10
+
+OBJECTS_NAMED_MAX = 8
+"""How many objects a sentence names; it counts the others."""
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Names as a sentence gives them: the first OBJECTS_NAMED_MAX, and how many more there are."""
+    more = len(names) - OBJECTS_NAMED_MAX
+    return ", ".join(names[:OBJECTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged: int) -> str:
+    """The reason why objects of which no answer shows anything are unknown.
+
+    observers: the functions whose answers show something; empty if every answer does.
+    objects: their names; empty if the history has one object without a name.
+    acknowledged: how many of their other operations returned.
+    """
+    answer = " or ".join(sorted(observers)) or "operation"
+    of = f" of {shortened(objects)}" if objects else ""
+    became = f"{acknowledged} acknowledged operation{'s' * (acknowledged != 1)}" if acknowledged else "open operations"
+    return f"no {answer}{of} was answered, so nothing shows what became of {became}"
+
 
 VIOLATIONS_BY_KIND = "violations_by_kind"
 """In `Verdict.details` of an invalid verdict: kind of violation -> how many were found, with or without a witness.

@@ -17,7 +17,7 @@ from typing import Any
 from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.independent_search import Disagreement
-from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models.answers import demand_agreement, with_exact_values
 from checkers.models.known_object import Decided, KnownObject, NoOrder, ObjectFinding
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of
@@ -37,7 +37,8 @@ class ObjectsFinding:
     """What a checker found in some objects.
 
     answered: number of operations that returned.  steps: of all searches.
-    observers: as in `KnownObject`.  observations: number of their operations that returned.
+    unseen: (name of an object of which no answer shows anything, number of its operations that returned).
+    observers: as in `KnownObject`, for the sentence about them.
     violations: kind -> how many were found, explained or not.
     witnesses: (index of the wrong answer, witness) of the explained violations.
     unknown: one sentence for each undecided object.  counts: as in `ObjectFinding`, added up.
@@ -46,8 +47,8 @@ class ObjectsFinding:
     objects: int = 0
     operations: int = 0
     answered: int = 0
+    unseen: tuple[tuple[Hashable, int], ...] = ()
     observers: frozenset[str] = frozenset()
-    observations: int = 0
     steps: int = 0
     violations: Mapping[str, int] = field(default_factory=dict)
     witnesses: tuple[tuple[int, Witness], ...] = ()
@@ -76,8 +77,8 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
         objects=len(by_object),
         operations=len(operations),
         answered=sum(o.returned for o in operations),
+        unseen=tuple((name, sum(o.returned for o in its)) for name, its in by_object.items() if known.is_unseen(its)),
         observers=known.observers,
-        observations=sum(o.returned and o.f in known.observers for o in operations),
         steps=sum(finding.steps for finding in found.values()),
         violations=Counter(violation.kind for name, violation in wrong if name not in retracted),
         witnesses=tuple(witnesses),
@@ -110,16 +111,14 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
     answered = sum(f.answered for f in findings)
     if not answered:
         return Verdict(Validity.UNKNOWN, looked_at, NOTHING_ANSWERED)
-    observers = frozenset().union(*(f.observers for f in findings))
-    if observers and not sum(f.observations for f in findings):
-        return Verdict(Validity.UNKNOWN, looked_at, nothing_observed(observers, answered))
+    if unseen := [pair for f in findings for pair in f.unseen]:
+        observers = frozenset().union(*(f.observers for f in findings))
+        names = sorted(str(name) for name, _ in unseen if name is not None)
+        looked_at["unseen_keys"] = len(unseen)
+        return Verdict(
+            Validity.UNKNOWN, looked_at, nothing_shown(observers, names, sum(returned for _, returned in unseen))
+        )
     return Verdict(Validity.VALID, looked_at)
-
-
-def nothing_observed(observers: Iterable[str], acknowledged: int) -> str:
-    """The reason if none of the observers was answered.  acknowledged: number of other operations that returned."""
-    shows = f"so nothing shows what became of {acknowledged} acknowledged operation{'s' * (acknowledged != 1)}"
-    return f"no {' or '.join(sorted(observers))} was answered, {shows}"
 
 
 def rows_of(events: Iterable[Event]) -> Rows:

@@ -10,12 +10,12 @@ A finding lists violations and does not explain them, because an explanation cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkers.base.checker import Budget
 from checkers.models.answers import Repeats
-from checkers.models.model import Model, Operation, by_key
+from checkers.models.model import REFUSED, Model, Operation, by_key
 from checkers.models.projection import Violation
 from checkers.models.search import judge_object
 
@@ -87,8 +87,8 @@ class KnownObject:
     set_up: whether the judge also gets the operations of set-up (CREATE).
     fixed: the functions that fix the value of their answer (`answers.py`).
     exact: `true`, 1 and 1.0 are three different values.
-    observers: the functions whose answers show what became of all others.  If none of them is answered in the whole
-    history, the verdict is unknown.  Empty if the answers of all functions say something, or `judge` decides this.
+    observers: the functions whose answers show what became of the others.  Empty if every answer shows something.
+    also_shows: whether the answer of an operation of another function shows something, too.  None: none does.
     """
 
     name: str
@@ -101,6 +101,24 @@ class KnownObject:
     fixed: Mapping[str, Repeats] = field(default_factory=dict)
     exact: bool = True
     observers: frozenset[str] = frozenset()
+    also_shows: Callable[[Operation], bool] | None = None
+
+    def is_unseen(self, operations: Iterable[Operation]) -> bool:
+        """Whether something may have happened to an object, and no answer shows anything of it.
+
+        Such an object is unknown: any answer would have been right.  operations: all of one object.
+        """
+        changed = False
+        for operation in operations:
+            changed = changed or operation.f not in self.observers
+            if operation.returned and self._shows(operation):
+                return False
+        return changed
+
+    def _shows(self, operation: Operation) -> bool:
+        if not self.observers or operation.f in self.observers:
+            return True
+        return self.also_shows is not None and self.also_shows(operation)
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
@@ -118,13 +136,27 @@ def searched(
     question: str,
     fixed: Mapping[str, Repeats] | None = None,
     exact: bool = True,
-    observers: frozenset[str] = frozenset(),
 ) -> KnownObject:
-    """A kind of object that only the search can decide.  The parameters are the fields of `KnownObject`."""
+    """A kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
+
+    Its observers are those of the model.  An answer of another function shows something if it is not just the invoked
+    value, or if the first state of the model does not allow it.
+    """
 
     def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
         return by_search(model, operations, budget)
 
+    def also_shows(operation: Operation) -> bool:
+        return operation.output not in (None, operation.input) or model.step(model.init(), operation) is REFUSED
+
     return KnownObject(
-        model.name, title, question, judge, model.partition, fixed=fixed or {}, exact=exact, observers=observers
+        model.name,
+        title,
+        question,
+        judge,
+        model.partition,
+        fixed=fixed or {},
+        exact=exact,
+        observers=model.observers,
+        also_shows=also_shows,
     )

@@ -27,8 +27,8 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import MalformedHistory
 from checkers.base.independent_search import Disagreement
 from checkers.base.stored_run import StoredRun
-from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness
-from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, Operations
+from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, nothing_shown
+from checkers.kernels.operations import HAS_MISMATCH, KINDS, NIL, OPEN, OTHER_FUNCTION, WRITE, Operations
 from checkers.kernels.registers import antichain
 from checkers.kernels.registers import unique_values as register
 from checkers.registers import explain_repeated_values, explain_unique_values
@@ -42,6 +42,9 @@ DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
 Clients of runs fail a cas as a mismatch only if the answer stated it, so runs are judged with OBSERVED.  A history from
 elsewhere may call any refusal so."""
 
+OBSERVERS = ("read", "cas")
+"""The functions whose answers show something of a register.  A cas that succeeded saw the expected value."""
+
 NOTHING_ANSWERED = "no operation on a key got an answer, so there was nothing to judge"
 
 KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "read against acknowledgement", "stale read")
@@ -54,6 +57,7 @@ class BucketFinding:
     keys, operations: how many were judged.  answered: how many operations returned.  steps: steps of the kernels.
     witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer that no order explains, witness).
     invalid_keys: how many keys are wrong.  unknown: (key, reason) for every key that could not be judged.
+    unseen: (key, number of acknowledged writes) for every key of which no answer shows anything.
     """
 
     keys: int
@@ -63,6 +67,7 @@ class BucketFinding:
     witnesses: tuple[tuple[int, Witness], ...]
     invalid_keys: int
     unknown: tuple[tuple[str, str], ...]
+    unseen: tuple[tuple[str, int], ...]
 
 
 def split(files: StoredRun) -> Sequence[Part]:
@@ -96,6 +101,7 @@ class _JudgedKeys:
         self.keys = self.operations = self.answered = self.steps = 0
         self.wrong: list[tuple[str, int, int | None]] = []  # name, number, position where the search was certain
         self.unknown: list[tuple[str, str]] = []
+        self.unseen: list[tuple[str, int]] = []
         self.strange: dict[str, list[str]] | None = None  # key -> functions that no register has; read on first use
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
@@ -106,6 +112,7 @@ class _JudgedKeys:
         self.keys += end - first
         self.operations += len(ops.kind)
         self.answered += int(np.count_nonzero(ops.ret != OPEN))
+        self.unseen += [(self.bucket.keys[first + k], returned) for k, returned in _unseen(ops)]
         self.steps += int(steps) + taken
         for k in codes.nonzero()[0].tolist():
             name = self.bucket.keys[first + k]
@@ -148,7 +155,28 @@ class _JudgedKeys:
                     invalid -= 1
                     self.unknown.append((name, str(problem)))
         unknown = tuple(sorted(self.unknown))
-        return BucketFinding(self.keys, self.operations, self.answered, self.steps, tuple(witnesses), invalid, unknown)
+        return BucketFinding(
+            self.keys,
+            self.operations,
+            self.answered,
+            self.steps,
+            tuple(witnesses),
+            invalid,
+            unknown,
+            tuple(self.unseen),
+        )
+
+
+def _unseen(operations: Operations) -> list[tuple[int, int]]:
+    """(number of a key that may have been written and of which no answer shows anything, its acknowledged writes)."""
+    returned = operations.ret != OPEN
+    firsts = operations.offsets[:-1][np.diff(operations.offsets) > 0]  # `reduceat` cannot count an empty key
+    if not len(firsts):
+        return []
+    shows = np.logical_or.reduceat(returned & (operations.kind != WRITE), firsts)
+    writes = np.add.reduceat(returned & (operations.kind == WRITE), firsts, dtype=np.int64)
+    keys = np.flatnonzero(np.diff(operations.offsets) > 0)
+    return [(int(keys[k]), int(writes[k])) for k in np.flatnonzero(~shows)]
 
 
 def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
@@ -163,7 +191,7 @@ def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witne
 
 
 def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
-    """The verdict is invalid if a key is, else unknown if a key could not be judged or no operation returned."""
+    """Invalid if a key is; else unknown if a key could not be judged, or if no answer shows anything of it."""
     looked_at = {
         "keys": sum(f.keys for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -184,6 +212,10 @@ def combine(files: StoredRun, findings: Sequence[BucketFinding]) -> Verdict:
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     if not sum(f.answered for f in findings):
         return Verdict(Validity.UNKNOWN, looked_at, NOTHING_ANSWERED)
+    if unseen := sorted(pair for f in findings for pair in f.unseen):
+        looked_at["unseen_keys"] = len(unseen)
+        names = [key for key, _ in unseen]
+        return Verdict(Validity.UNKNOWN, looked_at, nothing_shown(OBSERVERS, names, sum(n for _, n in unseen)))
     return Verdict(Validity.VALID, looked_at)
 
 

@@ -65,5 +65,4 @@ KV_OBJECT = searched(
     "Key-value store",
     "Is there one order of all gets, puts and appends that explains every answer?",
     {"put": the_same, "append": the_same},
-    observers=KV.observers,
 )

@@ -133,14 +133,15 @@ def no_prefix_before_is_impossible(operations: list[Op], window: Window) -> bool
 
 
 def test_both_readings_of_a_failed_cas(tmp_path: Path) -> None:
-    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "mismatch")
+    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1).invoke(0, "cas", 1, 2).fail(0, "mismatch")
     refused = verdict_of(tmp_path / "refused", script.events, failed_cas="did-not-happen")
     assert refused.validity is Validity.VALID
     observed = verdict_of(tmp_path / "run", script.events)  # in a run a mismatch is an answer
     assert observed.validity is Validity.INVALID
     assert "refused a cas of k because it did not hold 1" in observed.witnesses[0].summary
     assert observed.witnesses[0].facts["expected"] == "that the cas did match"
-    other = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 1, 2).fail(0, "timed out before sending")
+    other = Script().invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1)
+    other.invoke(0, "cas", 1, 2).fail(0, "timed out before sending")
     assert verdict_of(tmp_path / "other", other.events, failed_cas="observed").validity is Validity.VALID
 
 
