@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection
 
 from checkers.base.checker import Checker, Need
-from checkers.kafka_log.checker import KAFKA
+from checkers.kafka_log.checker import KAFKA, KAFKA_READ_TO_END
 from checkers.models.checker import CHECKERS as OF_MODELS
 from checkers.raft.clients.answered_after_commit import ANSWERED_AFTER_COMMIT
 from checkers.raft.clients.answered_from_commits import ANSWERED_FROM_COMMITS
@@ -62,7 +62,8 @@ _IN_ORDER = (
 CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
 _OF_TRANSACTIONS = (LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER)
-BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANSACTIONS, KAFKA, *OF_MODELS)}
+_OF_KAFKA = (KAFKA, KAFKA_READ_TO_END)
+BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*_OF_TRANSACTIONS, *_OF_KAFKA, *OF_MODELS)}
 """Checkers of one kind of history each, which judge a run only where its workload names them."""
 
 

@@ -24,7 +24,7 @@ from checkers.judging.tasks import Judged, Task
 from checkers.models.answers import ForeignEvent, WrongEvent
 from checkers.models.read_own_model import BadModel, model_of
 
-KAFKA = "kafka"
+KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
 
 DID_NOT_HAPPEN = "did-not-happen"
@@ -40,7 +40,7 @@ class Ask:
 
     model: one of `names()`, or the path of a Python file whose text is `source`.
     keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
-    consistency: of transactions.  allow: of `kafka`, names of what does not count; None: `allowed_anomalies`.
+    consistency: of transactions.  allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
     """
 
     model: str
@@ -63,7 +63,7 @@ def names() -> tuple[str, ...]:
     """The names of all models."""
     from checkers.by_hand.judge_events import MODEL_NAMES
 
-    return (*MODEL_NAMES, *TRANSACTIONS, KAFKA)
+    return (*MODEL_NAMES, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
 
 
 def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
@@ -124,10 +124,10 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
             from checkers.transactions.judge import judge_transactions
 
             return judge_transactions(events, name, budget, consistency=ask.consistency)
-    if ask.model == KAFKA:
+    if ask.model in (KAFKA, KAFKA_READ_TO_END):
         from checkers.kafka_log.judge import judge_kafka_log
 
-        return judge_kafka_log(events, budget, allow=ask.allow)
+        return judge_kafka_log(events, budget, allow=ask.allow, read_to_end=ask.model == KAFKA_READ_TO_END)
     from checkers.by_hand.judge_events import judge_events
 
     model = model_of(ask.source, ask.model) if ask.source else ask.model

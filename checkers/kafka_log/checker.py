@@ -37,18 +37,31 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
 
 
 def checker_of(
-    *, subscribed: bool | None = None, ww_dependencies: bool = False, allow: Collection[str] | None = None
+    name: str = "kafka",
+    *,
+    subscribed: bool | None = None,
+    ww_dependencies: bool = False,
+    allow: Collection[str] | None = None,
+    read_to_end: bool = False,
 ) -> Checker:
     """Make a checker of Kafka's logs; the parameters are those of `judge_kafka_log`."""
-    allowed = None if allow is None else tuple(sorted(allow))
-    params = {"subscribed": subscribed, "ww_dependencies": ww_dependencies, "allow": allowed}
+    params = {
+        "subscribed": subscribed,
+        "ww_dependencies": ww_dependencies,
+        "allow": None if allow is None else tuple(sorted(allow)),
+        "read_to_end": read_to_end,
+    }
 
     def split(run: StoredRun) -> list[Part]:
         return [Part((str(run.history),), params)]
 
     question = "Did every acknowledged message stay in its log, and was each log read in order and once?"
     needs: frozenset[Need] = frozenset({"history", "model"})
-    return Checker("kafka", "Kafka's logs", question, split, judge, combine, needs)
+    title = "Kafka's logs, read to their ends" if read_to_end else "Kafka's logs"
+    return Checker(name, title, question, split, judge, combine, needs)
 
 
 KAFKA = checker_of()
+
+KAFKA_READ_TO_END = checker_of("kafka-read-to-end", read_to_end=True)
+"""For workloads that read every partition to its end after the last send: a message that is never polled is lost."""

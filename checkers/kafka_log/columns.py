@@ -144,9 +144,7 @@ def _read(
     (keys, messages), first_row = texts, 0
     for chunk in payloads.chunks:
         data, bounds = stretch(chunk)
-        keys, messages, strange = kafka_payloads.read(
-            data, bounds, first_row, owner, f, pairs.status, answered, keys, messages, rows
-        )
+        keys, messages, strange = kafka_payloads.read(data, bounds, first_row, owner, f, answered, keys, messages, rows)
         if strange:
             return None
         first_row += len(bounds) - 1

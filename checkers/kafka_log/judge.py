@@ -4,7 +4,11 @@
     checker.KAFKA              from a run's history.parquet, in process or on Spark
 
 The judge assumes read-committed consumers.  Retention and compaction must not have removed anything, and some consumer
-must have read every partition from its beginning.  Otherwise `unseen` and `lost-write` are false alarms.
+must have read every partition from its beginning.  Otherwise `lost-write` is a false alarm.
+
+An acknowledged message that was never polled (`unseen`) is a violation only if consumers read every partition to its
+end after the last send.  A history cannot show this: a poll that returns nothing may just be slow.  So the workload
+states it (`read_to_end`).  Without this statement such a partition is unknown.
 
 Allowed anomalies are reported and not counted:
 
@@ -22,7 +26,7 @@ import numpy as np
 
 from checkers.base.checker import Budget
 from checkers.base.history import Event
-from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, shortened
 from checkers.kafka_log.columns import KafkaHistory, from_events
 from checkers.kafka_log.cycles import explain_cycle, search
 from checkers.kafka_log.explain import KIND_NAMES, SeenLog, explain
@@ -80,6 +84,7 @@ def judge_kafka_log(
     subscribed: bool | None = None,
     ww_dependencies: bool = False,
     allow: Collection[str] | None = None,
+    read_to_end: bool = False,
 ) -> Verdict:
     """Judge a history of sends, polls and transactions of both.
 
@@ -87,11 +92,17 @@ def judge_kafka_log(
     ww_dependencies: let the order of messages order their senders, for every cycle.  Then a G1c proves nothing.
     Cycles of writes alone (G0) are searched if they count.
     allow: names of anomalies that do not count; None: those of `allowed_anomalies`.
+    read_to_end: whether consumers read every partition to its end after the last send.
     `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
     Raises MalformedHistory if a payload has not the form that `read.py` describes.
     """
     return judge_history(
-        from_events(events), budget, subscribed=subscribed, ww_dependencies=ww_dependencies, allow=allow
+        from_events(events),
+        budget,
+        subscribed=subscribed,
+        ww_dependencies=ww_dependencies,
+        allow=allow,
+        read_to_end=read_to_end,
     )
 
 
@@ -102,6 +113,7 @@ def judge_history(
     subscribed: bool | None = None,
     ww_dependencies: bool = False,
     allow: Collection[str] | None = None,
+    read_to_end: bool = False,
 ) -> Verdict:
     """As `judge_kafka_log`, for a history that was already read."""
     columns = history.columns
@@ -134,14 +146,18 @@ def judge_history(
     counts = {name: int(found.times[kind]) for kind, name in KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in cycles.cycles}
     names = sorted(counts, key=ANOMALIES.index)
-    counted = [name for name in names if name not in allowed]
+    open_ends = not read_to_end and "unseen" not in allowed
+    counted = [name for name in names if name not in allowed and not (name == "unseen" and open_ends)]
     details = {
         "anomalies": {name: counts[name] for name in names},
-        "allowed": [name for name in names if name in allowed],
+        "allowed": [name for name in names if name not in counted],
         "allowed_set": sorted(allowed),
     }
     open_ = [name for name in cycles.unfinished if name in ANOMALIES and name not in allowed]
-    reason = f"the budget ended the search for cycles ({', '.join(open_)})" if open_ else ""
+    reasons = [f"the budget ended the search for cycles ({', '.join(open_)})"] if open_ else []
+    if open_ends and "unseen" in counts:
+        reasons.append(_never_polled(seen))
+    reason = "; ".join(reasons)
     if counted:
         witnesses = _witnesses(seen, found, cycles, counted[:MAX_WITNESSES])
         details[VIOLATIONS_BY_KIND] = {name: counts[name] for name in counted}
@@ -176,6 +192,16 @@ def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequen
         else:
             a, b, c, d = found.sample[kind_of[name]].tolist()
             yield explain(seen, kind_of[name], (a, b, c, d))
+
+
+def _never_polled(seen: SeenLog) -> str:
+    """Why partitions are unknown if some of their acknowledged messages were never polled."""
+    columns = seen.history.columns
+    acknowledged = np.repeat(columns.status == kinds.OK, np.diff(columns.send_first))
+    messages = columns.sent[acknowledged & (seen.logs.reader[columns.sent] < 0)]
+    names = sorted(seen.history.keys[key] for key in np.unique(columns.key_of[messages]).tolist())
+    what = f"nothing shows what became of {len(messages)} acknowledged message{'s' * (len(messages) != 1)}"
+    return f"{what} of {shortened(names)}: no poll showed them, and nothing states that logs were read to their ends"
 
 
 def _sent_twice(history: KafkaHistory) -> str:

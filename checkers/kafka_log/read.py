@@ -137,7 +137,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
         case ["poll"]:
             operation.polls.append({})
         case ["poll", answer]:
-            if operation.status is Type.OK:
+            if answered:  # also of an operation that failed or never ended: what it showed stood in the log
                 operation.polls.append(
                     {str(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
                 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.report.judged_file import JudgedFile
 
 TRANSACTIONS = ("list-append", "rw-register")
+KAFKA = ("kafka", "kafka-read-to-end")
 MODELS = (
     "register",
     "cas-register",
@@ -37,7 +38,7 @@ MODELS = (
     "bank-overdraft",
     "long-fork",
     *TRANSACTIONS,
-    "kafka",
+    *KAFKA,
 )
 
 STRICTEST = "strict-serializable"
@@ -134,8 +135,9 @@ def check(
     """
     source = _known(model)
     _must_have_a_folder(report_to)
-    if allow and model != "kafka":
-        raise click.BadParameter(f"only kafka has anomalies to allow, not {model}", param_hint="--allow")
+    if allow and model not in KAFKA:
+        words = f"only {' and '.join(KAFKA)} have anomalies to allow, not {model}"
+        raise click.BadParameter(words, param_hint="--allow")
     found = files_in(files)
     progress = FilesProgress(len(found))
     progress.reading(found[0])

@@ -37,6 +37,7 @@ _QUESTIONS = {
     "list-append": "Can transactions with the demanded isolation have given these answers?",
     "rw-register": "Can transactions with the demanded isolation have given these answers?",
     "kafka": "Did every log keep what was sent to it, in one order, and show that order to every consumer?",
+    "kafka-read-to-end": "Did every log keep what was sent to it, in one order, and show all of it to consumers?",
     "unique-ids": "Was no id handed out twice?",
     LOGS: "Do the logs of the nodes agree wherever they share an epoch?",
 }

@@ -1,8 +1,10 @@
 """Reads Kafka's logs as columns, and finds every anomaly in them that is not a cycle.
 
 A *message* is a value of a key; messages of all keys share one numbering.  An operation happened if it committed.  It
-also happened if its outcome is unknown and one of its messages was polled.  A message is certainly in a log if a
-committed poll returned it, or if an operation that happened got an offset for it.
+also happened if its outcome is unknown and one of its messages was polled.  A message is certainly in a log if any poll
+returned it, or if an operation that happened got an offset for it.  Polls of operations that failed or never ended
+count here, too: the broker had served what they showed.  They prove nothing about the order in which a consumer reads,
+so only polls of committed operations are compared with each other, and only these must not see what was aborted.
 
 Offsets have gaps (markers of transactions, aborted messages).  So neighbours are defined by *places*.  A place is an
 offset that certainly holds exactly one message, and no other offset holds this message.
@@ -31,7 +33,7 @@ class KafkaColumns(NamedTuple):
 
     process: int32, from 0.  f, status: int8.
     sent: message and offset of each send, in order; int64 offset, UNKNOWN_OFFSET if no answer named it.
-    polled: the same of each message that a committed operation polled.  assigned, rebalanced: keys.
+    polled: the same of each message that was polled, by operations of any status.  assigned, rebalanced: keys.
     key_of: key of each message.
     """
 
@@ -54,11 +56,13 @@ class KafkaColumns(NamedTuple):
 class Logs(NamedTuple):
     """The logs that all operations together show.
 
-    writer: int32 per message, the operation that sent it, or -1.  reader: the first operation that polled it, or -1.
+    writer: int32 per message, the operation that sent it, or -1.  reader: the first committed operation that polled it;
+    if there is none, the first that did; or -1.
     happened: per operation.
     slot: int64 per message, the slot of its offset; -1 if none is known, SEVERAL if it has more than one.
     holds: int32 per slot, the message there, -1, or SEVERAL.
-    next_polled: int64 per slot, the slot of the key's next higher offset with a polled message, or -1.
+    next_polled: int64 per slot, the slot of the key's next higher offset with a message that a committed
+    operation polled, or -1.
     place: int32 per message, its place, or -1.  at_place: the messages by place; places of one key are consecutive.
     """
 
@@ -127,10 +131,10 @@ def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64,
                 writer[columns.sent[row]] = o
         for row in range(columns.poll_first[o], columns.poll_first[o + 1]):
             message = columns.polled[row]
-            if reader[message] < 0:
+            if reader[message] < 0 or (columns.status[o] == OK and columns.status[reader[message]] != OK):
                 reader[message] = o
             _place(message, slot_of_polled[row], slot, holds)
-            if slot_of_polled[row] >= 0:
+            if slot_of_polled[row] >= 0 and columns.status[o] == OK:
                 polled_at[slot_of_polled[row]] = True
     for o in range(columns.status.shape[0]):
         for row in range(columns.send_first[o], columns.send_first[o + 1]):
@@ -138,7 +142,8 @@ def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64,
                 happened[o] = True
         for row in range(columns.send_first[o], columns.send_first[o + 1] if happened[o] else 0):
             _place(columns.sent[row], slot_of_sent[row], slot, holds)
-            if slot_of_sent[row] >= 0 and reader[columns.sent[row]] >= 0:
+            seen_by = reader[columns.sent[row]]
+            if slot_of_sent[row] >= 0 and seen_by >= 0 and columns.status[seen_by] == OK:
                 polled_at[slot_of_sent[row]] = True
     next_polled = np.full(slots, -1, np.int64)
     for s in range(slots - 2, -1, -1):
@@ -174,7 +179,8 @@ def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
     for message in range(columns.key_of.shape[0]):
         if logs.reader[message] >= 0 and logs.writer[message] < 0:
             _note(found, UNSENT_READ, message, -1, -1, -1)
-        if logs.reader[message] >= 0 and logs.writer[message] >= 0 and columns.status[logs.writer[message]] == FAIL:
+        committed = logs.reader[message] >= 0 and columns.status[logs.reader[message]] == OK
+        if committed and logs.writer[message] >= 0 and columns.status[logs.writer[message]] == FAIL:
             _note(found, ABORTED_READ, message, -1, -1, -1)
         if logs.slot[message] == SEVERAL:
             _note(found, DUPLICATE, message, -1, -1, -1)
@@ -213,7 +219,7 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
     for o in range(columns.status.shape[0]):
         for row in range(columns.rebalance_first[o], columns.rebalance_first[o + 1]):
             excused[columns.rebalanced[row]] = o
-        for row in range(columns.poll_first[o], columns.poll_first[o + 1]):
+        for row in range(columns.poll_first[o], columns.poll_first[o + 1] if columns.status[o] == OK else 0):
             message = columns.polled[row]
             key = columns.key_of[message]
             if logs.writer[message] == o and early[key] != o:

@@ -48,7 +48,6 @@ def read(
     first_row: int,
     owner: Int32,
     f: Int8,
-    status: Int8,
     answered: Bools,
     keys: Texts,
     messages: Texts,
@@ -57,8 +56,8 @@ def read(
     """Read consecutive payloads; `rows` must have room for one row per four bytes.
 
     data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the operation that its payload
-    describes, or -1.  f, status: per operation.  answered: per operation, whether the payload is that of a completion,
-    which alone has offsets.
+    describes, or -1.  f: per operation.  answered: per operation, whether the payload is that of a completion, which
+    alone has offsets and shows what was polled.
     Returns (keys, messages, 0 or -2 - the first strange row).
     """
     for i in range(offsets.shape[0] - 1):
@@ -71,9 +70,7 @@ def read(
             keys, at = _keys(data, at, end, o, ASSIGNED, keys, rows)
         else:
             while 0 <= at < end and data[at] != _CLOSE:
-                keys, messages, at = _part(
-                    data, after(data, at, end, _OPEN), end, o, status[o] == OK, answered[o], keys, messages, rows
-                )
+                keys, messages, at = _part(data, after(data, at, end, _OPEN), end, o, answered[o], keys, messages, rows)
                 at = after(data, at, end, _CLOSE)
                 if 0 <= at < end and data[at] == _COMMA:
                     at = after(data, at, end, _COMMA)
@@ -86,7 +83,7 @@ def read(
 
 @kernel
 def _part(
-    data: Bytes, at: int, end: int, o: int, committed: bool, answered: bool, keys: Texts, messages: Texts, rows: Rows
+    data: Bytes, at: int, end: int, o: int, answered: bool, keys: Texts, messages: Texts, rows: Rows
 ) -> tuple[Texts, Texts, int]:
     """Read one micro-operation from behind its opening bracket; returns where it ends, or -1 if it is strange."""
     if at < 0 or at + 6 > end or data[at] != _QUOTE:
@@ -117,7 +114,7 @@ def _part(
             keys, key, at = _key(data, at, end, keys)
             at = after(data, after(data, at, end, _COLON), end, _OPEN)
             while 0 <= at < end and data[at] != _CLOSE:
-                messages, at = _message(data, at, end, o, key, POLLED, messages, rows, committed)
+                messages, at = _message(data, at, end, o, key, POLLED, messages, rows, answered)
                 at = spaces(data, at, end)
                 if 0 <= at < end and data[at] == _COMMA:
                     at = after(data, at, end, _COMMA)

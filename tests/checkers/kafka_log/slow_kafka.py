@@ -38,10 +38,10 @@ class Log:
     """One key.
 
     at: values by offset, more than one where the operations disagree.  offsets_of: offsets by value.
-    writer: who sent a value.  readers: the operations that polled it, committed ones only.
+    writer: who sent a value.  readers: the operations that polled it, also those that did not commit.
     index_of: position of a value among those that stand at a known offset; of those that stand at one only.
     order: the values by that position.
-    polled: (offset, value) of every message that was polled, by offset.
+    polled: (offset, value) of every message that a committed operation polled, by offset.
     """
 
     at: dict[int, list[Value]] = field(default_factory=dict)
@@ -79,11 +79,16 @@ def read_logs(operations: Sequence[KafkaOperation]) -> dict[str, Log]:
     for log in logs.values():
         for offset in sorted(log.at):
             values = log.at[offset]
-            log.polled += [(offset, value) for value in values if value in log.readers]
+            log.polled += [(offset, value) for value in values if committed(log, value)]
             if len(values) == 1 and len(log.offsets_of[values[0]]) == 1:
                 log.index_of[values[0]] = len(log.order)
                 log.order.append(values[0])
     return dict(logs)
+
+
+def committed(log: Log, value: Value) -> bool:
+    """Whether a committed operation polled the value."""
+    return any(reader.status is Type.OK for reader in log.readers.get(value, ()))
 
 
 def happened(operation: KafkaOperation, logs: Mapping[str, Log]) -> bool:
@@ -107,7 +112,7 @@ def reads(operations: Sequence[KafkaOperation], logs: Logs) -> Iterator[str]:
         for value in log.readers:
             if value not in log.writer:
                 yield "unsent-read"
-            elif log.writer[value].status is Type.FAIL:
+            elif log.writer[value].status is Type.FAIL and committed(log, value):
                 yield "G1a"
     for operation in operations:
         for key in dict.fromkeys(key for key, _ in operation.sends):
@@ -181,7 +186,9 @@ def sent(operation: KafkaOperation, key: str) -> list[Message]:
 
 
 def polled(operation: KafkaOperation, key: str) -> list[Message]:
-    return [message for poll in operation.polls for message in poll.get(key, [])]
+    """What a committed operation polled, in order."""
+    polls = operation.polls if operation.status is Type.OK else []
+    return [message for poll in polls for message in poll.get(key, [])]
 
 
 def step(log: Log, a: Value, b: Value, skip: str, backwards: str) -> Iterator[str]:

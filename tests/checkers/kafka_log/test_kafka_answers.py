@@ -108,9 +108,35 @@ def test_without_a_message_there_is_nothing_to_judge(operations: list[tuple[str,
     assert verdict.validity is Validity.UNKNOWN and "nothing to judge" in verdict.reason
 
 
-def test_an_acknowledged_message_is_judged_though_none_was_polled() -> None:
+def test_an_acknowledged_message_that_was_never_polled_is_lost_only_if_logs_were_read_to_their_ends() -> None:
     events = history(("send", SENT_7, Type.OK, [["send", 0, [0, 7]]]), ("poll", [["poll"]], Type.OK, [["poll", {}]]))
-    assert [w.kind for w in judge_kafka_log(events).witnesses] == ["unseen"]
+    assert [w.kind for w in judge_kafka_log(events, read_to_end=True).witnesses] == ["unseen"]
+    verdict = judge_kafka_log(events)
+    assert verdict.validity is Validity.UNKNOWN and "1 acknowledged message of 0: no poll showed" in verdict.reason
+    assert judge_kafka_log(events, allow=("unseen",)).validity is Validity.VALID
+
+
+@pytest.mark.parametrize("mark", ["!", "?"])
+def test_what_a_poll_without_success_showed_stood_in_the_log(mark: str) -> None:
+    two_values = Tape().script("0 send 1=a", "1 poll 1=a", f"{mark}2 poll 1=b").events
+    assert set(judge_kafka_log(two_values).details["anomalies"]) == {"inconsistent-offsets", "unsent-read"}
+    two_offsets = Tape().script("0 send 1=a", "1 poll 1=a", f"{mark}2 poll 2=a").events
+    assert set(judge_kafka_log(two_offsets).details["anomalies"]) == {"duplicate"}
+    seen = Tape().script("0 send 1=a", f"{mark}2 poll 1=a").events
+    assert judge_kafka_log(seen, read_to_end=True).validity is Validity.VALID
+
+
+@pytest.mark.parametrize("mark", ["!", "?"])
+def test_a_poll_without_success_proves_no_order_of_reading_and_no_abort(mark: str) -> None:
+    skips = Tape().script("0 send 1=a 2=b 3=c", f"{mark}1 poll 3=c 1=a", "2 poll 1=a 2=b 3=c").events
+    assert judge_kafka_log(skips).validity is Validity.VALID
+    aborted = Tape().script("0 send 2=b", "!1 send 1=a", f"{mark}2 poll 1=a", "3 poll 2=b").events
+    assert judge_kafka_log(aborted).validity is Validity.VALID
+
+
+def test_a_poll_without_success_shows_that_an_open_send_happened() -> None:
+    events = Tape().script("?0 send 1=a 2=b 3=c", "!1 poll 1=a", "2 poll 3=c").events
+    assert set(judge_kafka_log(events).details["anomalies"]) == {"lost-write"}
 
 
 CYCLES = {

@@ -201,7 +201,7 @@ def test_histories_of_kafka_and_what_is_allowed(tmp_path: Path) -> None:
     assert check("--model", "kafka", *allowed, files["skipped"]).exit_code == 0
     assert check("--model", "kafka", *allowed[:2], files["skipped"]).exit_code == 1
     assert "did you mean lost-write?" in check("--model", "kafka", "--allow", "lost-writes", files["right"]).output
-    assert "only kafka" in check("--model", "register", *allowed, files["right"]).output
+    assert "only kafka and kafka-read-to-end have" in check("--model", "register", *allowed, files["right"]).output
 
 
 def test_what_transactions_must_be_is_chosen(tmp_path: Path) -> None:
