@@ -83,6 +83,7 @@ def _logged(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> Iterator[Line]:
     is_text: dict[str, bool] = {}
+    keyed_by: set[str] = set()  # the processes whose last invoke had the form [key value]
     last = -1
     for index, (line, operation) in enumerate(operations):
         last = _not_before(last, operation.get("index"), line)
@@ -92,6 +93,12 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
         value, key = operation.get("value"), operation.get("key")
         if keyed and key is None and isinstance(value, list) and len(value) == 2:
             key, value = value
+            keyed_by.add(str(operation.get("process")))
+        elif type_ is Type.INVOKE:
+            keyed_by.discard(str(operation.get("process")))
+        elif type_ is Type.OK and value is not None and key is None and str(operation.get("process")) in keyed_by:
+            words = f"the invoke was [key value], and the answer {_shortened(value)} has no key"
+            raise MalformedHistory(f"line {line}: {words}; write it as [key answer]")
         name = None if key is None else _key(key)
         if name is not None and is_text.setdefault(name, isinstance(key, str)) is not isinstance(key, str):
             words = (
@@ -117,6 +124,10 @@ def _events(operations: Iterable[tuple[int, dict[str, Any]]], keyed: bool) -> It
                 error=_error(operation, value),
             ),
         )
+
+
+def _shortened(value: Any) -> str:
+    return f"{json.dumps(value, default=str):.40}"
 
 
 def _not_before(last: int, index: Any, line: int) -> int:
