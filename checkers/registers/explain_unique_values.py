@@ -9,6 +9,9 @@ A witness of each kind makes one claim:
                          acknowledged the next write.  So the acknowledgement was wrong, and not the read
     stale read           a read returned a value that had certainly been overwritten before the read began
     order cycle          no order explains the answers, for any other reason (e.g. two cas replaced the same value)
+
+Two answers may contradict each other: without either of them all answers have an order.  Then the summary names both.
+One of them is called wrong only if later answers of other nodes confirm the other one, and them alone.
 """
 
 from __future__ import annotations
@@ -124,6 +127,11 @@ class Story:
 
     def facts(self, kind: str) -> dict[str, Any]:
         """The facts that only this kind of violation has."""
+        if self.window.rival is not None and kind != "lost write":
+            answers = {"rival": self.answer(self.window.rival), "culprit": self.answer(self.window.culprit)}
+            named = {name: {"node": row["node"], "time_ns": row["time_ns"]} for name, row in answers.items()}
+            wrong = self.wrong_one()
+            return {"suspects": list(named.values())} if wrong is None else {"guilty": named[wrong]}
         if kind != "lost write":
             return {}
         lost = self.answer(self.lost())
@@ -134,9 +142,31 @@ class Story:
     def kind(self) -> str:
         if self.window.code == register.FROM_NOWHERE:
             return "value from nowhere"
+        if self.window.rival is not None:
+            wrong = self.wrong_one()
+            read = wrong == "rival" or (wrong == "culprit" and self.key.kind[self.window.culprit] == READ)
+            return "stale read" if read else "order cycle"
         if self.key.kind[self.window.culprit] != READ or not self.overwriters:
             return "order cycle"
         return "lost write" if self._vanished() else "stale read"
+
+    def wrong_one(self) -> str | None:
+        """Which of two answers that contradict each other is wrong: "rival", "culprit", or None if nothing shows it."""
+        rival, culprit = self.window.rival, self.window.culprit
+        assert rival is not None
+        confirmed = {"rival": self._confirmed(rival), "culprit": self._confirmed(culprit)}
+        wrong = [name for name, right in confirmed.items() if not right]
+        return wrong[0] if len(wrong) == 1 else None
+
+    def _confirmed(self, op: int) -> bool:
+        """Whether an answer after the culprit's, from another node, shows the value that this operation left."""
+        key, culprit = self.key, self.window.culprit
+        left = key.b[op] if key.kind[op] == CAS else key.a[op]
+        shows = (key.kind != WRITE) & (key.kind != MISMATCH) & (key.ret != OPEN) & (key.a == left)
+        later = np.flatnonzero(shows & (key.call > key.ret[culprit]))
+        node = self.answer(op)["node"]
+        answers = read_rows(self.bucket.history, [self._places(int(each))[1] for each in later], ["node"])
+        return any(not node or row["node"] != node for row in answers)
 
     def lost(self) -> int:
         """The overwriter that was acknowledged last before the culprit's invoke."""
@@ -192,18 +222,40 @@ class Story:
             f"showed it: a read that began {later} got {value_of(self.key.a[culprit])} from {who(answered)}"
         )
 
+    def _answered_in_words(self, op: int) -> str:
+        """An answer with its node and time: "at 4.100 s n2 answered a read of k5 with 3"."""
+        answered, what = self.answer(op), value_of(self.key.a[op])
+        when = f"at {at(answered)} {who(answered)}"
+        if self.key.kind[op] == READ:
+            return f"{when} answered a read of {self.name} with {what}"
+        if self.key.kind[op] == MISMATCH:
+            return f"{when} refused a cas of {self.name} because it did not hold {what}"
+        return f"{when} let a cas of {self.name} from {what} to {self.made(op)} succeed"
+
+    def _both_in_words(self) -> str:
+        """The summary of two answers that contradict each other, and which of them later answers confirm."""
+        rival, culprit = self.window.rival, self.window.culprit
+        assert rival is not None
+        first, second = self._answered_in_words(rival), self._answered_in_words(culprit)
+        first = first[0].upper() + first[1:]
+        f = "read" if self.key.kind[culprit] == READ else "cas"
+        match self.wrong_one():
+            case "rival":
+                ending = f"later answers confirm the {f} at {at(self.answer(culprit))}, so the first read was wrong"
+            case "culprit":
+                ending = f"later answers confirm the first read, so this {f} was wrong"
+            case _:
+                ending = f"the first read or this {f} was wrong, and no other answer shows which"
+        return f"{first}, and {second}: {ending}"
+
     def summary(self, kind: str) -> str:
         if kind == "lost write":
             return self._lost_in_words()
         culprit = self.window.culprit
-        invoked, answered = self.invoke(culprit), self.answer(culprit)
-        when, what = f"At {at(answered)} {who(answered)}", value_of(self.key.a[culprit])
-        if self.key.kind[culprit] == READ:
-            start = f"{when} answered a read of {self.name} with {what}"
-        elif self.key.kind[culprit] == MISMATCH:
-            start = f"{when} refused a cas of {self.name} because it did not hold {what}"
-        else:
-            start = f"{when} let a cas of {self.name} from {what} to {self.made(culprit)} succeed"
+        if self.window.rival is not None:
+            return self._both_in_words()
+        invoked, start = self.invoke(culprit), self._answered_in_words(culprit)
+        start = start[0].upper() + start[1:]
         if kind == "value from nowhere":
             return f"{start}, {self._from_nowhere(culprit)}"
         newest = self._newest_before(culprit)
@@ -283,7 +335,12 @@ class Story:
         letter = self.letters[newest]
         sentences = [f"{letter} had returned before {culprit} was invoked, so {letter} comes first"]
         makers = [self.letters[op] for op in self.overwriters]
-        if makers:
+        if self.window.rival is not None:
+            rival = self.letters[self.window.rival]
+            sentences.append(
+                f"Without {rival}, or without {culprit}, all answers have an order: one of the two is wrong"
+            )
+        elif makers:
             sentences.append(f"After {' and '.join(makers)} nothing wrote {value} again, so {culprit} cannot find it")
         return sentences
 
@@ -306,6 +363,14 @@ class Story:
 
     def expected(self) -> str:
         """What would have been a right answer, as the end of a sentence."""
+        if self.window.rival is None or self.wrong_one() == "culprit":
+            return self._expected_of_culprit()
+        other = f"another answer to the read {self.letters[self.window.rival]}"
+        if self.wrong_one() == "rival":
+            return other
+        return f"{other}, or, if that read was right, {self._expected_of_culprit()}"
+
+    def _expected_of_culprit(self) -> str:
         values = [_value_of(value) for value in self.window.right]
         listed = " or ".join(values[:4]) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if self.key.kind[self.window.culprit] == READ:

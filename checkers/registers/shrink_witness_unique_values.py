@@ -16,7 +16,7 @@ as much as possible is dropped, in large pieces first.  The independent search j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ SEARCHED_MAX = 400
 CANDIDATES_MIN, CANDIDATES_MAX = 4, 40
 """How many of the latest values are tried as the right answer: so many that CANDIDATE_OPERATIONS_MAX is kept."""
 
+RIVALS_TRIED = 8
+"""A window with more reads has no rival: it is not looked for.  Each read costs the kernel one pass."""
+
 CANDIDATE_OPERATIONS_MAX = 20_000_000
 """Limit of operations that the kernel reads while it tries more than CANDIDATES_MIN values."""
 
@@ -52,6 +55,8 @@ class Window:
     right: values that would have been right answers of the culprit, the latest first.
     rejudged: the independent search finds no order either.
     unfinished: the budget for questions ran out, so a smaller window may exist.
+    rival: the one read of the window that contradicts the culprit: without this read all answers up to the culprit's
+    have an order, so one of the two is wrong.  None if there is no such read, or more than one.
     """
 
     code: int
@@ -64,6 +69,7 @@ class Window:
     right: tuple[int | None, ...]
     rejudged: bool
     unfinished: bool = False
+    rival: int | None = None
 
 
 def smallest_window(key: Key, positions: int) -> Window:
@@ -89,7 +95,26 @@ def smallest_window(key: Key, positions: int) -> Window:
         weakened = frozenset({origin}) if origin >= 0 and key.kind[origin] == CAS else weakened
     else:
         kept, weakened = _tighten(key, limit, culprit, code, scratch)
-    return _cut_prefix(key, code, limit, culprit, kept, weakened, answers)
+    rival = _rival_of(key, limit, culprit, kept, scratch)
+    window = _cut_prefix(key, code, limit, culprit, kept, weakened, answers, rival)
+    return replace(window, rival=rival)
+
+
+def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.Scratch) -> int | None:
+    """The one read of the window without which the whole history up to the culprit has an order.
+
+    kept: the operations of the window, whose reads are few, because those that it does not need were dropped.
+    """
+    reads = [op for op in kept.tolist() if key.kind[op] == READ and op != culprit and key.ret[op] < limit]
+    if not 0 < len(reads) <= RIVALS_TRIED:
+        return None
+
+    def explained_without(op: int) -> bool:
+        rest = Key(*(np.delete(column, op) for column in key))
+        return bool(register.judge_key(rest, limit, scratch)[0] == register.LINEARIZABLE)
+
+    rivals = [op for op in reads if explained_without(op)]
+    return rivals[0] if len(rivals) == 1 else None
 
 
 def _first_impossible(key: Key, positions: int, scratch: register.Scratch) -> int:
@@ -249,17 +274,19 @@ def _cut_prefix(
     kept: Ops,
     weakened: frozenset[int],
     answers: tuple[int | None, ...],
+    rival: int | None,
 ) -> Window:
     """Replace the past of the window by the states it leads to, at a moment when nothing was under way.
 
-    The operation that overwrote the value stays.  Without it a reader would not see why the answer was wrong.
+    The operation that overwrote the value stays.  Without it a reader would not see why the answer was wrong.  A read
+    that contradicts the culprit stays as well, with the operations that it is compared with.
     """
     if len(kept) > SEARCHED_MAX:
         return _searched(key, code, limit, culprit, kept, weakened, None, _held_before(key, kept), answers)
     makers = [op for op in kept if key.kind[op] != READ and op != culprit]
     for cut in sorted((int(key.call[op]) for op in makers[1:]), reverse=True):
         before, after = kept[key.call[kept] < cut], kept[key.call[kept] >= cut]
-        if (key.ret[before] > cut).any():
+        if (key.ret[before] > cut).any() or (rival is not None and rival in before):
             continue
         states = search.reachable_states(_as_searched(key, limit, before, weakened))
         if not search.linearizable(_as_searched(key, limit, after, weakened), states):

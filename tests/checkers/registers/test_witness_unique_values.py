@@ -140,6 +140,45 @@ def test_readers_that_disagree_about_two_writes_under_way(tmp_path: Path) -> Non
     assert "2 was seen" in witness.summary
 
 
+def two_answers_that_contradict_each_other() -> Script:
+    """3 and 1 are written at once; a read shows 3, and then a cas from 1 succeeds."""
+    script = Script("k5").invoke(0, "write", 3).invoke(1, "write", 1).ok(0, node="n1").ok(1, node="n1")
+    script.invoke(2, "read").ok(2, 3, node="n2")
+    return script.invoke(3, "cas", 1, 2).ok(3, node="n1")
+
+
+BOTH = "At 0.050 s n2 answered a read of k5 with 3, and at 0.070 s n1 let a cas of k5 from 1 to 2 succeed: "
+
+
+def test_of_two_answers_that_contradict_each_other_both_are_named_and_drawn(tmp_path: Path) -> None:
+    witness = witness_of(tmp_path, two_answers_that_contradict_each_other())
+    assert witness.kind == "order cycle"
+    assert witness.summary == BOTH + "the first read or this cas was wrong, and no other answer shows which"
+    assert [each["node"] for each in witness.facts["suspects"]] == ["n2", "n1"]
+    assert {4, 5, 6, 7} <= set(indices(witness))
+    assert witness.facts["expected"].startswith(
+        "another answer to the read C, or, if that read was right, that the cas"
+    )
+
+
+def test_later_answers_decide_which_of_two_was_wrong(tmp_path: Path) -> None:
+    cas = two_answers_that_contradict_each_other().invoke(4, "read").ok(4, 2, node="n3")
+    of_read = witness_of(tmp_path / "cas", cas)
+    assert of_read.kind == "stale read"
+    assert of_read.summary == BOTH + "later answers confirm the cas at 0.070 s, so the first read was wrong"
+    assert of_read.facts["guilty"]["node"] == "n2" and "suspects" not in of_read.facts
+    read = two_answers_that_contradict_each_other().invoke(4, "read").ok(4, 3, node="n3")
+    of_cas = witness_of(tmp_path / "read", read)
+    assert of_cas.kind == "order cycle"
+    assert of_cas.summary == BOTH + "later answers confirm the first read, so this cas was wrong"
+    assert of_cas.facts["guilty"]["node"] == "n1"
+
+
+def test_the_node_that_may_be_wrong_confirms_nothing(tmp_path: Path) -> None:
+    script = two_answers_that_contradict_each_other().invoke(4, "read").ok(4, 3, node="n2")
+    assert "no other answer shows which" in witness_of(tmp_path, script).summary
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_witness_of_a_large_history_contains_the_injected_answer(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
