@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from checkers.base.checker import Budget
 from checkers.models.answers import Repeats
-from checkers.models.model import REFUSED, Model, Operation, by_key
+from checkers.models.model import REFUSED, Model, Operation, WrongOperation, by_key
 from checkers.models.projection import Violation
+from checkers.models.read_own_model import BadModel
 from checkers.models.search import judge_object
 
 NO_ORDER = "no order"
@@ -147,7 +148,12 @@ def searched(
         return by_search(model, operations, budget)
 
     def also_shows(operation: Operation) -> bool:
-        return operation.output not in (None, operation.input) or model.step(model.init(), operation) is REFUSED
+        if operation.output not in (None, operation.input):
+            return True
+        try:
+            return model.step(model.init(), operation) is REFUSED
+        except (WrongOperation, BadModel):  # the search reports it if it meets this state
+            return True
 
     return KnownObject(
         model.name,

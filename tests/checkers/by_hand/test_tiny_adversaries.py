@@ -38,6 +38,7 @@ def test_a_circle_of_cas_beside_a_broken_chain_ends() -> None:
 def test_a_circle_of_cas_without_an_observer_need_not_have_happened() -> None:
     script = Script()
     script.invoke(0, "cas", 1, 2).info(0).invoke(1, "cas", 2, 1).info(1).invoke(2, "write", 7).ok(2)
+    script.invoke(2, "read").ok(2, 7)
     assert judge_events(script.events, "cas-register").validity is Validity.VALID
 
 

@@ -16,13 +16,14 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.models import past_states as model_past
 from checkers.models import search as model_search
-from checkers.models.model import REFUSED, Model, Operation
+from checkers.models.model import REFUSED, Model, Operation, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.objects_by_name import KNOWN
+from checkers.models.search import judge_object
 
 
 def kv_do(state: str, f: str, value: Any) -> tuple[str, Any]:
@@ -225,7 +226,8 @@ def test_the_table_and_the_plain_search_give_the_same_answer(monkeypatch: pytest
             monkeypatch.setattr(model_search, "ENTRIES_MAX", most)
             monkeypatch.setattr(model_search, "STEPS_FIRST", steps)
             monkeypatch.setattr(model_search, "STEPS_FIRST_PER_OPERATION", 0)
-            assert (judge_events(events, KV).validity is Validity.VALID) == expected
+            answer = judge_object(KV, operations_of(events), Budget())
+            assert answer.linearizable is expected
 
 
 def test_a_model_whose_state_only_grows_is_decided_or_given_up_within_its_budget(
@@ -287,10 +289,13 @@ def test_writes_are_judged_only_if_some_answer_shows_what_became_of_them(
         assert verdict.validity is Validity.UNKNOWN
         assert verdict.reason == f"{reason}, so nothing shows what became of 1 acknowledged operation"
     keyed = [replace(e, key="a") for e in written]
-    answer = {"set": [], "counter": 0, "append-log": []}.get(name)
-    other = [event(2, 1, Type.INVOKE, read, None), event(3, 1, Type.OK, read, answer)]
-    shown = judge_events([*keyed, *(replace(e, key="b") for e in other)], name)
-    assert shown.validity is Validity.VALID, "another object was read"
+    answer = {"set": [], "counter": 0, "append-log": [], "kv": ""}.get(name)
+    looked = [event(2, 1, Type.INVOKE, read, None), event(3, 1, Type.OK, read, answer)]
+    other = judge_events([*keyed, *(replace(e, key="b") for e in looked)], name)
+    assert other.validity is Validity.UNKNOWN, "another object was read"
+    assert other.reason.startswith(reason.replace(" was answered", " of a was answered"))
+    before = [replace(e, key="a", index=n) for n, e in enumerate([*looked, *written])]
+    assert judge_events(before, name).validity is Validity.VALID, "the same object was read"
 
 
 def test_locks_and_ids_need_no_reads() -> None:
