@@ -110,7 +110,8 @@ def _rival_of(key: Key, limit: int, culprit: int, kept: Ops, scratch: register.S
         return None
 
     def explained_without(op: int) -> bool:
-        rest = Key(*(np.delete(column, op) for column in key))
+        others = np.arange(len(key.kind)) != op
+        rest = Key(key.kind[others], key.a[others], key.b[others], key.call[others], key.ret[others])
         return bool(register.judge_key(rest, limit, scratch)[0] == register.LINEARIZABLE)
 
     rivals = [op for op in reads if explained_without(op)]
