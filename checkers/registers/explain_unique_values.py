@@ -142,10 +142,6 @@ class Story:
     def kind(self) -> str:
         if self.window.code == register.FROM_NOWHERE:
             return "value from nowhere"
-        if self.window.rival is not None:
-            wrong = self.wrong_one()
-            read = wrong == "rival" or (wrong == "culprit" and self.key.kind[self.window.culprit] == READ)
-            return "stale read" if read else "order cycle"
         if self.key.kind[self.window.culprit] != READ or not self.overwriters:
             return "order cycle"
         return "lost write" if self._vanished() else "stale read"

@@ -164,12 +164,10 @@ def test_of_two_answers_that_contradict_each_other_both_are_named_and_drawn(tmp_
 def test_later_answers_decide_which_of_two_was_wrong(tmp_path: Path) -> None:
     cas = two_answers_that_contradict_each_other().invoke(4, "read").ok(4, 2, node="n3")
     of_read = witness_of(tmp_path / "cas", cas)
-    assert of_read.kind == "stale read"
     assert of_read.summary == BOTH + "later answers confirm the cas at 0.070 s, so the first read was wrong"
     assert of_read.facts["guilty"]["node"] == "n2" and "suspects" not in of_read.facts
     read = two_answers_that_contradict_each_other().invoke(4, "read").ok(4, 3, node="n3")
     of_cas = witness_of(tmp_path / "read", read)
-    assert of_cas.kind == "order cycle"
     assert of_cas.summary == BOTH + "later answers confirm the first read, so this cas was wrong"
     assert of_cas.facts["guilty"]["node"] == "n1"
 

@@ -122,9 +122,13 @@ def test_our_own_parquet_and_keys(tmp_path: Path) -> None:
         Event(3, 3, 0, Type.OK, "read", "b", None),
     ]
     pq.write_table(events_to_table(events), tmp_path / "history.parquet")
+    unseen = check("--model", "register", tmp_path / "history.parquet")
+    assert (unseen.exit_code, "no cas or read of a was answered" in unseen.stdout) == (2, True)
+    read = [Event(4, 4, 0, Type.INVOKE, "read", "a"), Event(5, 5, 0, Type.OK, "read", "a", 1)]
+    pq.write_table(events_to_table([*events, *read]), tmp_path / "history.parquet")
     assert check("--model", "register", tmp_path / "history.parquet").exit_code == 0
-    keyed = RIGHT.replace(":value 1", ':value ["a" 1]').replace(":value nil", ':value ["b" nil]')
-    files = written(tmp_path, keyed=keyed.replace(':f :read, :value ["a" 1]', ':f :read, :value ["b" nil]'))
+    keyed = RIGHT.replace(":value 1", ':value ["a" 1]').replace(":value nil", ':value ["a" nil]')
+    files = written(tmp_path, keyed=keyed)
     assert check("--model", "register", "--keyed", files["keyed"]).exit_code == 0
     refused = check("--model", "register", files["keyed"])
     assert (refused.exit_code, "use --keyed" in refused.stdout) == (3, True)
