@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-FLOORS = ("harness", "nemesis", "workloads", "system_under_test", "checkers")
+FLOORS = ("harness", "nemesis", "workloads", "simulation", "system_under_test", "checkers")
 _PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """summary: one line for `list`.  target: module:attribute, imported when it is needed.  inventory: module:function
-    that refuses an inventory, for a backend that needs one."""
+    that refuses an inventory, for a backend that needs one.  virtual_time: its runs need a loop on virtual time."""
 
     summary: str
     target: str
     inventory: str = ""
+    virtual_time: bool = False
 
     def load(self) -> object:
         return _load(self.target)
@@ -75,6 +76,11 @@ BACKENDS: Mapping[str, Entry] = {
         "harness.backends.ssh.backend:SshBackend",
         inventory="harness.backends.ssh.inventory:refuse_inventory",
     ),
+    "simulator": Entry(
+        "machines, links, disks and clocks on virtual time: a minute in seconds, and one seed decides everything",
+        "harness.backends.simulator.backend:SimulatorBackend",
+        virtual_time=True,
+    ),
     "in-process": Entry("no nodes at all (the canary)", "harness.backends.in_process:InProcessBackend"),
 }
 
@@ -122,6 +128,11 @@ def check_names(spec: Spec) -> None:
         raise WrongSpec(f"workload {spec.workload!r} cannot show the planted bug {spec.bug!r}; these can: {shown}")
     if not subject.declares.nodes and spec.backend not in ("auto", "in-process"):
         raise WrongSpec(f"subject {subject.name} has no nodes, so it cannot run on backend {spec.backend!r}")
+    if spec.backend in BACKENDS and BACKENDS[spec.backend].virtual_time and not subject.simulated:
+        raise WrongSpec(
+            f"subject {subject.name} cannot run on backend {spec.backend!r}: only a system that is asyncio in Python, "
+            "and takes its disk and its clocks, can be simulated (docs/simulator.md)"
+        )
     if subject.declares.nodes and spec.backend == "in-process":
         raise WrongSpec(f"subject {subject.name} needs nodes, and backend 'in-process' has none")
 

@@ -7,9 +7,10 @@ and it may use nothing else of the harness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -98,6 +99,56 @@ class Node(Protocol):
 
     async def remove(self, path: str) -> None:
         """Remove a file or a directory tree; a no-op if there is none."""
+        ...
+
+
+class SimulatedMachine(Protocol):
+    """A machine on virtual time, as a program of a subject sees it (`simulation.machine`).
+
+    disk: the data directory, with the verbs of `kraft.ports.Disk`.  files: path -> content, beside it; they survive.
+    on_term: a server sets it, and SIGTERM starts it.  on_exception: a server sets it, and it takes what no task awaits.
+    """
+
+    name: str
+    files: dict[str, bytearray]
+    on_term: Callable[[], Coroutine[Any, Any, None]] | None
+    on_exception: Callable[[dict[str, Any]], None] | None
+
+    @property
+    def disk(self) -> Any: ...
+
+    def wipe(self) -> None:
+        """Make the disk empty."""
+        ...
+
+    def append(self, path: str, data: bytes) -> None:
+        """Append to a file beside the disk."""
+        ...
+
+    def now_ns(self) -> int:
+        """The monotonic clock."""
+        ...
+
+    def wall_ns(self) -> int:
+        """The wall clock, which a fault may have set wrong."""
+        ...
+
+    def random(self, stream: str) -> Random:
+        """Chance that follows from the seed of the run, the name of the machine and that of the stream."""
+        ...
+
+
+class SimulatedProgram(Protocol):
+    """What the command lines of a subject do on a simulated machine, in the harness' own process.
+
+    Everything that it awaits must be asyncio: a socket of its own, a thread or a file would leave virtual time."""
+
+    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed:
+        """As `Node.run`: a command that ends at once."""
+        ...
+
+    async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
+        """As `Node.start`: a server, until it ends; its exit status.  It prints to stderr."""
         ...
 
 
@@ -294,6 +345,11 @@ class Subject(Protocol):
 
     members: Members | None
     """How its members change while it runs; None if they cannot."""
+
+    simulated: str = ""
+    """`module:name` of the SimulatedProgram of this subject; "" if it can only run for real.
+
+    Only a program that is asyncio in Python, and gets its disk and its clocks handed in, can be simulated."""
 
     @property
     def doubts(self) -> Sequence[str]:

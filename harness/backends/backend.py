@@ -39,6 +39,8 @@ class ClusterSpec:
     """How the subject changes its members while it runs; None if it cannot."""
     processes: Mapping[str, str] = field(default_factory=dict)
     """`Subject.processes`: the named processes of a server."""
+    simulated: str = ""
+    """`Subject.simulated`: the program of the servers on virtual time; "" if they can only run for real."""
     inventory: str = ""
     """The file that names the hosts, for a backend whose nodes are hosts of one's own; "" for every other."""
 

@@ -21,7 +21,7 @@ from checkers.online.online_finding import OnlineFinding
 from checkers.sealing.manifest import write_manifest
 from checkers.warm_up import load_online_kernels
 from harness.run.background_duties import beside
-from harness.run.clock import MACHINE, Clock
+from harness.run.clock import Clock
 from harness.run.context import RunContext, prepare
 from harness.run.last_entries import close_the_ledger, write_outcome
 from harness.run.phases.collection import collect, copy_logs
@@ -51,9 +51,7 @@ COLLECTION = Phase("collection", collect)
 class Conductor:
     """One run.  `run()` once; afterwards its outcome and the run folder hold everything."""
 
-    def __init__(
-        self, spec: Spec, backend_name: str, folder: RunFolder, progress: Progress, clock: Clock = MACHINE
-    ) -> None:
+    def __init__(self, spec: Spec, backend_name: str, folder: RunFolder, progress: Progress, clock: Clock) -> None:
         self._run = prepare(spec, backend_name, folder, progress, clock)
         if self._run.online is not None:
             self._run.online.found = self._violated

@@ -123,7 +123,16 @@ def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
     servers = spec.servers if subject.declares.nodes else ()
     wanted = capabilities_of(spec) if servers else frozenset()
     offers = subject.needs, subject.notices_damage, subject.members, subject.processes
-    cluster = ClusterSpec(run_id, servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=spec.inventory or "")
+    cluster = ClusterSpec(
+        run_id,
+        servers,
+        CLIENT_NODES,
+        spec.seed,
+        wanted,
+        *offers,
+        simulated=subject.simulated,
+        inventory=spec.inventory or "",
+    )
     backend = load_backend(name, cluster)
     backend.restart_with(subject.start)
     return backend

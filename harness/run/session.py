@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from harness.backends.backend import ClusterSpec
 from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
-from harness.registry import load_backend, load_subject
+from harness.registry import BACKENDS, load_backend, load_subject
+from harness.run.clock import MACHINE, clock_of
 from harness.run.conductor import Conductor
 from harness.run.exceptions_for_users import mistakes_in, not_of_the_harness, sentences
 from harness.run.interruption import Once, interruptible, report_interruption, sigterm_as_ctrl_c
@@ -64,7 +66,9 @@ def lacking(spec: Spec, backend: str) -> str:
     subject = load_subject(spec.subject)
     offers = subject.needs, subject.notices_damage, subject.members, subject.processes
     inventory = spec.inventory or ""
-    nodes = ClusterSpec("choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, inventory=inventory)
+    nodes = ClusterSpec(
+        "choosing", spec.servers, CLIENT_NODES, spec.seed, wanted, *offers, subject.simulated, inventory
+    )
     cluster = load_backend(backend, nodes)
     return "; ".join(dict.fromkeys(filter(None, map(cluster.lacks, sorted(wanted)))))
 
@@ -90,7 +94,7 @@ def run_and_judge(
         what = f"{spec.test}: {spec.subject} on {backend}, seed {spec.seed}"
         progress.say(what + (f", planted bug {spec.bug}" if spec.bug else ""))
         try:
-            asyncio.run(interruptible(Conductor(spec, backend, run, progress), spark_end.start))
+            _conduct(spec, backend, run, progress, spark_end.start)
             progress.phase("judging")
             with sigterm_as_ctrl_c():
                 found = dict(judge(run.root, spark, progress.detail))
@@ -105,6 +109,19 @@ def run_and_judge(
         progress.stop()
         spark_end.start()
         spark_end.wait()
+
+
+def _conduct(spec: Spec, backend: str, run: RunFolder, progress: Progress, interrupted: Callable[[], None]) -> None:
+    """Run the test to its end, on the time of its backend.  Raises as `interruptible`."""
+    if not BACKENDS[backend].virtual_time:
+        asyncio.run(interruptible(Conductor(spec, backend, run, progress, MACHINE), interrupted))
+        return
+    from simulation.loop import SimulatedLoop
+
+    loop = SimulatedLoop()
+    clock = clock_of(loop, datetime.now(UTC))
+    with progress.by(clock.monotonic_s):
+        loop.run(interruptible(Conductor(spec, backend, run, progress, clock), interrupted))
 
 
 def judge_again(

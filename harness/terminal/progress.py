@@ -7,8 +7,9 @@ Times are seconds since the test began, as everywhere in the report.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.status import Status
@@ -35,6 +36,17 @@ class Progress:
         self._violated: set[tuple[str, str]] = set()
         if self._status:
             self._status.start()
+
+    @contextlib.contextmanager
+    def by(self, monotonic_s: Callable[[], float]) -> Iterator[None]:
+        """Inside, durations are those of another clock."""
+        before, self._monotonic_s = self._monotonic_s, monotonic_s
+        self._began = self._printed_s = monotonic_s()
+        try:
+            yield
+        finally:
+            self._phase, self._monotonic_s = "", before
+            self._began = self._printed_s = before()
 
     def phase(self, name: str) -> None:
         """A new phase; the one before stays on the screen with its duration."""

@@ -136,6 +136,7 @@ class Kraft(Subject):
     processes: Mapping[str, str] = {}
     unreachable_by: Mapping[str, str] = {}
     members = None
+    simulated = "system_under_test.kraft.simulated:SimulatedKraft"
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}

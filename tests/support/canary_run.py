@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.judge.judge_run import judge
+from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
@@ -50,7 +51,7 @@ def _recorded(results: Path, spec: Spec) -> Path:
     run = RunFolder.create(results, spec)
     progress = Progress(Console(file=io.StringIO()))
     try:
-        asyncio.run(Conductor(spec, "in-process", run, progress).run())
+        asyncio.run(Conductor(spec, "in-process", run, progress, MACHINE).run())
     finally:
         progress.stop()
     return run.root.resolve()

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness.judge.judge_run import judge
 from harness.registry import WORKLOADS
+from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec
@@ -51,7 +52,7 @@ def run_once(folder: Path, workload: str, bug: str | None, slower: int, times: i
     )
     stored = RunFolder.create(folder, spec)
     progress = Progress(Console(file=io.StringIO()))
-    asyncio.run(Conductor(spec, "in-process", stored, progress).run())
+    asyncio.run(Conductor(spec, "in-process", stored, progress, MACHINE).run())
     return dict(judge(stored.root, None, lambda _: None, report=False))
 
 

@@ -28,6 +28,7 @@ from harness.campaign.random_tests import Choices
 from harness.cli.main import cli
 from harness.cli.run import run as run_command
 from harness.judge.judge_run import judge
+from harness.run.clock import MACHINE
 from harness.run.conductor import Conductor
 from harness.run.run_folder import RunFolder
 from harness.spec import Spec, WrongSpec
@@ -339,7 +340,7 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
         online=False,
     )
     run = RunFolder.create(results, spec)
-    asyncio.run(Conductor(spec, "in-process", run, Progress(Console(file=io.StringIO()))).run())
+    asyncio.run(Conductor(spec, "in-process", run, Progress(Console(file=io.StringIO())), MACHINE).run())
     code = judge(run.root, None, lambda _: None)["exit_code"]
     return ChildRun(code, run.root.resolve(), time.monotonic() - began_s)
 

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-from volatile_disk import VolatileDisk
-
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.clock import LoopClock

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from node_cluster import QUICK, VOTERS, Cluster, create, set_retention
-from volatile_disk import VolatileDisk
 
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.node.metadata.state_machine import LOST_BEFORE_APPEND

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from node_cluster import VOTERS, Cluster, create, set_retention
-from volatile_disk import VolatileDisk
 
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, CorruptLog
 from system_under_test.kraft.log.segment import file_name
 from system_under_test.kraft.node.node import QuorumNode

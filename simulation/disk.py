@@ -48,7 +48,8 @@ class _Folder:
 
 
 class VolatileDisk:
-    """`ports.Disk` in memory.  before_change is called before every change and every fsync takes effect.
+    """A disk in memory.  before_change is called before every change and every fsync takes effect, on_operation before
+    every operation on a file ("open", "read", "write", "truncate", "fsync") with the verb and the path of the file.
 
     capacity_bytes: with more in all its files a write ends short with ENOSPC.  failing: the verbs of a file ("read",
     "write", "truncate", "fsync") or "open" that fail, each with its errno.  Both may be changed at any time.
@@ -56,6 +57,7 @@ class VolatileDisk:
 
     def __init__(self, before_change: Callable[[], None] = lambda: None) -> None:
         self.before_change = before_change
+        self.on_operation: Callable[[str, str], None] = _unobserved
         self.capacity_bytes: int | None = None
         self.failing: dict[str, int] = {}
         self._folders: dict[str, _Folder] = {"": _Folder()}
@@ -78,15 +80,37 @@ class VolatileDisk:
         return after
 
     def open(self, path: str) -> VolatileFile:
-        self.fail_if("open")
+        self.fail_if("open", path)
         folder, name = self._find(path)
         if name not in folder.current:
             self.before_change()
             folder.change(name, _Inode())
-        return VolatileFile(self, folder.current[name])
+        return VolatileFile(self, folder.current[name], path)
 
-    def fail_if(self, verb: str) -> None:
+    def files(self) -> dict[str, bytes]:
+        """Path -> content, of all files as a program sees them now."""
+        return {
+            f"{folder}/{name}" if folder else name: bytes(inode.current)
+            for folder, found in self._folders.items()
+            for name, inode in found.current.items()
+        }
+
+    def durable_files(self) -> dict[str, bytes]:
+        """Path -> content, of what certainly survives a crash."""
+        return {
+            f"{folder}/{name}" if folder else name: inode.durable
+            for folder, found in self._folders.items()
+            for name, inode in found.durable.items()
+        }
+
+    def pending_changes(self) -> int:
+        """How many changes of files and names are not durable."""
+        inodes = {id(inode): inode for found in self._folders.values() for inode in found.current.values()}
+        return sum(len(i.pending) for i in inodes.values()) + sum(len(f.pending) for f in self._folders.values())
+
+    def fail_if(self, verb: str, path: str) -> None:
         """Raises the OSError that is set for this verb."""
+        self.on_operation(verb, path)
         if verb in self.failing:
             number = self.failing[verb]
             raise OSError(number, os.strerror(number))
@@ -143,19 +167,20 @@ class VolatileDisk:
 
 
 class VolatileFile:
-    def __init__(self, disk: VolatileDisk, inode: _Inode) -> None:
+    def __init__(self, disk: VolatileDisk, inode: _Inode, path: str) -> None:
         self._disk = disk
+        self._path = path
         self._inode = inode
 
     def size(self) -> int:
         return len(self._inode.current)
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        self._disk.fail_if("read")
+        self._disk.fail_if("read", self._path)
         return bytes(self._inode.current[offset : offset + size_bytes])
 
     def write_at(self, offset: int, data: bytes) -> None:
-        self._disk.fail_if("write")
+        self._disk.fail_if("write", self._path)
         free = self._disk.free_bytes()
         fits = len(data) if free is None else max(0, self.size() + free - offset)
         if fits:
@@ -164,11 +189,11 @@ class VolatileFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def truncate(self, size_bytes: int) -> None:
-        self._disk.fail_if("truncate")
+        self._disk.fail_if("truncate", self._path)
         self._change(size_bytes)
 
     def fsync(self) -> None:
-        self._disk.fail_if("fsync")
+        self._disk.fail_if("fsync", self._path)
         self._disk.before_change()
         self._inode.durable = bytes(self._inode.current)
         self._inode.pending.clear()
@@ -180,6 +205,10 @@ class VolatileFile:
         self._disk.before_change()
         self._inode.pending.append(change)
         _apply(self._inode.current, change)
+
+
+def _unobserved(verb: str, path: str) -> None:
+    return None
 
 
 def _rename(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:

@@ -1,0 +1,362 @@
+"""The backend `simulator`: machines, links, disks and clocks on virtual time, in the harness' own process.
+
+The loop that conducts the run is the simulation's own (`simulation.loop`), so the conductor, the nemeses and the
+recorder run on virtual time as well.  One seed decides everything.  docs/simulator.md lists what is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import importlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from random import Random
+from typing import Any, Literal
+
+from checkers.base.clocks import NodesClock
+from harness.agent.disk.behaviour import OPERATIONS, Behaviour, Rule, failing
+from harness.backends.backend import BackendUnavailable, ClockOffset, ClusterSpec, Exit, HostHealth
+from harness.backends.simulator.beacons import CountedBeacons
+from harness.backends.simulator.nodes import SimulatedClientHost, SimulatedNode, chance
+from nemesis.beacons import CALM_INTERVAL_MS
+from nemesis.cluster import (
+    CLOCK,
+    DISK,
+    LINKS,
+    PACKETS,
+    PROCESSES,
+    REJECT,
+    Beacons,
+    CannotInject,
+    Link,
+    Marks,
+    ProcessNow,
+)
+from simulation.disk import Kind
+from simulation.loop import SimulatedLoop
+from simulation.machine import Machine, stderr_of_each_process
+from simulation.network import Impairment, Network
+from system_under_test.subject import Node, ProcessState, SimulatedProgram
+
+STOP_LIMIT_S = 10.0
+LOOK_S = 0.01
+_KEPT: Mapping[str, Kind] = {"lose": "lose", "tear": "torn", "reorder": "reorder", "recent": "lose"}
+"""What a power loss keeps, in the words of the nemesis -> those of the disk.  "recent" loses all that is not fsynced:
+the disk keeps no times."""
+_OPERATION = {"truncate": "write"}
+
+
+class SimulatorBackend:
+    """Implements `harness.backends.backend.Backend`.  `create` and what follows must run on a `SimulatedLoop`."""
+
+    name = "simulator"
+    nodes_clock: NodesClock = "same kernel"
+    notes: Sequence[str] = (
+        "virtual time in one process: no kernel, no real disk and no other machine (docs/simulator.md)",
+    )
+    leftovers: Sequence[str] = ()
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.servers: Sequence[str] = spec.servers
+        self.clients: Sequence[str] = spec.clients
+        self._seed = spec.seed
+        self._hosts = {name: SimulatedClientHost(name) for name in spec.clients}
+        self._program = spec.simulated
+        self._nodes: dict[str, SimulatedNode] = {}
+        self._machines: dict[str, Machine] = {}
+        self._behaviours = {name: Behaviour() for name in spec.servers}
+        self._armed: dict[str, int] = {}
+        self._reached: set[str] = set()
+        self._losses: dict[str, Mapping[str, int]] = {}
+        self._clock_set_s: dict[str, float] = {}
+        self._start: Callable[[Node], Awaitable[None]] | None = None
+        self._ends = ExitStack()
+
+    def _machine_of(self, name: str) -> Callable[[], Machine]:
+        return lambda: self._machines[name]
+
+    # Life
+
+    async def create(self, progress: Callable[[str], None]) -> None:
+        if self.servers and not self._program:
+            raise BackendUnavailable("this system cannot be simulated: it is no asyncio program that takes its ports")
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SimulatedLoop):
+            raise BackendUnavailable("the simulator needs a loop on virtual time: start it by `harness run`")
+        self._loop = loop
+        self._network = Network(loop, chance(self._seed, "network"))
+        self._machines = {name: Machine(name, loop, self._network, self._seed) for name in self.servers}
+        for name, machine in self._machines.items():
+            machine.on_operation = self._operation_of(name)
+            self._nodes[name] = SimulatedNode(name, self._machine_of(name), _program(self._program))
+        everyone = (*self.servers, *self.clients)
+        interval_s = CALM_INTERVAL_MS / 1e3
+        self._beacons = CountedBeacons(everyone, chance(self._seed, "beacons"), interval_s, loop.time())
+        self._ends.enter_context(stderr_of_each_process())
+
+    async def destroy(self) -> None:
+        for machine in self._machines.values():
+            machine.kill()
+        for host in self._hosts.values():
+            if self._machines:
+                self._loop.kill(host.process)
+        self._ends.close()
+
+    def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
+        self._start = start
+
+    def client_host(self, client_node: str) -> SimulatedClientHost:
+        return self._hosts[client_node]
+
+    def node(self, name: str) -> SimulatedNode:
+        return self._nodes[name]
+
+    def exits(self) -> Sequence[Exit]:
+        found = [
+            Exit(name, end.pid, round(end.time_s * 1e9), end.status, end.ordered)
+            for name, machine in self._machines.items()
+            for end in machine.ends
+        ]
+        return sorted(found, key=lambda end: end.monotonic_ns)
+
+    async def health(self) -> HostHealth:
+        return HostHealth()
+
+    def clocks(self) -> Mapping[str, ClockOffset]:
+        return {}
+
+    def lacks(self, capability: str) -> str:
+        if capability in (LINKS, REJECT, PROCESSES, DISK, CLOCK, PACKETS):
+            return ""
+        return f"the simulator does not simulate this capability: {capability}"
+
+    # Links
+
+    async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        self._network.cut(links, reject)
+        self._note_links()
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        for link, how in links.items():
+            if not all(0.0 <= how.get(share, 0.0) <= 1.0 for share in ("loss", "duplicate", "corrupt", "reorder")):
+                raise ValueError(f"{link}: a share must be from 0 to 1")
+        self._impairments = {link: dict(how) for link, how in links.items()}
+        self._network.impaired = {link: _impairment(how) for link, how in links.items()}
+        self._note_links()
+
+    _impairments: Mapping[Link, Mapping[str, float]] = {}
+
+    def _note_links(self) -> None:
+        self._beacons.changed(self._network.links_cut, self._network.impaired, self._loop.time())
+
+    async def try_link(self, link: Link, datagrams: int, interval_s: float, wait_s: float) -> Mapping[str, float]:
+        """See Cluster.try_link.  The datagrams take part in no queue: the rate of a link slows only connections."""
+        how, random = self._impairments.get(link, {}), chance(self._seed, f"trial/{link}/{self._loop.time()}")
+        arrivals: list[tuple[float, int, float]] = []
+        repeated, lost_share = 0, 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
+        rate, size_bytes, free_s = how.get("rate_bytes_per_s", 0.0), 100, 0.0
+        for number in range(datagrams):
+            sent_s = number * interval_s
+            delay_s = self._network.base_delay_s + self._network.spread_s * random.random()
+            if random.random() >= how.get("reorder", 0.0):  # a reordered one overtakes: it is not delayed
+                delay_s += how.get("delay_s", 0.0) + how.get("jitter_s", 0.0) * random.random()
+            if rate:
+                free_s = max(free_s, sent_s) + size_bytes / rate
+                delay_s += free_s - sent_s
+            if random.random() < lost_share or link in self._network.links_cut:
+                continue
+            repeated += random.random() < how.get("duplicate", 0.0)
+            if sent_s + delay_s <= datagrams * interval_s + wait_s:
+                arrivals.append((sent_s + delay_s, number, delay_s))
+        await asyncio.sleep(datagrams * interval_s + wait_s)
+        arrivals.sort()
+        order = [number for _, number, _ in arrivals]
+        delays_ms = sorted(delay_s * 1e3 for _, _, delay_s in arrivals)
+        late_ms = [delay_s * 1e3 for _, number, delay_s in arrivals if number >= datagrams // 2]
+        return {
+            "sent": datagrams,
+            "received": len(arrivals),
+            "repeated": repeated,
+            "reordered": sum(later < earlier for earlier, later in pairwise(order)),
+            "delay_ms": delays_ms[len(delays_ms) // 2] if delays_ms else 0.0,
+            "least_delay_ms": min(late_ms, default=0.0),
+        }
+
+    async def beat(self, interval_ms: float) -> None:
+        self._beacons.beat(interval_ms / 1e3, self._loop.time())
+
+    async def mark(self) -> Marks:
+        return self._beacons.marks(self._loop.time())
+
+    async def arrived(self, first: Marks, last: Marks) -> Mapping[Link, Beacons]:
+        return self._beacons.arrived(first, last)
+
+    # Processes
+
+    async def state(self, server: str) -> ProcessState:
+        return "running" if server in self._hosts else await self._nodes[server].state()
+
+    async def pause(self, server: str) -> None:
+        async with self._server(server).alone:
+            await self._nodes[server].signal("STOP")
+
+    async def resume(self, server: str) -> None:
+        async with self._server(server).alone:
+            await self._nodes[server].signal("CONT")
+
+    async def kill(self, server: str) -> None:
+        async with self._server(server).alone:
+            await self._nodes[server].signal("KILL")
+
+    async def kill_at_write(self, server: str, within_s: float) -> bool:
+        """See Cluster.kill_at_write: the server dies just before the change takes effect."""
+        async with self._server(server).alone:
+            machine = self._machines[server]
+            machine.kill_at_change(1)
+            until_s = self._loop.time() + within_s
+            while machine.state != "dead" and self._loop.time() < until_s:  # noqa: ASYNC110 - a look costs nothing here
+                await asyncio.sleep(LOOK_S)
+            machine.kill_at_change(0)
+            return machine.state == "dead"
+
+    async def stop(self, server: str) -> None:
+        async with self._server(server).alone:
+            await self._nodes[server].signal("TERM")
+        until_s = self._loop.time() + STOP_LIMIT_S
+        while self._machines[server].state != "dead":
+            if self._loop.time() > until_s:
+                raise TimeoutError(f"{server}: the server did not end within {STOP_LIMIT_S:g} s of SIGTERM")
+            await asyncio.sleep(LOOK_S)
+
+    async def restart(self, server: str) -> None:
+        node = self._server(server)
+        async with node.alone:
+            if self._start is None:
+                raise OSError(f"{server}: no server was ever started here")
+            await self._start(node)
+
+    async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
+        raise CannotInject("a simulated server is one process")
+
+    async def process_now(self, server: str, process: str) -> ProcessNow:
+        raise CannotInject("a simulated server is one process")
+
+    async def mend(self) -> None:
+        await self.impair({}, 0)
+        for server in self.servers:
+            await self.behave_disk(server, [], 0)
+            await self.set_clock(server, 0.0, 1.0)
+
+    def _server(self, name: str) -> SimulatedNode:
+        if name not in self._nodes:
+            raise CannotInject(f"the simulator stops no clients; {name} is a client node")
+        return self._nodes[name]
+
+    # Disks
+
+    def _operation_of(self, server: str) -> Callable[[str, str], None]:
+        behaviour = self._behaviours[server]
+
+        def operation(verb: str, path: str) -> None:
+            """Before each operation of a server on its disk: it may be held, take its time, or fail."""
+            named = _OPERATION.get(verb, verb)
+            if named == "fsync" and self._armed.get(server):
+                self._armed[server] -= 1
+                if not self._armed[server]:
+                    self._reached.add(server)
+                    self._machines[server].freeze()
+            effect = behaviour.effect(named, path.rpartition("/")[2])
+            machine = self._machines[server]
+            if effect.delay_s and machine.process is not None:
+                self._loop.occupy(machine.process, effect.delay_s)
+            if effect.number:
+                raise failing(effect)
+
+        return operation
+
+    async def behave_disk(self, server: str, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
+        self._behaviours[server].order([Rule.from_json(rule) for rule in rules], seed)
+
+    async def arm_disk(self, server: str, operation: str, nth: int) -> None:
+        """See Cluster.arm_disk.  What was held does not go on: the server counts as dead once it is released."""
+        if operation != "fsync":
+            raise CannotInject(f"the simulator holds no {operation}")
+        self._armed[server] = nth
+        if nth == 0 and server in self._reached:
+            self._reached.discard(server)
+            self._machines[server].kill()
+
+    async def disk_reached(self, server: str) -> bool:
+        return server in self._reached
+
+    async def lose_power(self, server: str, kept: str, seed: int) -> None:
+        async with self._server(server).alone:
+            machine = self._machines[server]
+            durable, pending = machine.disk.durable_files(), machine.disk.pending_changes()
+            machine.lose_power(_KEPT[kept], Random(seed))
+            self._reached.discard(server)
+            after = machine.disk.files()
+            whole = all(after.get(path, b"")[: len(data)] == data for path, data in durable.items())
+            more = kept == "lose" and any(data != durable.get(path, b"") for path, data in after.items())
+            self._losses[server] = {
+                "seed": seed,
+                "undone": pending,
+                "redone": 0,
+                "torn_bytes": 0,
+                "used": 1 if machine.ends else 0,
+                "fsynced_kept": int(whole or kept != "lose"),
+                "not_fsynced_kept": int(more),
+            }
+
+    async def power_loss(self, server: str) -> Mapping[str, int]:
+        return self._losses.get(server, {})
+
+    async def probe_disk(self, server: str) -> Mapping[str, Any]:
+        """Try the rules that are in force on a file of the harness."""
+        found: dict[str, Any] = {"used": int(self._machines[server].pid > 0), "fsync_s": 0.0}
+        for operation in OPERATIONS:
+            effect = self._behaviours[server].effect(operation, "probe")
+            found[operation] = errno.errorcode[effect.number] if effect.number else ""
+            if operation == "fsync":
+                found["fsync_s"] = effect.delay_s
+        return found
+
+    async def damage_disk(self, server: str, how: str, seed: int) -> None:
+        raise CannotInject("the simulator damages no files")
+
+    async def disk_damage(self, server: str) -> Mapping[str, Any]:
+        return {}
+
+    # Clocks
+
+    async def set_clock(self, server: str, offset_s: float, rate: float) -> None:
+        self._machines[server].set_wall_clock(offset_s, rate)
+        self._clock_set_s[server] = self._loop.time()
+
+    async def read_clock(self, server: str) -> Mapping[str, Any]:
+        age_s = self._loop.time() - self._clock_set_s.get(server, 0.0)
+        return {"ahead_s": self._machines[server].wall_ahead_s(), "age_s": age_s, "heeded": True, "unheeded": ""}
+
+    # Members
+
+    async def members(self) -> frozenset[str]:
+        raise CannotInject("the simulator changes no members")
+
+    async def remove_member(self, server: str) -> None:
+        raise CannotInject("the simulator changes no members")
+
+    async def add_member(self, server: str) -> None:
+        raise CannotInject("the simulator changes no members")
+
+
+def _program(target: str) -> SimulatedProgram:
+    module, _, name = target.partition(":")
+    program: SimulatedProgram = getattr(importlib.import_module(module), name)()
+    return program
+
+
+def _impairment(how: Mapping[str, float]) -> Impairment:
+    lost = 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
+    return Impairment(lost, how.get("delay_s", 0.0), how.get("jitter_s", 0.0), how.get("rate_bytes_per_s", 0.0))

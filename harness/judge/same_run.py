@@ -1,0 +1,71 @@
+"""Are two runs the same, row by row?  On virtual time one seed decides everything, so they must be.
+
+What says when and where a run was made is left out: its id, its date, and the rows of the ledger that bind these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from checkers.base import ledger
+from checkers.base.columns import read_stream
+from checkers.base.history import NEMESIS
+
+_SMALL_FILES = ("faults.json", "schedule.json", "copies.json", "outcome.json")
+_BOUND_TO_DATE = frozenset({ledger.BEGIN, ledger.FILE, ledger.BOUND, ledger.END})
+_MISSING = "nothing"
+
+
+def first_difference(first: Path, second: Path) -> str:
+    """The first difference of two run folders, with its row and both contents; "" if there is none.
+
+    Looked at, in this order: the history, the trace of every node, faults, schedule, copies, outcome, every copied
+    file, and the verdict of every checker where both were judged."""
+    return next(_differences(first, second), "")
+
+
+def _differences(first: Path, second: Path) -> Iterator[str]:
+    yield from _of_rows("history.arrows", _history(first), _history(second))
+    for name in _names(first, second, "trace/*.jsonl"):
+        yield from _of_rows(name, _lines(first / name), _lines(second / name))
+    for name in _SMALL_FILES:
+        yield from _of_rows(name, _lines(first / name), _lines(second / name))
+    for name in _names(first, second, "nodes/*/copies/**/*"):
+        if (first / name).is_file() and _bytes(first / name) != _bytes(second / name):
+            yield f"{name}: the copies hold different bytes"
+    yield from _of_rows("results.json", _verdicts(first), _verdicts(second))
+
+
+def _of_rows(name: str, first: Sequence[object], second: Sequence[object]) -> Iterator[str]:
+    for number, (one, other) in enumerate(zip_longest(first, second, fillvalue=_MISSING)):
+        if one != other:
+            yield f"{name}, row {number}: {one} in the one, {other} in the other"
+
+
+def _history(root: Path) -> list[dict[str, Any]]:
+    rows = read_stream(root / "history.arrows").to_pylist()
+    return [row | {"payload": ""} if row["process"] == NEMESIS and row["f"] in _BOUND_TO_DATE else row for row in rows]
+
+
+def _verdicts(root: Path) -> list[str]:
+    path = root / "results.json"
+    if not path.exists():
+        return []
+    checkers = json.loads(path.read_text())["checkers"]
+    return [f"{name}: {found['verdict']}" for name, found in sorted(checkers.items())]
+
+
+def _names(first: Path, second: Path, pattern: str) -> list[str]:
+    return sorted({str(path.relative_to(root)) for root in (first, second) for path in root.glob(pattern)})
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

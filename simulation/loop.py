@@ -1,0 +1,268 @@
+"""An event loop on virtual time, with a gate before every callback.
+
+Time stands still while anything can run, and then jumps to the next timer.  Every callback has an owner, which its
+context names: a `Process`, or nobody for the world around them.  The gate of a process decides what becomes of its
+callbacks:
+
+    RUNS    they run
+    PAUSED  they are held, and run in their order after `resume`
+    BUSY    as PAUSED, until a moment that is known: the process computes, or waits for its disk
+    DEAD    they are dropped for ever
+
+The loop has no threads and no files: `run_in_executor` calls the function at once.  The same callbacks therefore run in
+the same order each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import io
+import signal
+from collections.abc import Callable, Coroutine, Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Gate(IntEnum):
+    RUNS = 0
+    PAUSED = 1
+    BUSY = 2
+    DEAD = 3
+
+
+class Killed(BaseException):
+    """Raised inside a process that dies, or stands still for ever, in a callback.  Nothing may catch it."""
+
+
+class Deadlock(RuntimeError):
+    """Every task waits for something that can never happen."""
+
+
+class Process:
+    """What can be paused and killed.  host: where it runs.  on_exception: takes what no task of it has awaited.
+
+    output: takes what it prints to stderr."""
+
+    __slots__ = ("busy_until", "context", "gate", "held", "host", "on_exception", "output", "paused")
+
+    def __init__(self, host: str, output: Callable[[str], None] = lambda text: None) -> None:
+        self.host = host
+        self.gate = Gate.RUNS
+        self.paused = False
+        self.busy_until = 0.0
+        self.held: list[asyncio.Handle] = []
+        self.output = output
+        self.on_exception: Callable[[dict[str, Any]], None] | None = None
+        self.context = contextvars.copy_context()
+        self.context.run(OWNER.set, self)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task of this process."""
+        return asyncio.get_running_loop().create_task(work, context=self.context.copy())
+
+
+OWNER: contextvars.ContextVar[Process | None] = contextvars.ContextVar("owner", default=None)
+"""The process that runs now; None outside of any."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """network: opens connections and listens for the loop (`simulation.network.Network`); None where nothing dials.
+    after_turn: called after every turn of the loop, where invariants can be checked.  handled: callbacks so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handled = 0
+        self.network: Any = None
+        self.after_turn: Callable[[], None] | None = None
+        self._now_s = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._count = 0
+        self._signals: dict[int, Any] = {}
+        self._graveyard: list[Sequence[object]] = []
+        self.set_exception_handler(_to_owner)
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self._now_s
+
+    # The gate
+
+    def pause(self, process: Process) -> None:
+        if process.gate is not Gate.DEAD:
+            process.paused = True
+            process.gate = Gate.PAUSED
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        self._open(process)
+
+    def occupy(self, process: Process, seconds: float) -> None:
+        """The process does nothing else for so long, as if its loop were blocked."""
+        if process.gate is Gate.DEAD or seconds <= 0:
+            return
+        process.busy_until = max(process.busy_until, self._now_s) + seconds
+        if process.gate is Gate.RUNS:
+            process.gate = Gate.BUSY
+        self.call_at(process.busy_until, self._open, process, context=_NOBODY)
+
+    def kill(self, process: Process) -> None:
+        """Nothing of it runs any more.  Its tasks are kept until the loop is closed: collected as garbage, their
+        `finally` would run at a moment that no seed decides."""
+        process.gate = Gate.DEAD
+        self._graveyard += [process.held, [task for task in asyncio.all_tasks(self) if _owner_of(task) is process]]
+        process.held = []
+
+    def _open(self, process: Process) -> None:
+        if process.gate is Gate.DEAD or process.paused:
+            return
+        if process.busy_until > self._now_s:
+            process.gate = Gate.BUSY
+            return
+        process.gate = Gate.RUNS
+        held, process.held = process.held, []
+        self._ready.extend(held)  # type: ignore[attr-defined]
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; SIGINT cancels it.  Closes the loop, and leaves the tasks of processes as they are."""
+        task = self.create_task(work)
+        self.add_signal_handler(signal.SIGINT, task.cancel)
+        try:
+            return self.run_until_complete(task)
+        finally:
+            self.run_until_complete(self.shutdown_asyncgens())
+            self.close()
+
+    # What asyncio asks of a loop
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[T]:
+        task = super().create_task(coro, name=name, context=context)
+        task._owner = OWNER.get() if context is None else context.get(OWNER)  # type: ignore[attr-defined]
+        return task
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass  # it is left out when its time comes
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        if not ready:
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock("every task waits for something that can never happen")
+            self._now_s = max(self._now_s, timers[0][0])
+        now_s = self._now_s
+        while timers and timers[0][0] <= now_s:
+            ready.append(heapq.heappop(timers)[2])
+        owner_of = OWNER
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            owner = handle._context.get(owner_of)
+            if owner is not None and owner.gate:
+                if owner.gate is not Gate.DEAD:
+                    owner.held.append(handle)
+                continue
+            self.handled += 1
+            handle._run()
+        if self.after_turn is not None:
+            self.after_turn()
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no files to wait for."""
+
+    def _write_to_self(self) -> None:
+        """Nothing waits for another thread."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Call it at once, on this thread: what runs beside would make the order of events depend on the machine."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as problem:  # noqa: BLE001 - it belongs to whoever awaits the future
+            done.set_exception(problem)
+        return done
+
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
+        self._signals.setdefault(sig, signal.getsignal(sig))
+        signal.signal(sig, lambda *_: self.call_soon(callback, *args, context=_NOBODY))
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        if sig not in self._signals:
+            return False
+        signal.signal(sig, self._signals.pop(sig))
+        return True
+
+    def close(self) -> None:
+        for sig in tuple(self._signals):
+            self.remove_signal_handler(sig)
+        super().close()
+        self._bury_the_dead()
+
+    def _bury_the_dead(self) -> None:
+        """End the tasks of dead processes unseen.  Python runs their `finally`, which may complain of a closed loop."""
+        with contextlib.redirect_stderr(io.StringIO()):
+            for task in (task for kept in self._graveyard for task in kept if isinstance(task, asyncio.Task)):
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
+            self._graveyard.clear()
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return await self.network.dial(protocol_factory, host, port)
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return self.network.listen(protocol_factory, host, port)
+
+
+_NOBODY = contextvars.Context()
+
+
+def _owner_of(task: object) -> Process | None:
+    return getattr(task, "_owner", None)
+
+
+def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What was raised where no task waits for it goes to the process that it belongs to.  The dead are silent."""
+    if isinstance(context.get("exception"), Killed) or "was destroyed but it is pending" in context["message"]:
+        return
+    if (handle := context.get("handle")) is not None:
+        owner = handle._context.get(OWNER)
+    else:
+        owner = _owner_of(context.get("task") or context.get("future"))
+    if owner is None:
+        loop.default_exception_handler(context)
+    elif owner.gate is not Gate.DEAD and owner.on_exception is not None:
+        owner.on_exception(context)

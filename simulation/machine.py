@@ -1,0 +1,216 @@
+"""A host on virtual time: a disk, files beside it, clocks, and at most one server process.
+
+The disk is what a server writes its data to; a power loss takes back what was not fsynced.  The files beside it
+(configuration, traces, output) survive everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from simulation.disk import Kind, VolatileDisk
+from simulation.loop import OWNER, Gate, Killed, Process, SimulatedLoop
+from simulation.network import Network
+
+State = Literal["running", "stopped", "dead"]
+
+EPOCH_NS = 1_700_000_000 * 10**9
+"""What a right wall clock shows when the loop begins."""
+KILLED = -9
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A server process ended.  time_s: by the loop.  status: the exit status, or minus the number of the signal."""
+
+    pid: int
+    time_s: float
+    status: int
+    ordered: bool
+
+
+class Machine:
+    """name: of the host, as the network knows it.  disk: replaced by a crash.  files: path -> content, beside the disk.
+
+    on_term: set by the server, and started in its process by SIGTERM."""
+
+    def __init__(self, name: str, loop: SimulatedLoop, network: Network, seed: int) -> None:
+        self.name = name
+        self._seed = seed
+        self.disk = VolatileDisk()
+        self.files: dict[str, bytearray] = {}
+        self.ends: list[End] = []
+        self.on_term: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.process: Process | None = None
+        self.pid = 0
+        self.on_operation: Callable[[str, str], None] = lambda verb, path: None
+        self._loop = loop
+        self._network = network
+        self._dies_in = 0
+        self._wall_ahead_s, self._wall_rate, self._wall_since_s = 0.0, 1.0, 0.0
+
+    # Processes
+
+    @property
+    def state(self) -> State:
+        if self.process is None:
+            return "dead"
+        return "stopped" if self.process.paused else "running"
+
+    def start(self, main: Callable[[Machine], Coroutine[Any, Any, int]], output: str) -> int:
+        """Start a server: `main` returns its exit status.  output: the file that its stderr appends to.
+        Returns its process id.  Raises OSError if one runs already."""
+        if self.process is not None:
+            raise OSError(16, f"{self.name}: a server is running already")
+        self.pid += 1
+        process = self.process = Process(self.name, lambda text: self.append(output, text.encode()))
+        self.on_term = None
+        self.disk.before_change = self._before_change
+        self.disk.on_operation = self._before_operation
+        process.spawn(self._run(process, main))
+        return self.pid
+
+    async def _run(self, process: Process, main: Callable[[Machine], Coroutine[Any, Any, int]]) -> None:
+        status = await main(self)
+        if process.gate is not Gate.DEAD:
+            self._bury(process, status, ordered=self._terminating)
+
+    _terminating = False
+
+    def terminate(self) -> None:
+        """SIGTERM; a server that handles none ends at once."""
+        if self.process is None:
+            return
+        self._terminating = True
+        if self.on_term is None:
+            self._bury(self.process, -15, ordered=True)
+        else:
+            self.process.spawn(self.on_term())
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self._loop.pause(self.process)
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self._loop.resume(self.process)
+
+    def kill(self) -> None:
+        """SIGKILL: the process is gone, and its disk keeps everything that it wrote."""
+        if self.process is not None:
+            self._bury(self.process, KILLED, ordered=True)
+
+    def kill_at_change(self, number: int) -> None:
+        """Kill the server just before the number-th change of its disk from now takes effect; 0: not any more."""
+        self._dies_in = number
+
+    def lose_power(self, kind: Kind, random: Random) -> None:
+        """The process is gone, and the disk keeps of what was not fsynced what `kind` says."""
+        self.kill()
+        self.disk = self.disk.crash(kind, random)
+
+    def freeze(self) -> None:
+        """From inside a disk operation: the process gets no further, and this operation never takes effect."""
+        if self.process is not None:
+            self.process.gate, self.process.busy_until = Gate.BUSY, math.inf
+            raise Killed
+
+    def _bury(self, process: Process, status: int, *, ordered: bool) -> None:
+        self.ends.append(End(self.pid, self._loop.time(), status, ordered))
+        self.process = None
+        self._dies_in = 0
+        self._terminating = False
+        self._loop.kill(process)
+        self._network.died(process)
+
+    def _before_change(self) -> None:
+        if self._dies_in and OWNER.get() is self.process:
+            self._dies_in -= 1
+            if not self._dies_in:
+                self.kill()
+                raise Killed
+
+    def _before_operation(self, verb: str, path: str) -> None:
+        if OWNER.get() is self.process is not None:
+            self.on_operation(verb, path)
+
+    @property
+    def on_exception(self) -> Callable[[dict[str, Any]], None] | None:
+        """What takes the exceptions of the server that no task of it awaits."""
+        return None if self.process is None else self.process.on_exception
+
+    @on_exception.setter
+    def on_exception(self, take: Callable[[dict[str, Any]], None] | None) -> None:
+        if self.process is not None:
+            self.process.on_exception = take
+
+    def random(self, stream: str) -> Random:
+        return Random(f"{self._seed}/machine/{self.name}/{stream}")
+
+    def wipe(self) -> None:
+        """An empty disk in place of the old one."""
+        self.disk = VolatileDisk()
+
+    # Files beside the disk
+
+    def append(self, path: str, data: bytes) -> None:
+        self.files.setdefault(path, bytearray()).extend(data)
+
+    # Clocks
+
+    def now_ns(self) -> int:
+        """The monotonic clock, which is right on every machine."""
+        return round(self._loop.time() * 1e9)
+
+    def wall_ns(self) -> int:
+        """The wall clock, which a fault may have set wrong."""
+        now_s = self._loop.time()
+        return EPOCH_NS + round((now_s + self._ahead_s(now_s)) * 1e9)
+
+    def set_wall_clock(self, ahead_s: float, rate: float) -> None:
+        """From now on it is so far ahead, and runs `rate` times as fast."""
+        self._wall_ahead_s, self._wall_rate, self._wall_since_s = ahead_s, rate, self._loop.time()
+
+    def wall_ahead_s(self) -> float:
+        return self._ahead_s(self._loop.time())
+
+    def _ahead_s(self, now_s: float) -> float:
+        return self._wall_ahead_s + (self._wall_rate - 1.0) * (now_s - self._wall_since_s)
+
+
+class _StderrOfOwner:
+    """Where stderr goes while a simulation runs: what a process prints goes to its own output."""
+
+    def __init__(self, otherwise: Any) -> None:
+        self._otherwise = otherwise
+
+    def write(self, text: str) -> int:
+        owner = OWNER.get()
+        if owner is None:
+            self._otherwise.write(text)
+        else:
+            owner.output(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._otherwise.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._otherwise, name)
+
+
+@contextlib.contextmanager
+def stderr_of_each_process() -> Iterator[None]:
+    """Inside, what a simulated process prints to stderr goes to the `output` of that process."""
+    before = sys.stderr
+    sys.stderr = _StderrOfOwner(before)
+    try:
+        yield
+    finally:
+        sys.stderr = before

@@ -1,0 +1,302 @@
+"""A network between processes: connections that are late, stall while their link is cut, and break.
+
+A link is a directed pair of hosts.  A connection is two pipes, one per direction.  What is written into a pipe arrives
+in its order, each piece after a delay of its own.  Two connections overtake each other freely.
+
+    cut link       nothing arrives; the pipe stalls, as TCP does, and delivers everything after the heal
+    rejected link  what is sent is answered with a reset
+    loss           a lost piece is sent again after 0.2, 0.4, 0.8 ... s, and all that follows waits for it
+    dead process   the kernel closes its connections; that news travels like data, and is lost on a cut link, so the
+                   other end may stay half-open for ever
+
+Damaged packets count as lost ones: a checksum finds them.  Repeated packets change nothing for a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from simulation.loop import OWNER, Gate, Process, SimulatedLoop
+
+Link = tuple[str, str]
+
+SYN_AGAIN_S = 1.0
+"""The kernel sends a lost SYN again after 1, 2, 4 ... s."""
+LOST_AGAIN_S, LOST_AGAIN_S_MAX = 0.2, 5.0
+STALLED_AGAIN_S = 0.4
+"""After a heal, the next repetition of what stalled comes within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """What a link does to packets.  loss: share of lost or damaged ones.  rate_bytes_per_s: 0 = as fast as it can."""
+
+    loss: float = 0.0
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    rate_bytes_per_s: float = 0.0
+
+
+class Network:
+    """base_delay_s, spread_s: every piece takes base + a random share of spread.  Counts nothing and knows no port
+    ranges: a host and a port are a name."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random, base_delay_s: float = 2e-4, spread_s: float = 8e-4) -> None:
+        self.loop = loop
+        self.random = random
+        self.base_delay_s, self.spread_s = base_delay_s, spread_s
+        self.links_cut: frozenset[Link] = frozenset()
+        self.links_rejected: frozenset[Link] = frozenset()
+        self.impaired: Mapping[Link, Impairment] = {}
+        self._listeners: dict[tuple[str, int], _Listener] = {}
+        self._stalled: list[Pipe] = []
+        self._open: dict[Process, dict[End, None]] = {}
+        loop.network = self
+
+    # Faults
+
+    def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
+        """From now on exactly these links are cut.  reject: those of them that answer with a reset."""
+        self.links_cut, self.links_rejected = frozenset(links), frozenset(reject)
+        stalled, self._stalled = self._stalled, []
+        for pipe in stalled:
+            pipe.try_again()
+
+    def died(self, process: Process) -> None:
+        """The kernel closes what a dead process had open, and stops listening for it."""
+        self._listeners = {key: found for key, found in self._listeners.items() if found.owner is not process}
+        for end in tuple(self._open.pop(process, ())):
+            end.owner_died()
+
+    def delay_s(self, link: Link, size_bytes: int = 0) -> float:
+        """How long a piece of this size takes on a link that is not cut."""
+        seconds = self.base_delay_s + self.spread_s * self.random.random()
+        if (how := self.impaired.get(link)) is not None:
+            seconds += how.delay_s + how.jitter_s * self.random.random()
+            if how.rate_bytes_per_s:
+                seconds += size_bytes / how.rate_bytes_per_s
+            again_s = LOST_AGAIN_S
+            while how.loss and self.random.random() < how.loss and again_s < LOST_AGAIN_S_MAX:
+                seconds, again_s = seconds + again_s, again_s * 2
+        return seconds
+
+    # Connections
+
+    def listen(self, accept: Callable[[], asyncio.Protocol], host: str, port: int) -> _Listener:
+        """Raises OSError if the address is taken."""
+        owner = OWNER.get()
+        if owner is None:
+            raise RuntimeError("only a process can listen")
+        if (host, port) in self._listeners:
+            raise OSError(98, "the address is in use")
+        listener = self._listeners[host, port] = _Listener(self, owner, (host, port), accept)
+        return listener
+
+    async def dial(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> tuple[Any, Any]:
+        """Connect from the process that runs now.  Raises ConnectionRefusedError."""
+        mine = OWNER.get()
+        if mine is None:
+            raise RuntimeError("only a process can connect")
+        there, back = (mine.host, host), (host, mine.host)
+        again_s = SYN_AGAIN_S
+        while True:
+            await asyncio.sleep(self.delay_s(there) + self.delay_s(back))
+            if there in self.links_rejected:
+                raise ConnectionRefusedError(111, "the connection was refused")
+            if there not in self.links_cut and back not in self.links_cut:
+                break
+            await asyncio.sleep(again_s)
+            again_s *= 2
+        listener = self._listeners.get((host, port))
+        if listener is None:
+            raise ConnectionRefusedError(111, "the connection was refused")
+        near, far = End(self, mine, host), End(self, listener.owner, mine.host)
+        near.join(far)
+        near.protocol = factory()
+        near.protocol.connection_made(near)
+        self.loop.call_soon(far.accepted, listener.accept, context=listener.owner.context.copy())
+        return near, near.protocol
+
+    def opened(self, end: End) -> None:
+        self._open.setdefault(end.owner, {})[end] = None
+
+    def closed(self, end: End) -> None:
+        self._open.get(end.owner, {}).pop(end, None)
+
+    def stall(self, pipe: Pipe) -> None:
+        self._stalled.append(pipe)
+
+    def forget(self, key: tuple[str, int]) -> None:
+        self._listeners.pop(key, None)
+
+
+class _Listener:
+    """What `loop.create_server` returns."""
+
+    def __init__(self, network: Network, owner: Process, key: tuple[str, int], accept: Any) -> None:
+        self.owner = owner
+        self.accept = accept
+        self._network = network
+        self._key = key
+
+    def close(self) -> None:
+        self._network.forget(self._key)
+
+    async def wait_closed(self) -> None:
+        return None
+
+
+class End(asyncio.Transport):
+    """One end of a connection: what a protocol writes to."""
+
+    def __init__(self, network: Network, owner: Process, peer: str) -> None:
+        super().__init__({"peername": (peer, 0)})
+        self.owner = owner
+        self.protocol: Any = None
+        self._network = network
+        self._closed = False
+        self._early: list[bytes] = []
+        self._reading = True
+        network.opened(self)
+
+    def join(self, other: End) -> None:
+        self.other, other.other = other, self
+        self.out = Pipe(self._network, self.owner, other.owner)
+        other.out = Pipe(self._network, other.owner, self.owner)
+        self.out.reset, other.out.reset = self.broken, other.broken
+
+    def accepted(self, accept: Callable[[], Any]) -> None:
+        if self._closed:
+            return  # the dialling end has gone already
+        self.protocol = accept()
+        self.protocol.connection_made(self)
+        self._deliver_early()
+
+    def write(self, data: Any) -> None:
+        if not self._closed and self.owner.gate is not Gate.DEAD and data:
+            piece = bytes(data)
+            self.out.send(self.other.arrived, piece, len(piece))
+
+    def arrived(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self.protocol is None or not self._reading:
+            self._early.append(data)
+        else:
+            self.protocol.data_received(data)
+
+    def _deliver_early(self) -> None:
+        early, self._early = self._early, []
+        for data in early:
+            self.arrived(data)
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self._early:
+            self._network.loop.call_soon(self._deliver_early, context=self.owner.context.copy())
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever kept back: what waits, waits in the network."""
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if self._closed or self.owner.gate is Gate.DEAD:
+            return
+        self._end(None)
+        self.out.send(self.other.peer_left, None, 0)
+
+    def peer_left(self, _: None) -> None:
+        """The other end was closed, and everything that it had sent has arrived."""
+        if not self._closed:
+            if self.protocol is not None:
+                self.protocol.eof_received()
+            self._end(None)
+
+    def broken(self) -> None:
+        if not self._closed and self.owner.gate is not Gate.DEAD:
+            self._end(ConnectionResetError(104, "the connection was reset"))
+
+    def owner_died(self) -> None:
+        self._closed = True
+        self.out.send(self.other.peer_left, None, 0)
+
+    def _end(self, problem: Exception | None) -> None:
+        self._closed = True
+        self._network.closed(self)
+        if self.protocol is not None:
+            self._network.loop.call_soon(self.protocol.connection_lost, problem, context=self.owner.context.copy())
+
+
+class Pipe:
+    """One direction of a connection.  reset: called at its source when the link rejects what was sent."""
+
+    __slots__ = ("_last_s", "_network", "_queue", "_stalled", "link", "reset", "target")
+
+    def __init__(self, network: Network, source: Process, target: Process) -> None:
+        self.link = (source.host, target.host)
+        self.target = target
+        self.reset: Callable[[], None] = _nothing
+        self._network = network
+        self._queue: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._last_s = 0.0
+        self._stalled = False
+
+    def send(self, deliver: Callable[[Any], None], what: Any, size_bytes: int) -> None:
+        """Call `deliver(what)` at the target, after everything that was sent before."""
+        network = self._network
+        self._queue.append((deliver, what))
+        if not self._stalled:
+            self._last_s = max(self._last_s, network.loop.time() + network.delay_s(self.link, size_bytes))
+            network.loop.call_at(self._last_s, self._arrive, context=self.target.context.copy())
+
+    def try_again(self) -> None:
+        """The link may be whole again.  A cut one stalls the pipe anew."""
+        network = self._network
+        self._stalled = False
+        self._last_s = network.loop.time() + STALLED_AGAIN_S * network.random.random()
+        for _ in self._queue:
+            self._last_s += network.delay_s(self.link) / 10
+            network.loop.call_at(self._last_s, self._arrive, context=self.target.context.copy())
+
+    def _arrive(self) -> None:
+        network = self._network
+        if self._stalled or not self._queue:
+            return
+        if self.link in network.links_rejected:
+            self._queue.clear()
+            self.reset()
+        elif self.link in network.links_cut:
+            self._stalled = True
+            network.stall(self)
+        else:
+            deliver, what = self._queue.popleft()
+            deliver(what)
+
+
+def _nothing() -> None:
+    return None

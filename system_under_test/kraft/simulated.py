@@ -1,0 +1,134 @@
+"""The bundled KRaft as a program of a simulated machine: what its command line does, over the machine's ports.
+
+A machine gives a disk, files beside it, clocks and its output.  Its network is that of the running loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+from system_under_test.kraft.log import meta_properties
+from system_under_test.kraft.log.meta_properties import MetaProperties, kafka_uuid
+from system_under_test.kraft.node.assembly import CannotStart, assemble
+from system_under_test.kraft.node.config import BadConfig, Config, parse
+from system_under_test.kraft.node.trace import FILE_NAME
+from system_under_test.kraft.ports import Listener, P, Ports, Timer
+from system_under_test.subject import Completed, SimulatedMachine
+
+CANNOT_START = 1
+
+
+class SimulatedKraft:
+    """Implements `system_under_test.subject.SimulatedProgram`."""
+
+    def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed:
+        """`--format`: write meta.properties to the empty disk and print the directory id, which follows from the
+        machine's chance."""
+        if "--format" not in argv:
+            return Completed(127, b"", f"no such program here: {' '.join(argv)}".encode())
+        config = _config(argv, machine)
+        machine.wipe()
+        machine.files.pop(_trace_path(config), None)
+        directory_id = UUID(int=machine.random("directory").getrandbits(128), version=4)
+        properties = MetaProperties(config.cluster_id, config.node_id, directory_id)
+        meta_properties.write(machine.disk, properties)
+        return Completed(0, kafka_uuid(directory_id).encode(), b"")
+
+    async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
+        """One life of a node; its exit status."""
+        try:
+            config = _config(argv, machine)
+            node = assemble(config, _ports(config, machine))
+            machine.on_term = node.stop
+            machine.on_exception = lambda context: node.quorum.collapse(
+                context.get("exception") or RuntimeError(context["message"])
+            )
+            await node.start()
+            status = await node.ended
+            await node.close()
+            return status
+        except (BadConfig, CannotStart) as problem:
+            print(f"cannot start: {problem}", file=sys.stderr)
+            return CANNOT_START
+
+
+class MachineClock:
+    """`ports.Clock` of a simulated machine: time by the loop, the date by the machine's wall clock."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def now_ns(self) -> int:
+        return self._machine.now_ns()
+
+    def wall_ms(self) -> int:
+        return self._machine.wall_ns() // 1_000_000
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_at(when, callback)
+
+
+class LoopNetwork:
+    """`ports.Network` of the running loop."""
+
+    async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
+        _, made = await asyncio.get_running_loop().create_connection(protocol, host, port)
+        return made
+
+    async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
+        server = await asyncio.get_running_loop().create_server(protocol, host, port)
+        return _Listening(server, port)
+
+
+class _Listening:
+    def __init__(self, server: asyncio.Server, port: int) -> None:
+        self._server = server
+        self.port = port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class MachineTrace:
+    """`ports.TraceFile` in a file beside the disk, which no fault touches."""
+
+    def __init__(self, machine: SimulatedMachine, path: str) -> None:
+        self._machine = machine
+        self._path = path
+
+    def last_line(self) -> bytes | None:
+        lines = bytes(self._machine.files.get(self._path, b"")).splitlines()
+        return lines[-1] if lines else None
+
+    def append(self, line: bytes) -> None:
+        self._machine.append(self._path, line)
+
+
+def _config(argv: Sequence[str], machine: SimulatedMachine) -> Config:
+    path = argv[argv.index("--config") + 1]
+    return parse(json.loads(bytes(machine.files[path])))
+
+
+def _trace_path(config: Config) -> str:
+    return str(Path(config.trace_dir) / FILE_NAME)
+
+
+def _ports(config: Config, machine: SimulatedMachine) -> Ports:
+    return Ports(
+        clock=MachineClock(machine),
+        disk=machine.disk,
+        network=LoopNetwork(),
+        trace=MachineTrace(machine, _trace_path(config)),
+        random=lambda purpose: Random(f"{config.seed}/{config.node_id}/{purpose}"),
+        say=lambda words: print(words, file=sys.stderr),
+    )

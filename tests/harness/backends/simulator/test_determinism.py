@@ -1,0 +1,57 @@
+"""One seed decides everything: a fresh process with another hash seed makes the same run, row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import simulated_runs
+
+from harness.judge.same_run import first_difference
+from harness.spec import Spec
+
+SPEC = Spec(nemesis="partition,kill,power", backend="simulator", nodes=3, rate_hz=40.0, keys=3, time_limit_s=12.0)
+"""Online checks are on: they must not disturb what they watch."""
+FAULTS = "faults.json"
+
+
+def in_a_fresh_process(results: Path, seed: int, hash_seed: int) -> Path:
+    program = [sys.executable, simulated_runs.__file__, str(results), json.dumps({**SPEC.to_json(), "seed": seed})]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """The same seed under two hash seeds, and another seed."""
+    results = tmp_path_factory.mktemp("results")
+    return tuple(in_a_fresh_process(results, seed, hash_seed) for seed, hash_seed in ((5, 0), (5, 4711), (6, 0)))  # type: ignore[return-value]
+
+
+def test_history_traces_faults_and_files_are_equal_byte_for_byte(runs: tuple[Path, Path, Path]) -> None:
+    first, again, _ = runs
+    assert first_difference(first, again) == ""
+    assert json.loads((first / FAULTS).read_text()), "faults took part"
+
+
+def test_another_seed_is_another_run(runs: tuple[Path, Path, Path]) -> None:
+    first, _, other = runs
+    assert first_difference(first, other).startswith("history.arrows, row ")
+
+
+@pytest.mark.parametrize("changed", [FAULTS, "trace/n2.jsonl"])
+def test_the_first_difference_names_its_file_and_row(runs: tuple[Path, Path, Path], changed: str) -> None:
+    first, again, _ = runs
+    before = (again / changed).read_text()
+    lines = before.splitlines(keepends=True)
+    (again / changed).write_text("".join([*lines[:7], "else\n", *lines[8:]]))
+    try:
+        assert first_difference(first, again).startswith(f"{changed}, row 7: ")
+    finally:
+        (again / changed).write_text(before)

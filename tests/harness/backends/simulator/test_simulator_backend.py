@@ -1,0 +1,56 @@
+"""The harness' own conductor, nemeses and workloads over simulated machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_runs import conducted
+
+from harness.judge.judge_run import judge
+from harness.registry import check_names
+from harness.spec import Spec, WrongSpec
+
+MAIN_S = 12.0
+
+
+def spec(nemesis: str, seed: int = 1) -> Spec:
+    return Spec(
+        nemesis=nemesis,
+        backend="simulator",
+        nodes=3,
+        rate_hz=30.0,
+        keys=3,
+        seed=seed,
+        time_limit_s=MAIN_S,
+        online=False,
+    )
+
+
+def test_a_partition_is_in_force_and_the_run_holds_every_invariant(tmp_path: Path) -> None:
+    folder = conducted(tmp_path, spec("partition"))
+    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    phases = {phase["name"]: (phase["end_ns"] - phase["start_ns"]) / 1e9 for phase in outcome["phases"]}
+    assert phases["main"] >= MAIN_S - 1 and outcome["recovery"]["recovered"]
+    assert faults and all(fault["achieved"] == "installed" for fault in faults)
+    found = judge(folder.root, None, lambda _: None, report=False)["checkers"]
+    assert found["linearizability"]["verdict"] == found["trace-validation"]["verdict"] == "valid"
+    assert not [name for name, verdict in found.items() if verdict["verdict"] == "invalid"]
+
+
+@pytest.mark.parametrize("nemesis", ["kill", "pause", "power", "disk", "clock", "packets"])
+def test_every_kind_of_fault_is_achieved_as_its_probes_measure(tmp_path: Path, nemesis: str) -> None:
+    folder = conducted(tmp_path, spec(nemesis))
+    outcome, faults = folder.read_json("outcome.json"), folder.read_json("faults.json")
+    assert outcome["recovery"]["recovered"], outcome["recovery"]
+    became = [(fault["words"], fault["achieved"], fault["reason"]) for fault in faults]
+    assert any(achieved == "installed" for _, achieved, _ in became), became
+    assert not [fault for fault in became if fault[1] == "indeterminate"], became
+    assert all(death["ordered"] for death in outcome["deaths"]) or nemesis == "disk", outcome["deaths"]
+
+
+def test_a_system_that_is_no_asyncio_program_is_refused_in_one_sentence() -> None:
+    with pytest.raises(
+        WrongSpec, match=r"^subject etcd cannot run on backend 'simulator': only a system that is asyncio"
+    ):
+        check_names(Spec(subject="etcd", backend="simulator"))

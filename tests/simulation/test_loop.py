@@ -1,0 +1,145 @@
+"""Virtual time, and the gate of a process: it is paused, kept busy and killed without a line of its own about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from simulation.loop import OWNER, Deadlock, Process, SimulatedLoop
+
+
+def simulated(work: Coroutine[Any, Any, Any]) -> Any:
+    return SimulatedLoop().run(work)
+
+
+def loop() -> SimulatedLoop:
+    found = asyncio.get_running_loop()
+    assert isinstance(found, SimulatedLoop)
+    return found
+
+
+async def ticking(seen: list[float]) -> None:
+    """A program that knows nothing of the simulation."""
+    while True:
+        await asyncio.sleep(1.0)
+        seen.append(asyncio.get_running_loop().time())
+
+
+def test_a_day_passes_at_once() -> None:
+    async def day() -> float:
+        await asyncio.sleep(86_400)
+        return asyncio.get_running_loop().time()
+
+    assert simulated(day()) == 86_400
+
+
+def test_timers_of_one_moment_run_in_the_order_in_which_they_were_set() -> None:
+    async def work() -> list[int]:
+        order: list[int] = []
+        for number in range(50):
+            asyncio.get_running_loop().call_later(1.0, order.append, number)
+        await asyncio.sleep(1.0)
+        return order
+
+    assert simulated(work()) == list(range(50))
+
+
+def test_a_paused_process_stands_still_and_goes_on_where_it_was() -> None:
+    async def work() -> list[float]:
+        seen: list[float] = []
+        process = Process("n1")
+        process.spawn(ticking(seen))
+        await asyncio.sleep(2.5)
+        loop().pause(process)
+        await asyncio.sleep(10.0)
+        assert seen == [1.0, 2.0]
+        loop().resume(process)
+        await asyncio.sleep(1.6)
+        return seen
+
+    assert simulated(work()) == [1.0, 2.0, 12.5, 13.5], "the timer of the third second rang late"
+
+
+def test_a_busy_process_stands_still_until_it_is_done_even_if_it_is_paused_and_resumed_meanwhile() -> None:
+    async def work() -> list[float]:
+        seen: list[float] = []
+        process = Process("n1")
+        process.spawn(ticking(seen))
+        await asyncio.sleep(0.5)
+        loop().occupy(process, 4.0)
+        loop().pause(process)
+        await asyncio.sleep(1.0)
+        loop().resume(process)
+        await asyncio.sleep(2.0)
+        assert seen == []
+        await asyncio.sleep(1.1)
+        return seen
+
+    assert simulated(work()) == [4.5]
+
+
+def test_nothing_of_a_killed_process_ever_runs_again_not_even_its_finally() -> None:
+    async def work() -> list[str]:
+        seen: list[str] = []
+
+        async def dies() -> None:
+            try:
+                await asyncio.sleep(1.0)
+                seen.append("it went on")
+            finally:
+                seen.append("it cleaned up")
+
+        process = Process("n1")
+        process.spawn(dies())
+        await asyncio.sleep(0.5)
+        loop().kill(process)
+        await asyncio.sleep(10.0)
+        return list(seen)
+
+    assert simulated(work()) == []
+
+
+def test_tasks_of_a_process_belong_to_it_and_to_no_other() -> None:
+    async def work() -> list[str]:
+        async def host() -> str:
+            return await asyncio.create_task(inner())
+
+        async def inner() -> str:
+            owner = OWNER.get()
+            return "nobody" if owner is None else owner.host
+
+        return [await Process("n1").spawn(host()), await Process("n2").spawn(host()), await inner()]
+
+    assert simulated(work()) == ["n1", "n2", "nobody"]
+
+
+def test_what_no_task_awaits_goes_to_the_process_that_raised_it() -> None:
+    async def work() -> list[str]:
+        seen: list[str] = []
+        processes = [Process("n1"), Process("n2")]
+        for process in processes:
+            process.on_exception = lambda context, host=process.host: seen.append(f"{host}: {context['exception']}")
+
+        async def fails() -> None:
+            asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+
+        await processes[1].spawn(fails())
+        await asyncio.sleep(0)
+        return seen
+
+    assert simulated(work()) == ["n2: integer division or modulo by zero"]
+
+
+def test_waiting_for_what_cannot_happen_is_an_error_and_no_hang() -> None:
+    with pytest.raises(Deadlock):
+        simulated(asyncio.Event().wait())
+
+
+def test_a_thread_would_leave_virtual_time_so_its_work_is_done_at_once() -> None:
+    async def work() -> tuple[int, float]:
+        return await asyncio.to_thread(sum, [1, 2]), asyncio.get_running_loop().time()
+
+    assert simulated(work()) == (3, 0.0)
