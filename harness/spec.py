@@ -71,6 +71,8 @@ class Spec:
     demands (`Declares.failover_s`)."""
     schedule: str | None = None
     """A schedule file (JSON) to play instead of dealing one."""
+    as_executed: bool = False
+    """Play the faults of a run's schedule on the nodes of the same names, whoever leads, and not on the same roles."""
     online: bool = True
     """Judge while the run goes on, and report what is found."""
     over_budget: bool = False

@@ -74,13 +74,15 @@ class Ordered:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A resolved fault.  words: one sentence for a reader.  nodes: the nodes it hits.  cut: directed links that lose
-    every packet.  settings: what else its kind needs to carry it out; plain JSON."""
+    every packet.  settings: what else its kind needs to carry it out; plain JSON.
+    leader: who led when it was resolved, None if no node did: it says in which roles the fault hit its nodes."""
 
     kind: str
     words: str
     nodes: tuple[str, ...] = ()
     cut: frozenset[Link] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    leader: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fault as a schedule file holds it."""
@@ -89,6 +91,7 @@ class Fault:
             "nodes": list(self.nodes),
             "cut": [list(link) for link in sorted(self.cut)],
             "settings": dict(self.settings),
+            **({"leader": self.leader} if self.leader is not None else {}),
         }
 
 
@@ -126,7 +129,7 @@ class Proof:
 class FaultRecord:
     """Everything known of one fault, an entry of faults.json; times are ns since the test began; -1 = did not happen.
 
-    kind: of the fault, as in `card`.  leader, epoch: as resolved at injection, if the card names the leader.
+    kind: of the fault, as in `card`.  leader, epoch: who led when the card was resolved, if a node did.
     ordered: what measurements must show; None in runs from before faults were measured while they hold.
     injected_ns: when the order had been carried out.  apply_ms: how long that took.
     measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault;
@@ -161,7 +164,7 @@ class FaultRecord:
 
     @property
     def fault(self) -> Fault:
-        return Fault(self.card.kind, self.words, self.nodes, frozenset(self.cut), self.settings)
+        return Fault(self.card.kind, self.words, self.nodes, frozenset(self.cut), self.settings, self.leader)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:

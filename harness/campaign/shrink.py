@@ -25,13 +25,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checkers.base.json_file import read_object
-from checkers.record.faults import Card
+from checkers.base.json_file import mapping, read_object
+from checkers.record.faults import Achieved, Card
 from harness.campaign.child_run import run_child
 from harness.campaign.loop import violations_in
 from harness.spec import Spec
@@ -251,7 +251,22 @@ class _Search:
         failed, folder = self.run(candidate)
         self.log.note(candidate, failed, folder)
         place = f"{self.log.of(candidate).runs} of {self.limits.times}"
-        self.say(f"  {candidate.words()}: {'failed' if failed else 'passed'} ({place})")
+        self.say(f"  {candidate.words()}: {'failed' if failed else 'passed'} ({place}){_hit_nothing(folder)}")
+
+
+def _hit_nothing(folder: str) -> str:
+    """Which cards of a run hit nothing, and why: a role may not have come up.  "" if each hit something."""
+    try:
+        records = map(mapping, json.loads((Path(folder) / "faults.json").read_text()))
+        skipped = [record for record in records if record.get("achieved") == Achieved.SKIPPED]
+    except (OSError, ValueError, TypeError):
+        return ""
+    return "".join(f"; {_card(record)} hit nothing: {record.get('reason')}" for record in skipped)
+
+
+def _card(record: Mapping[str, Any]) -> str:
+    card = mapping(record.get("card"))
+    return f"{card.get('kind')} {card.get('name')}"
 
 
 @dataclass(slots=True)

@@ -93,6 +93,12 @@ PROGRESS_S = 10.0
 @click.option(
     "--schedule", type=click.Path(exists=True, dir_okay=False), default=None, help="Play this schedule of faults."
 )
+@click.option(
+    "--as-executed",
+    is_flag=True,
+    help="Play the faults of a run's schedule.json on the nodes of the same names; else the leader of now takes the "
+    "place of the leader of then.",
+)
 @results_in("results")
 @note_folder
 @click.option(
@@ -125,6 +131,7 @@ def run(
     fitting = names_for_bug(options["subject"], options["bug"])
     options |= {name: options[name] or fitting[name] for name in fitting}
     spec = Spec(rate_hz=rate, seed=seed, op_timeout_s=op_timeout, **options)
+    spec = titled_by_schedule(spec)
     check_names(spec)
     spec = _with_limits(spec, time_limit, recovery_limit)
     spec = _with_every_kind(spec)
@@ -140,6 +147,22 @@ def run(
 
     console = Console(soft_wrap=True, stderr=as_json)
     end(console, run_and_judge(spec, results, spark_master, console, note_folder), as_json)
+
+
+def titled_by_schedule(spec: Spec) -> Spec:
+    """The spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named after them.
+
+    A file that cannot be used is refused with its reason later on."""
+    from harness.run.schedule_to_play import read_schedule
+    from nemesis.cards.schedule_files import BadSchedule
+
+    if spec.schedule is None:
+        return spec
+    try:
+        kinds = dict.fromkeys(card.kind for card in read_schedule(Path(spec.schedule)).cards)
+    except BadSchedule:
+        return spec
+    return replace(spec, nemesis=",".join(kinds) or spec.nemesis)
 
 
 def _with_limits(spec: Spec, time_limit_s: float | None, recovery_limit_s: float | None) -> Spec:

@@ -4,11 +4,12 @@
 
 A card may also have `like`: the number of an earlier card whose fault is repeated.  Or `after` and `moment`: from
 `at_s` on it waits for this moment of what the earlier card has set off, "election" or "new leader".  It may have
-`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as `faults.json` records them.  A card with a fault
-is carried out exactly as it stands; one without is resolved when it is injected.
+`fault`, the resolved fault: `words`, `nodes`, `cut` and `settings`, as `faults.json` records them, and `leader`: the
+node that led then.  The leader of now takes its place (`nemesis.playing.roles`).  A fault without `leader` is carried
+out as it stands.  A card without a fault is resolved when it is injected.
 
 Every run writes `schedule.json` with the times and faults as they were carried out, so
-`run --schedule results/.../schedule.json` replays them.
+`run --schedule results/.../schedule.json` replays them; with `--as-executed` on the nodes of the same names.
 
 Read, too: a bare list of cards, and a `faults.json`.
 """
@@ -30,6 +31,7 @@ from nemesis.catalog import kind_named
 VERSION = 1
 
 _CARD_FIELDS = ("number", "kind", "name", "at_s", "heal_s")
+_FAULT_FIELDS = ("words", "nodes", "cut", "settings", "leader")
 _MORE_FIELDS = ("like", "after", "moment", "fault")
 
 
@@ -87,7 +89,8 @@ def as_executed(records: Sequence[FaultRecord], main_began_ns: int) -> str:
         heal_s = (record.heal_ordered_ns - main_began_ns) / 1e9 if record.heal_ordered_ns >= 0 else record.card.heal_s
         card = record.card
         at_s = round(max(at_s, 0.0), 3)
-        cards.append(Card(card.number, card.kind, card.name, at_s, round(max(heal_s, at_s + 0.001), 3)))
+        again = card.like if card.like in faults else 0
+        cards.append(Card(card.number, card.kind, card.name, at_s, round(max(heal_s, at_s + 0.001), 3), again))
         faults[card.number] = record.fault
     return schedule_json(cards, faults)
 
@@ -115,7 +118,7 @@ def _of_record(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A card with its fault out of an entry of `faults.json`; any other row as it is."""
     if "card" not in row:
         return row
-    fault = {name: row[name] for name in ("words", "nodes", "cut", "settings") if name in row}
+    fault = {name: row[name] for name in _FAULT_FIELDS if row.get(name) is not None}
     return {**mapping(row["card"]), "fault": fault}
 
 
@@ -149,7 +152,7 @@ def _known() -> tuple[str, ...]:
 def _fault(place: int, kind: str, row: object) -> Fault:
     if not isinstance(row, dict):
         raise BadSchedule(f"card {place}: its field 'fault' must be an object")
-    if unknown := sorted(set(row) - {"words", "nodes", "cut", "settings"}):
+    if unknown := sorted(set(row) - set(_FAULT_FIELDS)):
         raise BadSchedule(f"card {place}: its field 'fault' has an unknown field {unknown[0]!r}")
     cut = [tuple(map(str, sequence(link))) for link in _list(place, "fault.cut", row.get("cut", []))]
     if any(len(link) != 2 for link in cut):
@@ -161,13 +164,16 @@ def _fault(place: int, kind: str, row: object) -> Fault:
         raise BadSchedule(f"card {place}: its field 'fault.settings' must be an object, not {settings!r:.40}")
     if announced := foreign(kind, settings):
         raise BadSchedule(f"card {place}: its field 'fault.settings': no {kind} fault has {announced[0]!r}")
+    leader = row.get("leader")
+    if leader is not None and not isinstance(leader, str):
+        raise BadSchedule(f"card {place}: its field 'fault.leader' must be the name of a node, not {leader!r:.40}")
     if not cut and not nodes:
         raise BadSchedule(f"card {place}: its field 'fault' must name nodes or cut links")
     try:
         kind_named(kind).refuse(settings)
     except ValueError as problem:
         raise BadSchedule(f"card {place}: its field 'fault.settings': {problem}") from problem
-    return Fault(kind, words, nodes, frozenset((link[0], link[1]) for link in cut), settings)
+    return Fault(kind, words, nodes, frozenset((link[0], link[1]) for link in cut), settings, leader)
 
 
 def _list(place: int, name: str, value: object) -> list[Any]:

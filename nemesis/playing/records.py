@@ -52,7 +52,7 @@ class FaultRecords:
                 Achieved.INDETERMINATE,
                 fault.words,
                 reason="it was still being injected",
-                leader=leader.node if leader else None,
+                leader=leader.node if leader else fault.leader,
                 epoch=leader.epoch if leader else -1,
                 kind=kind.name,
                 cut=tuple(sorted(fault.cut)),

@@ -17,6 +17,7 @@ from nemesis.measure import read_states
 from nemesis.playing import data_budget
 from nemesis.playing.readiness import why_not_ready
 from nemesis.playing.records import FaultRecords
+from nemesis.playing.roles import by_role, needs_leader
 from nemesis.playing.struck_nodes import isolated, out_of_reach
 from system_under_test.subject import NodeStatus
 
@@ -32,13 +33,15 @@ COPY_WAIT_S = 2.0
 class PlayOptions:
     """How a schedule is played.
 
-    replay: resolved faults by card number, carried out in place of resolving anew.  over_budget: faults may cost
+    replay: resolved faults by card number, carried out in place of resolving anew, by the roles of their nodes.
+    as_executed: by the names of their nodes, whoever leads.  over_budget: faults may cost
     more than a minority what it had fsynced; the records say so, and the system is excused for what it loses then.
     holds: cards wait so many times as long as usual for a leader, and for what another card has set off."""
 
     replay: Mapping[int, Fault] = field(default_factory=dict)
     over_budget: bool = False
     holds: float = 1.0
+    as_executed: bool = False
 
 
 class Resolver:
@@ -65,8 +68,9 @@ class Resolver:
 
     async def resolve(self, kind: Kind, card: Card, rng: Random) -> tuple[Fault | None, LeaderNow | None, str]:
         """The fault and the leader it takes aim at, or None and why not.  Waits for a leader if the card names one."""
-        if card.number in self._options.replay:
-            return await self._once_free(kind, card, self._options.replay[card.number])
+        known = self._options.replay.get(card.number)
+        if known is not None and (self._options.as_executed or (known.leader is None and not card.like)):
+            return await self._once_free(kind, card, known)
         if card.like:
             first = self._records.faults.get(card.like)
             if first is None:
@@ -76,6 +80,8 @@ class Resolver:
             return None, None, why_not
         if self._main_s() >= card.heal_s:
             return None, None, "its time had passed before it could begin"
+        if known is not None:
+            return await self._in_roles_of_now(kind, card, known)
         against_leader = kind.targets[card.name].against_leader
         began_s, undrawn = self._main_s(), rng.getstate()
         while True:
@@ -89,7 +95,7 @@ class Resolver:
                 rng.setstate(undrawn)  # what is drawn must not depend on how often this card had to look
                 fault = kind.resolve(card.name, self._scene(kind, running, leader, rng))
                 if fault is not None:
-                    return fault, leader, ""
+                    return fault, leader or await self._leader(running), ""
                 if self._ended.is_set() or self._main_s() >= self._waits_until_s(card, states, began_s):
                     return None, None, self._too_few(kind, states)
                 await asyncio.sleep(POLL_S)
@@ -98,6 +104,23 @@ class Resolver:
                 return None, None, "the test ended before any node led"
             if self._main_s() - began_s >= (wait_s := LEADER_WAIT_S * self._options.holds):
                 return None, None, f"no node led within {wait_s:.0f} s"
+            await asyncio.sleep(POLL_S)
+
+    async def _in_roles_of_now(
+        self, kind: Kind, card: Card, known: Fault
+    ) -> tuple[Fault | None, LeaderNow | None, str]:
+        """A recorded fault with the leader of now in the place of the leader of then (`nemesis.playing.roles`)."""
+        wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
+        while True:
+            states = await read_states(self._cluster, self._cluster.servers)
+            leader = await self._leader(self._within_reach(kind, states))
+            if leader is not None or not needs_leader(known):
+                node = leader.node if leader else None
+                fault, _, why_not = await self._once_free(kind, card, by_role(known, node, self._cluster.servers))
+                return fault, leader, why_not
+            if self._ended.is_set() or self._main_s() - began_s >= wait_s:
+                why = f"no node led within {wait_s:.0f} s, and its fault hit the leader, which was {known.leader}"
+                return None, None, why
             await asyncio.sleep(POLL_S)
 
     async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> tuple[Fault | None, LeaderNow | None, str]:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.run import run
+from checkers.record.faults import Card
+from harness.cli.run import run, titled_by_schedule
 from harness.registry import check_names, names_for_bug
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
+from nemesis.cards.schedule_files import schedule_json
 
 
 @pytest.mark.parametrize("concurrency", range(8, 33))
@@ -139,3 +141,16 @@ def test_the_words_of_a_spec_are_the_command_that_runs_this_very_test(spec: Spec
     assert {n: given[option] for n, option in names.items() if n not in left_out} == {
         n: getattr(spec, n) for n in names if n not in left_out
     }
+
+
+def test_a_run_that_plays_a_schedule_is_named_after_the_kinds_of_fault_in_it(tmp_path: Path) -> None:
+    cards = [
+        Card(1, "kill:agent", "one", 2.0, 3.0),
+        Card(2, "pause", "leader", 4.0, 5.0),
+        Card(3, "pause", "one", 6, 7),
+    ]
+    (path := tmp_path / "schedule.json").write_text(schedule_json(cards))
+    assert titled_by_schedule(Spec(schedule=str(path))).test == "test-kill-agent-pause"
+    path.write_text("[")
+    assert titled_by_schedule(Spec(schedule=str(path), nemesis="clock")).test == "test-clock"
+    assert titled_by_schedule(Spec()).test == "test-partition"

@@ -54,7 +54,10 @@ async def _break_things(run: RunContext, dealing: Dealing, began_ns: int) -> Non
     hooks = Hooks(note=run.recorder.note, record=changed, before_heal=before_heal)
     clock, rng = run.recorder.now_ns, run.spec.rng("nemesis")
     holds = run.spec.lengthened(run.subject.declares.failover_s)
-    cards, options = dealing.schedule.cards, PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds)
+    cards, options = (
+        dealing.schedule.cards,
+        PlayOptions(dealing.schedule.faults, run.spec.over_budget, holds, run.spec.as_executed),
+    )
     try:
         await play(cards, run.backend, run.watch.ask, clock, began_ns, rng, hooks, options, run.ended, dealing.next)
     finally:

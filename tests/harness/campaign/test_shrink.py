@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from random import Random
 import pytest
 
 from checkers.record.faults import Fault
-from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, shrink, smaller
+from harness.campaign.shrink import Limits, Reruns, ShrinkCandidate, TrialLog, _Search, shrink, smaller
 from harness.spec import Spec
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import Schedule
@@ -170,3 +171,13 @@ def test_the_search_ends_when_its_time_is_up_and_says_so() -> None:
     )
     assert found.smallest == original() and not found.in_time
     assert found.chance == 1.0, "what was never run may fail as often as it likes"
+
+
+def test_a_role_that_did_not_come_up_is_reported_with_the_run_that_passed(tmp_path: Path) -> None:
+    reason = "no node led within 5 s, and its fault hit the leader, which was n2"
+    skipped = {"card": {"kind": "kill", "name": "leader"}, "achieved": "skipped", "reason": reason}
+    (tmp_path / "faults.json").write_text(json.dumps([skipped, {**skipped, "achieved": "installed"}]))
+    said: list[str] = []
+    search = _Search(lambda _: (False, str(tmp_path)), Limits(), TrialLog(), said.append)
+    search.run_once(original())
+    assert said[0].endswith(f"passed (1 of 3); kill leader hit nothing: {reason}")

@@ -15,6 +15,7 @@ from checkers.record.writing import as_json
 from nemesis.cards.deck import deal
 from nemesis.cards.schedule_files import BadSchedule, as_executed, parse_schedule, schedule_json
 from nemesis.playing.resolve import PlayOptions
+from nemesis.playing.roles import by_role
 
 SERVERS = ("n1", "n2", "n3", "n4", "n5")
 ROW = {"number": 1, "kind": "partition", "name": "halves", "at_s": 2, "heal_s": 9}
@@ -106,12 +107,68 @@ def test_a_run_is_replayed_on_the_same_nodes_and_links_although_another_one_lead
     schedule = parse_schedule(text)
     cluster = FakeCluster()
     cluster.leader = "n5"
-    again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=PlayOptions(schedule.faults)))
+    options = PlayOptions(schedule.faults, as_executed=True)
+    again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=options))
     assert [(r.cut, r.nodes, r.words, r.achieved) for r in again] == [
         (r.cut, r.nodes, r.words, r.achieved) for r in first
     ]
     assert [r.injected_ns for r in again] == pytest.approx([r.injected_ns for r in first], abs=5e6)
     assert [r.heal_ordered_ns for r in again] == pytest.approx([r.heal_ordered_ns for r in first], abs=5e6)
+
+
+@pytest.mark.parametrize("of", ["schedule.json", "faults.json"])
+def test_a_run_is_replayed_on_the_same_roles(of):
+    """n1 led then, and n5 leads now: they change places, and all others keep their names."""
+    cards = (
+        card(),
+        card("kill", "minority", 2, 20.0),
+        card("pause", "leader", 3, 40.0, 2.5),
+        card("kill", "all", 4, 50),
+    )
+    first, _ = in_no_time(played(FakeCluster(), *cards))
+    text = as_executed(first, 0) if of == "schedule.json" else json.dumps([as_json(r) for r in first])
+    schedule = parse_schedule(text)
+    cluster = FakeCluster()
+    cluster.leader = "n5"
+    again, _ = in_no_time(played(cluster, *schedule.cards, seed=99, options=PlayOptions(schedule.faults)))
+    names = {"n1": "n5", "n5": "n1"}
+    assert [r.leader for r in first] == ["n1"] * 4
+    assert [(r.leader, r.achieved) for r in again] == [("n5", r.achieved) for r in first]
+    for then, now in zip(first, again, strict=True):
+        assert set(now.nodes) == {names.get(node, node) for node in then.nodes}
+        assert set(now.cut) == {(names.get(a, a), names.get(b, b)) for a, b in then.cut}
+    assert again[2].words == first[2].words.replace("n1", "n5") == "leader n5 paused"
+    assert again[1].nodes != first[1].nodes or not {"n1", "n5"} & set(first[1].nodes)
+
+
+def test_a_fault_of_the_leader_is_skipped_with_its_reason_where_no_node_leads():
+    (record,), _ = in_no_time(played(FakeCluster(), card("pause", "leader", 1, 2.0, 2.5)))
+    cluster = FakeCluster()
+    cluster.leader = None
+    options = PlayOptions({1: record.fault}, holds=2.0)
+    (again,), _ = in_no_time(played(cluster, record.card, options=options))
+    assert (again.achieved, again.nodes) == ("skipped", ())
+    assert again.reason == "no node led within 10 s, and its fault hit the leader, which was n1"
+
+
+def test_a_card_that_repeats_another_one_is_saved_as_such_and_hits_what_that_one_hits():
+    cards = (card("kill", "one", 1, 2.0, 1.0), card("kill", "one", 2, 10.0, 1.0, like=1))
+    first, _ = in_no_time(played(FakeCluster(), *cards))
+    schedule = parse_schedule(as_executed(first, 0))
+    assert [c.like for c in schedule.cards] == [0, 1]
+    cluster = FakeCluster()
+    cluster.leader = first[0].nodes[0] if first[0].nodes[0] != "n1" else "n2"
+    again, _ = in_no_time(played(cluster, *schedule.cards, options=PlayOptions(schedule.faults)))
+    assert again[0].nodes == again[1].nodes != first[0].nodes
+
+
+def test_settings_and_links_that_name_nodes_follow_the_roles_and_a_missing_node_is_replaced():
+    late = {"late": {"n5>n1": [["n5", "c1"]]}}
+    fault = Fault("packets", "leader n5 late", ("n5",), frozenset({("n5", "c1")}), late, "n5")
+    now = by_role(fault, "n1", ("n1", "n2", "n3"))
+    assert (now.words, now.nodes, now.cut) == ("leader n1 late", ("n1",), {("n1", "c1")})
+    assert now.settings == {"late": {"n1>n2": [["n1", "c1"]]}}
+    assert by_role(fault, None, ("n1",)).nodes == ("n5",)
 
 
 def test_faults_recorded_before_measurements_were_kept_are_replayed():
