@@ -28,6 +28,7 @@ from checkers.raft.nodes.state_machine_safety import STATE_MACHINE_SAFETY
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
+from checkers.run_quality.leadership import LEADERSHIP
 from checkers.run_quality.statistics import STATISTICS
 from checkers.run_quality.vacuity import VACUITY
 from checkers.transactions.checker import LIST_APPEND, LIST_APPEND_SNAPSHOT, RW_REGISTER
@@ -52,6 +53,7 @@ _IN_ORDER = (
     STATE_MACHINE_SAFETY,
     SNAPSHOT_PREFIX,
     TRACE_VALIDATION,
+    LEADERSHIP,
     NODES_STAY_UP,
     RECOVERY,
     STATISTICS,

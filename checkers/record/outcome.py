@@ -84,6 +84,19 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a node reported of itself, from time_ns to until_ns, in `looks` looks one after another."""
+
+    time_ns: int
+    until_ns: int
+    looks: int
+    node: str
+    epoch: int
+    role: str
+    leader: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The violation that ended the main phase early."""
 
@@ -142,6 +155,7 @@ class Outcome:
     longest_copy_stop_s: for how long a copy stopped a node, at most.
     steal_s: node -> seconds of CPU that its host took.
     final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
+    reports: each change of what a node reported of itself, a bounded number of them.
     set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
     online: None if there were no online checks.
     doubts: why a violation may be a mistake of the client; a sentence each.
@@ -160,6 +174,7 @@ class Outcome:
     final_reads: Mapping[str, str] = field(default_factory=dict)
     final_reads_by_server: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     leaders: tuple[Leader, ...] = ()
+    reports: tuple[Report, ...] = field(default=(), metadata=AT_TIMES)
     set_up_failure: str = ""
     interrupted: bool = False
     stopped: Stopped | None = None

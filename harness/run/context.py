@@ -92,7 +92,9 @@ def prepare(spec: Spec, backend_name: str, folder: RunFolder, progress: Progress
     nodes: list[Node] = []
     hosts = {name: backend.client_host(name) for name in CLIENT_NODES}
     watch = Watch(subject, nodes, recorder, clock)
-    outcome = RunOutcome(subject.declares, spec.rate_hz, leaders=watch.leaders, loop_stalls=watch.stalls)
+    outcome = RunOutcome(
+        subject.declares, spec.rate_hz, leaders=watch.leaders, reports=watch.reports, loop_stalls=watch.stalls
+    )
     run = RunContext(
         spec,
         clock,

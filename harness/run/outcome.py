@@ -27,6 +27,7 @@ class RunOutcome:
     final_reads: dict[str, str] = field(default_factory=dict)
     final_reads_by_server: dict[str, dict[str, str]] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
     set_up_failure: str = ""
     interrupted: bool = False
     stopped: dict[str, Any] = field(default_factory=dict)

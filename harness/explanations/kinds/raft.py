@@ -42,6 +42,16 @@ RAFT: Mapping[str, ViolationKind] = {
         "Epochs number the periods of office and only ever grow. Here a smaller number follows a larger one, so "
         "decisions of a newer leader can be forgotten.",
     ),
+    "two leaders of one epoch": ViolationKind(
+        Stage.LEADER,
+        "An epoch has one leader. Here two nodes reported of themselves that they lead the same one, so each may "
+        "answer clients for itself.",
+    ),
+    "an epoch that went back": ViolationKind(
+        Stage.LEADER,
+        "Epochs only grow, and a node that has heard of one never goes back. Here a node reported a lower epoch than "
+        "before, without a new start: it may follow a leader that was deposed.",
+    ),
     "two leaders in one epoch": ViolationKind(
         Stage.LEADER,
         "One node at a time, the leader, decides the order of all writes, and each epoch may have one leader only. "

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.run.clock import Clock
 from harness.run.recorder import Recorder
 from system_under_test.subject import Node, NodeStatus, Subject
 
 STATUS_EVERY_S = 0.25
+REPORTS_MAX = 20_000
+"""A system whose status changes with every look does not fill the memory."""
 STALL_MS = 500.0
 """A stall of the harness' own loop that is reported: if it lasts longer, a latency may be ours rather than the
 subject's."""
@@ -19,6 +22,7 @@ subject's."""
 @dataclass
 class Watch:
     """statuses: the latest status that each node reported.  leaders: every leader seen, in order, as in outcome.json.
+    reports: each change of what a node reported (`checkers.record.outcome.Report`).
     late_ms: how late this event loop woke up, ten times a second.  seen: called with every answer of all nodes."""
 
     subject: Subject
@@ -27,8 +31,10 @@ class Watch:
     clock: Clock
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
     leaders: list[dict[str, object]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
     stalls: list[dict[str, float]] = field(default_factory=list)
     late_ms: list[float] = field(default_factory=list)
+    _last_report: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
 
     async def ask(self) -> list[NodeStatus]:
@@ -40,8 +46,21 @@ class Watch:
         for s in sorted(fresh, key=lambda s: s.epoch):
             if s.role == "leader" and (s.node, s.epoch) not in seen:
                 self.leaders.append({"time_ns": self.recorder.now_ns(), "node": s.node, "epoch": s.epoch})
+        self._keep_reports(fresh)
         self.seen(fresh)
         return fresh
+
+    def _keep_reports(self, fresh: Sequence[NodeStatus]) -> None:
+        """Add each report that differs from the last one of its node; else that one still stands."""
+        now_ns = self.recorder.now_ns()
+        for status in fresh:
+            said = {"node": status.node, "epoch": status.epoch, "role": status.role, "leader": status.leader}
+            last = self._last_report.get(status.node)
+            if last is not None and said.items() <= last.items():
+                last |= {"until_ns": now_ns, "looks": last["looks"] + 1}
+            elif len(self.reports) < REPORTS_MAX:
+                self._last_report[status.node] = {"time_ns": now_ns, "until_ns": now_ns, "looks": 1, **said}
+                self.reports.append(self._last_report[status.node])
 
     async def _status(self, node: Node) -> NodeStatus | None:
         try:

@@ -1,0 +1,205 @@
+"""Judges what nodes report of themselves: who leads which epoch, and that no epoch goes back.
+
+The harness asks every node for its `status` a few times a second, and keeps each change of a report with the time until
+which it stood.  The answers are the system's own words, and two of them may contradict each other:
+
+- Two nodes report that each leads one epoch.  An epoch counts elections, so it has one leader at most.
+- A node reports a lower epoch than before, in one life of its server.
+
+Nothing is compared by time: a node that was cut off may rightly take itself for the leader of an older epoch.  A status
+may be put together of two readings, and an election may come between them.  So a report that stood for a single look
+violates nothing alone; it leaves the verdict unknown.  The same is true of an epoch that is lower after the server was
+started again: the node may not know it yet.
+
+Where no node counts elections (`elections = False`), an epoch has no meaning, and nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from checkers.base.checker import Budget, Checker, Part
+from checkers.base.json_file import mapping, number, sequence
+from checkers.base.run_evidence import conclude
+from checkers.base.stored_run import StoredRun
+from checkers.base.verdict import Validity, Verdict, Witness
+from checkers.run_quality.faults_installed import INSTALLED, achieved
+from checkers.run_quality.leaders_over_time import under_faults
+
+TWO_LEADERS = "two leaders of one epoch"
+EPOCH_WENT_BACK = "an epoch that went back"
+LEADER = "leader"
+LOOKS_LEAST = 2
+"""A report that stood for so many looks was no accident between two readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a node reported from time_ns to until_ns (ns since the test began), in `looks` looks one after another."""
+
+    time_ns: int
+    until_ns: int
+    looks: int
+    node: str
+    epoch: int
+    role: str
+    leader: str | None
+
+    @property
+    def stood(self) -> bool:
+        return self.looks >= LOOKS_LEAST
+
+    def words(self) -> str:
+        named = f"{self.leader} leads" if self.leader else "no leader is known"
+        says = "it leads" if self.role == LEADER else named
+        return f"{self.node}: {says} epoch {self.epoch}, from {self.time_ns / 1e9:.1f} to {self.until_ns / 1e9:.1f} s"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def reports_of(outcome: Mapping[str, Any]) -> list[Report]:
+    """Every report of outcome.json, in order of time."""
+    rows = map(mapping, sequence(outcome.get("reports")))
+    found = [
+        Report(
+            number(row.get("time_ns"), -1),
+            number(row.get("until_ns"), -1),
+            number(row.get("looks"), 0),
+            str(row.get("node")),
+            number(row.get("epoch"), -1),
+            str(row.get("role")),
+            None if row.get("leader") is None else str(row.get("leader")),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda report: report.time_ns)
+
+
+def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
+    """The pairs of reports in which two nodes claim to lead one epoch: for each epoch and pair of nodes the one that
+    stood longest of each."""
+    longest: dict[int, dict[str, Report]] = {}
+    for report in reports:
+        if report.role == LEADER:
+            of_epoch = longest.setdefault(report.epoch, {})
+            if report.node not in of_epoch or report.looks > of_epoch[report.node].looks:
+                of_epoch[report.node] = report
+    for of_epoch in longest.values():
+        yield from pairwise(sorted(of_epoch.values(), key=lambda report: report.time_ns))
+
+
+def went_back(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
+    """The pairs of one node: a report, and the next one if its epoch is lower."""
+    before: dict[str, Report] = {}
+    for report in reports:
+        last = before.get(report.node)
+        if last is not None and report.epoch < last.epoch:
+            yield last, report
+        before[report.node] = report
+
+
+def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
+    outcome = run.outcome
+    if "reports" not in outcome:
+        return Verdict(Validity.NOT_APPLICABLE, reason="no report of a node was kept")
+    if not run.demands.elections:
+        return Verdict(Validity.NOT_APPLICABLE, reason="the epochs of this system count no elections")
+    reports = reports_of(outcome)
+    if not reports:
+        return Verdict(Validity.UNKNOWN, {"reports": 0}, "no node reported anything of itself")
+    witnesses, doubts = [], []
+    for one, other in two_leaders(reports):
+        if one.stood and other.stood:
+            witnesses.append(_two(one, other))
+        else:
+            doubts.append(f"{one.words()}; and {other.words()}: one of these reports stood for a single look")
+    for before, after in went_back(reports):
+        if _started_between(outcome, before, after):
+            words = "after its server was started again: let `status` return None until the node knows its epoch"
+            doubts.append(f"the epoch of {after.node} went back from {before.epoch} to {after.epoch} {words}")
+        elif before.stood and after.stood:
+            witnesses.append(_back(before, after))
+        else:
+            doubts.append(f"{before.words()}; then {after.words()}: one of these reports stood for a single look")
+    doubts += _never_changed(run, reports)
+    looked_at = {
+        "reports": len(reports),
+        "nodes": len({report.node for report in reports}),
+        "epochs led": len({report.epoch for report in reports if report.role == LEADER}),
+    }
+    return conclude(witnesses, looked_at, doubts)
+
+
+def _two(one: Report, other: Report) -> Witness:
+    return Witness(
+        TWO_LEADERS,
+        f"{one.node} and {other.node} both reported that they lead epoch {one.epoch}",
+        facts={
+            "nodes": [one.node, other.node],
+            "epoch": one.epoch,
+            "offset": None,
+            "reports": [one.to_json(), other.to_json()],
+            "why": [one.words(), other.words()],
+            "expected": "one leader of an epoch; if its number does not count elections, state `elections = False`",
+        },
+    )
+
+
+def _back(before: Report, after: Report) -> Witness:
+    return Witness(
+        EPOCH_WENT_BACK,
+        f"{after.node} reported epoch {before.epoch}, and then epoch {after.epoch}",
+        facts={
+            "nodes": [after.node],
+            "epoch": after.epoch,
+            "offset": None,
+            "reports": [before.to_json(), after.to_json()],
+            "why": [before.words(), after.words()],
+            "expected": f"epoch {before.epoch} or a later one",
+        },
+    )
+
+
+def _started_between(outcome: Mapping[str, Any], before: Report, after: Report) -> bool:
+    """Whether the server of the node ended since the report before, or may have."""
+    deaths = map(mapping, sequence(outcome.get("deaths")))
+    ends = [number(death.get("time_ns"), -1) for death in deaths if death.get("node") == after.node]
+    return any(before.time_ns <= end <= after.time_ns for end in ends)
+
+
+def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
+    """A status that stays the same while faults take the leader away says nothing of who leads."""
+    nodes = {report.node for report in reports}
+    if len(reports) > len(nodes):
+        return []
+    installed = [fault for fault in run.faults if achieved(fault).word == INSTALLED]
+    led = [(report.time_ns, report.node, report.epoch) for report in reports if report.role == LEADER]
+    calling = under_faults(installed, led, run.servers).calling
+    if not calling:
+        return []
+    faults = "1 fault" if calling == 1 else f"{calling} faults"
+    return [f"no status changed in the whole run, although {faults} took the leader from its majority"]
+
+
+def _split(run: StoredRun) -> list[Part]:
+    """Reports stand in outcome.json, which `combine` reads; no part of the history is needed."""
+    return []
+
+
+def _judge(part: Part, budget: Budget) -> None:
+    """Never called: there are no parts."""
+
+
+LEADERSHIP = Checker(
+    name="leadership",
+    title="Leadership",
+    question="Do the nodes report one leader of each epoch, and epochs that never go back?",
+    split=_split,
+    judge=_judge,
+    combine=_combine,
+    needs=frozenset({"history", "nodes"}),
+)

@@ -1,0 +1,128 @@
+"""What nodes report of themselves: two leaders of one epoch, an epoch that goes back, and what proves neither."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from checkers.base.demands import Demands
+from checkers.base.stored_run import FAULTS, OUTCOME, TEST, StoredRun
+from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.leadership import EPOCH_WENT_BACK, LEADERSHIP, TWO_LEADERS
+
+S = 1_000_000_000
+SERVERS = ("n1", "n2", "n3")
+
+
+def report(node: str, epoch: int, at_s: float, role: str = "follower", looks: int = 4, **more: Any) -> dict[str, Any]:
+    until_s = at_s + 0.25 * (looks - 1)
+    times = {"time_ns": int(at_s * S), "until_ns": int(until_s * S), "looks": looks}
+    return {"node": node, "epoch": epoch, "role": role, "leader": node if role == "leader" else None} | times | more
+
+
+def judged(folder: Path, reports: list[dict[str, Any]] | None, *, elections: bool = True, **outcome: Any) -> Verdict:
+    kept = {} if reports is None else {"reports": reports}
+    files = {OUTCOME: {**kept, **outcome}, FAULTS: outcome.pop("faults", []), TEST: {"spec": {"backend": "docker"}}}
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    run = StoredRun(folder, Demands(servers=SERVERS, elections=elections, nodes=True))
+    return LEADERSHIP.combine(run, [])
+
+
+def test_an_ordinary_run_is_valid(tmp_path: Path) -> None:
+    """n1 leads epoch 1 and does not hear that n2 leads epoch 2: it may believe so for as long as it is cut off."""
+    reports = [report("n1", 1, 1, "leader", 80), report("n2", 1, 1), report("n2", 2, 9, "leader"), report("n1", 2, 20)]
+    verdict = judged(tmp_path, reports)
+    assert (verdict.validity, verdict.looked_at["epochs led"]) == (Validity.VALID, 2), verdict.reason
+
+
+def test_two_nodes_that_both_report_that_they_lead_one_epoch_violate_it_also_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    for second_s in (1.5, 60.0):
+        verdict = judged(tmp_path, [report("n1", 4, 1, "leader"), report("n3", 4, second_s, "leader")])
+        assert verdict.validity is Validity.INVALID
+        (witness,) = verdict.witnesses
+        assert (witness.kind, witness.facts["nodes"], witness.facts["epoch"]) == (TWO_LEADERS, ["n1", "n3"], 4)
+        assert witness.facts["why"] == [
+            "n1: it leads epoch 4, from 1.0 to 1.8 s",
+            f"n3: it leads epoch 4, from {second_s:.1f} to {second_s + 0.75:.1f} s",
+        ]
+
+
+def test_an_epoch_that_goes_back_in_one_life_is_a_violation(tmp_path: Path) -> None:
+    reports = [report("n2", 5, 1), report("n2", 3, 9)]
+    (witness,) = judged(tmp_path, reports).witnesses
+    assert witness.kind == EPOCH_WENT_BACK
+    assert witness.summary == "n2 reported epoch 5, and then epoch 3"
+
+
+def test_after_a_new_start_a_lower_epoch_is_unknown(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, [report("n2", 5, 1), report("n2", 0, 9)], deaths=[{"node": "n2", "time_ns": 5 * S}])
+    assert verdict.validity is Validity.UNKNOWN
+    assert "return None until the node knows its epoch" in verdict.reason
+    others = [{"node": "n1", "time_ns": 5 * S}, {"node": "n2", "time_ns": 10 * S}]
+    assert judged(tmp_path, [report("n2", 5, 1), report("n2", 0, 9)], deaths=others).validity is Validity.INVALID
+
+
+@pytest.mark.parametrize("looks", [(1, 4), (4, 1)])
+def test_what_stood_for_a_single_look_is_unknown(tmp_path: Path, looks: tuple[int, int]) -> None:
+    """A status may be put together of two readings, and an election may come between them."""
+    one, other = looks
+    for reports in (
+        [report("n1", 4, 1, "leader", one), report("n3", 4, 9, "leader", other)],
+        [report("n1", 4, 1, looks=one), report("n1", 3, 9, looks=other)],
+    ):
+        verdict = judged(tmp_path, reports)
+        assert (verdict.validity, verdict.witnesses) == (Validity.UNKNOWN, ())
+        assert "single look" in verdict.reason
+
+
+def test_where_epochs_count_no_elections_nothing_is_judged(tmp_path: Path) -> None:
+    reports = [report("n1", 1, 1, "leader"), report("n3", 1, 9, "leader")]
+    assert judged(tmp_path, reports, elections=False).validity is Validity.NOT_APPLICABLE
+    assert judged(tmp_path, None).validity is Validity.NOT_APPLICABLE
+
+
+def test_no_report_at_all_proves_nothing(tmp_path: Path) -> None:
+    assert judged(tmp_path, []).validity is Validity.UNKNOWN
+
+
+def test_a_status_that_never_changes_although_the_leader_is_taken_away_is_named(tmp_path: Path) -> None:
+    reports = [report("n1", 1, 1, "leader", 200), report("n2", 1, 1, looks=200), report("n3", 1, 1, looks=200)]
+    assert judged(tmp_path, reports).validity is Validity.VALID
+    dead = {"held": {"states": {"n1": "dead"}}, "healed": {"states": {"n1": "running"}}}
+    phases = [("inject", 20, "dead"), *(("hold", at, "dead") for at in range(21, 30)), ("before heal", 30, "dead")]
+    measured = [
+        {"phase": phase, "from_ns": at * S, "to_ns": at * S, "states": {"n1": state}}
+        for phase, at, state in [*phases, ("heal", 30, "running")]
+    ]
+    fault = {"card": {"number": 1, "kind": "kill"}, "nodes": ["n1"], "cut": [], "ordered": dead, "measured": measured}
+    fault |= {"injected_ns": 20 * S, "heal_ordered_ns": 30 * S, "healed_ns": 30 * S, "apply_ms": 1.0, "leader": "n1"}
+    verdict = judged(tmp_path, reports, faults=[fault])
+    assert verdict.validity is Validity.UNKNOWN
+    assert verdict.reason == "no status changed in the whole run, although 1 fault took the leader from its majority"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_reports_against_brute_force(tmp_path: Path, seed: int) -> None:
+    """Every pair of reports is compared: a pair of leaders of one epoch, or of two reports of one node in order."""
+    rng = Random(seed)
+    reports = [
+        report(rng.choice(SERVERS), rng.randint(1, 4), at, rng.choice(("leader", "follower"))) for at in range(1, 8)
+    ]
+    two = any(
+        a["role"] == b["role"] == "leader" and a["epoch"] == b["epoch"] and a["node"] != b["node"]
+        for a, b in permutations(reports, 2)
+    )
+    back = any(
+        a["node"] == b["node"] and a["time_ns"] < b["time_ns"] and a["epoch"] > b["epoch"]
+        for a, b in permutations(reports, 2)
+    )
+    found = {witness.kind for witness in judged(tmp_path, reports).witnesses}
+    assert found == {kind for kind, there in ((TWO_LEADERS, two), (EPOCH_WENT_BACK, back)) if there}

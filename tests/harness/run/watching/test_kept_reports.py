@@ -1,0 +1,39 @@
+"""What a node reports of itself is kept as it changes, with how long it stood."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from harness.run.watching.leaders_and_stalls import Watch
+from system_under_test.subject import NodeStatus
+
+
+async def test_each_change_of_a_report_is_kept_once_and_grows_while_it_stands() -> None:
+    now = {"ns": 0}
+    says: dict[str, NodeStatus | None] = {"n1": NodeStatus("n1", 1, "leader", "n1"), "n2": None}
+
+    async def status(node: Any) -> NodeStatus | None:
+        return says[node.name]
+
+    nodes: Any = [SimpleNamespace(name="n1"), SimpleNamespace(name="n2")]
+    subject: Any = SimpleNamespace(status=status)
+    recorder: Any = SimpleNamespace(now_ns=lambda: now["ns"])
+    watch = Watch(subject, nodes, recorder, SimpleNamespace())  # type: ignore[arg-type]
+    for at_ns in (1, 2, 3):
+        now["ns"] = at_ns
+        await watch.ask()
+    says |= {"n1": NodeStatus("n1", 2, "follower", "n2"), "n2": NodeStatus("n2", 2, "leader", "n2")}
+    now["ns"] = 4
+    await watch.ask()
+    says["n1"] = NodeStatus("n1", 1, "leader", "n1")
+    now["ns"] = 5
+    await watch.ask()
+    names = ("node", "epoch", "role", "leader", "time_ns", "until_ns", "looks")
+    kept = [tuple(report[name] for name in names) for report in watch.reports]
+    assert kept == [
+        ("n1", 1, "leader", "n1", 1, 3, 3),
+        ("n1", 2, "follower", "n2", 4, 4, 1),
+        ("n2", 2, "leader", "n2", 4, 5, 2),
+        ("n1", 1, "leader", "n1", 5, 5, 1),
+    ]
