@@ -130,7 +130,7 @@ def judge(part: Part, budget: Budget) -> PartCount:
         f: str(table.column("error")[row].as_py() or "") for f, rows in unsuccessful.items() for row in rows.tolist()
     }
     first_ns, last_ns, refused = int(time_ns.min()), int(time_ns.max()), _refused_connections(table)
-    found = _errors(table, process >= 0)
+    found = _errors(table.take(pa.array(clients)))
     return PartCount(functions, left_open, strays, first_ns, last_ns, "", errors, refused, found)
 
 
@@ -170,10 +170,10 @@ def combine(files: StoredRun, findings: Sequence[PartCount]) -> Verdict:
     return Verdict(Validity.VALID, looked_at, details=details)
 
 
-def _errors(table: pa.Table, of_clients: Bools) -> dict[tuple[int, str], int]:
+def _errors(of_clients: pa.Table) -> dict[tuple[int, str], int]:
     counted: Counter[tuple[int, str]] = Counter()
     for type_ in _UNSUCCESSFUL:
-        ended = table.filter(pa.array(of_clients & (np.asarray(table.column("type")) == type_)))
+        ended = of_clients.filter(pc.equal(of_clients.column("type"), type_))
         for row in pc.value_counts(ended.column("error").cast(pa.string())).to_pylist():
             counted[type_, _VARYING.sub("#", str(row["values"] or ""))[:_ERROR_CHARACTERS]] += row["counts"]
     counted.pop((int(Type.FAIL), ""), None)

@@ -51,6 +51,17 @@ def test_it_counts_unknown_outcomes_although_a_connection_was_refused(tmp_path: 
     assert statistics_of(tmp_path, events).details["refused_connections"] == 1
 
 
+def test_it_counts_errors_of_clients_by_their_text_without_numbers_and_leaves_the_nemesis_out(tmp_path: Path) -> None:
+    script = Script().invoke(0, "write", 1).info(0).invoke(1, "write", 2).info(1).invoke(2, "read").fail(2)
+    errors = iter(["timeout after 12.5 s", "timeout after 9.75 s", "timeout after 1.0 s"])
+    events = [replace(e, error=next(errors)) if e.type is not Type.INVOKE else e for e in script.events]
+    nemesis = [Event(index=0, time_ns=0, process=-1, type=Type.INVOKE, f="inject-kill", error="of the nemesis")]
+    nemesis += [replace(nemesis[0], type=Type.FAIL)]
+    both = [replace(e, index=i, time_ns=i) for i, e in enumerate([*nemesis, *events])]
+    verdict = statistics_of(tmp_path, both)
+    assert verdict.details["errors"] == [{"error": "timeout after # s", "fail": 1, "info": 2}]
+
+
 def test_latency_is_split_by_faults(tmp_path: Path) -> None:
     script = Script().invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None).invoke(0, "read").ok(0, None)
     events = at(script.events, 0, 2, 100, 150, 300, 304)
