@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from checkers.base import ledger
 from checkers.run_quality.cross_checks.dealt_operations import VERSION_OF_GENERATORS
 from harness.spec import Spec
@@ -53,7 +55,8 @@ class RunFolder:
     def write_json(self, name: str, data: object) -> None:
         """Whole or not at all: a reader, or a kill, never meets half a file."""
         part = self.root / f".{name}.part"
-        part.write_text(json.dumps(data, indent=1) + "\n")
+        # Indented by msgspec: with `indent` json itself encodes in Python, fifteen times as slowly.
+        part.write_bytes(msgspec.json.format(json.dumps(data).encode(), indent=1) + b"\n")
         part.replace(self.root / name)
 
     def read_json(self, name: str) -> Any:

@@ -1,0 +1,66 @@
+"""How fast the simulator is: simulated seconds per CPU second, of whole runs with all bytes of the protocol.
+
+    python -m bench.simulator [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
+
+A run is conducted and not judged: nodes, clients, nemesis, recorder and collection, as `--backend simulator` does it.
+The CPU time is that of the process, so other work on the machine disturbs little.  Cost grows linearly with the
+simulated time and the rate, and with the square of the nodes, since every follower polls its leader and every client
+node all servers.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench.instruments.figures import Sheet
+from harness.run.clock import clock_of
+from harness.run.conductor import Conductor
+from harness.run.run_folder import RunFolder
+from harness.spec import Spec
+from harness.terminal.progress import Progress
+from simulation.loop import SimulatedLoop
+
+GOAL = 60.0
+WARM_UP_S = 2.0
+
+
+@click.command()
+@click.option("--nodes", default=5, show_default=True)
+@click.option("--rate", default=50.0, show_default=True, help="Operations per second.")
+@click.option("--time-limit", default=60.0, show_default=True, help="Simulated seconds of the main phase.")
+@click.option("--nemesis", default="partition", show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@click.option("--json", "into", type=click.Path(path_type=Path), default=None, help="Append the figures to this file.")
+def main(nodes: int, rate: float, time_limit: float, nemesis: str, seed: int, into: Path | None) -> None:
+    """Simulated seconds per CPU second."""
+    spec = Spec(nemesis=nemesis, backend="simulator", nodes=nodes, rate_hz=rate, seed=seed, online=False)
+    _measured(spec, WARM_UP_S)
+    simulated_s, cpu_s, handled = _measured(spec, time_limit)
+    sheet, what = Sheet(into), f"simulator, {nodes} nodes, {rate:g} operations/s, {nemesis}"
+    sheet.add(f"{what}: simulated s a CPU s", round(simulated_s), "seconds", simulated_s / cpu_s, "1/s", GOAL)
+    sheet.add(f"{what}: callbacks a CPU s", handled, "callbacks", handled / cpu_s, "1/s")
+
+
+def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
+    """Simulated seconds, CPU seconds, and callbacks of one run."""
+    whole = Spec.from_json({**spec.to_json(), "time_limit_s": time_limit_s})
+    with tempfile.TemporaryDirectory(prefix="krucible-bench-") as results:
+        loop = SimulatedLoop()
+        clock = clock_of(loop, datetime.now(UTC))
+        folder = RunFolder.create(Path(results), whole)
+        progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
+        conductor = Conductor(whole, "simulator", folder, progress, clock)
+        began_s = time.process_time()
+        loop.run(conductor.run())
+        return loop.time(), time.process_time() - began_s, loop.handled
+
+
+if __name__ == "__main__":
+    main()
