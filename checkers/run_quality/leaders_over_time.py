@@ -37,23 +37,27 @@ def leaders(run: StoredRun) -> list[Leader]:
 @dataclass(frozen=True, slots=True)
 class ElectionsInFaults:
     """calling: faults that call for an election.  won: how many of them saw one won.
+    long: of those that call for one, how many held long enough for it.
     late: of the others, (how long it took until another leader was seen, how long the fault held), in seconds."""
 
     calling: int = 0
     won: int = 0
     late: tuple[tuple[float, float], ...] = ()
+    long: int = 0
 
 
 def under_faults(
-    installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str]
+    installed: Sequence[Mapping[str, Any]], led: Sequence[Leader], servers: Sequence[str], long_ns: int = 0
 ) -> ElectionsInFaults:
     """The elections that fell into faults, and those that came too late for them.
+
+    long_ns: a fault that holds for less ends before a new leader can be elected, so it demands none.
 
     A fault calls for an election if it takes the current leader from its majority and leaves a majority to another
     server.  Only a server that reaches a majority under the fault can win.  Others may report any epoch: a server that
     was cut off takes itself for the leader, and a status may show a number that grows without an election.
     """
-    calling = won = 0
+    calling = won = long = 0
     late: list[tuple[float, float]] = []
     for fault in installed:
         begin, end = _in_force(fault)
@@ -63,12 +67,13 @@ def under_faults(
         if leader is None or leader in with_majority or not with_majority:
             continue
         calling += 1
+        long += end - begin >= long_ns
         known = max((epoch for epoch, _ in before), default=_NONE)
         if any(begin <= at_ns < end and epoch > known and node in with_majority for at_ns, node, epoch in led):
             won += 1
         elif after := [at_ns for at_ns, _, epoch in led if at_ns >= end and epoch > known]:
             late.append(((min(after) - begin) / 1e9, (end - begin) / 1e9))
-    return ElectionsInFaults(calling, won, tuple(late))
+    return ElectionsInFaults(calling, won, tuple(late), long)
 
 
 def _in_force(fault: Mapping[str, Any]) -> tuple[int, int]:

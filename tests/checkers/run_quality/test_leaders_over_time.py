@@ -66,3 +66,11 @@ def test_an_election_that_came_too_late_says_how_long_it_took_and_how_long_the_f
     assert under_faults([fault(cut_off="n1")], led, SERVERS).late == ((24.0, 10.0),)
     assert under_faults([fault(cut_off="n1")], [LED_BEFORE, (12 * SECOND, "n2", 2)], SERVERS).late == ()
     assert under_faults([fault(cut_off="n1")], [LED_BEFORE], SERVERS).late == ()
+
+
+def test_a_fault_that_is_shorter_than_an_election_needs_demands_none() -> None:
+    """A schedule that restarts the leader in 0.4 s is no weak test for want of an election."""
+    restart = fault(states={"n1": "dead"}) | {"heal_ordered_ns": 10 * SECOND + 4 * SECOND // 10}
+    found = under_faults([restart, fault(cut_off="n1")], [LED_BEFORE], SERVERS, long_ns=2 * SECOND)
+    assert (found.calling, found.long) == (2, 1)
+    assert under_faults([restart], [LED_BEFORE], SERVERS, long_ns=2 * SECOND).long == 0
