@@ -21,6 +21,8 @@ from harness.real_systems.known_findings import FINDINGS, Finding
 
 TRIES = "findings.jsonl"
 LEDGER = Path(__file__).resolve().parents[2] / "docs" / "findings-ledger.json"
+PAGES = LEDGER.with_name("findings")
+"""Where a finding may have a page of its own, with its cause."""
 REVISION_LENGTH = 7
 
 
@@ -91,7 +93,7 @@ def rows(tries: Sequence[Try], findings: Mapping[str, Finding] = FINDINGS) -> li
             (
                 f"`make find-{name}`",
                 f"{finding.system}: {finding.configuration}",
-                finding.summary,
+                f"[{finding.summary}](findings/{name}.md)" if (PAGES / f"{name}.md").exists() else finding.summary,
                 finding.published,
                 f"{statistics.median(seconds):.0f}" if seconds else "",
                 _count(seen),

@@ -1,0 +1,107 @@
+"""d-engine 0.2.4, a key-value store with Raft in Rust, embedded in a program that speaks JSON lines."""
+
+import json
+import socket
+
+from krucible import Client, Crate, Needs, System
+
+
+def built(**patches):
+    """The package d-engine-proto ships the code that it would call protoc for; its patch takes that step away."""
+    patches |= {"d-engine-proto": "mends/d-engine-proto.patch"}
+    return Needs(crates={"d_engine_node": Crate("crates/d_engine_node", patches)})
+
+
+CONFIGURATION = """
+[cluster]
+node_id = {number}
+listen_address = "{node.address}:9081"
+initial_cluster = [{members}]
+db_root_dir = "{node.data_dir}/db"
+log_dir = "{node.data_dir}/logs"
+[raft]
+general_raft_timeout_duration_in_ms = 1000
+[raft.election]
+election_timeout_min = 1000
+election_timeout_max = 2000
+[raft.read_consistency]
+lease_duration_ms = 500
+[raft.snapshot]
+snapshots_dir = "{node.data_dir}/snapshots"
+"""
+
+
+class DEngine(System):
+    port = 7000
+    needs = built()
+
+    async def start(self, node, nodes):
+        member = '{ id = %d, address = "%s:9081", role = 1, status = 3 }'
+        members = ", ".join(member % (each.index + 1, each.address) for each in nodes)
+        await node.write("node.toml", CONFIGURATION, node=node, number=node.index + 1, members=members)
+        return f"mkdir -p db; exec ./d_engine_node node.toml {node.address}:{self.port}"
+
+    async def status(self, node):
+        line = await node.ask(self.port, '["status"]')
+        if not line or not (found := json.loads(line).get("ok")):
+            return None
+        term, leader = found
+        return node.reports(term, f"n{leader}")
+
+
+class NotLeader(Exception):
+    """The node has done nothing."""
+
+
+class DEngineClient(Client):
+    refused = (NotLeader,)
+
+    def leader(self):
+        for server in self.servers.values():
+            try:
+                with socket.create_connection((server.host, server.port), timeout=0.3) as there:
+                    there.sendall(b'["status"]\n')
+                    found = json.loads(there.makefile("rb").readline() or b"{}").get("ok")
+            except OSError:
+                continue
+            if found:
+                return f"n{found[1]}"
+        raise LookupError("no node knows a leader")
+
+    def open(self, server):
+        self.socket = socket.create_connection((server.host, server.port))
+        self.lines = self.socket.makefile("rb")
+
+    def close(self):
+        self.socket.close()
+
+    def ask(self, *words):
+        self.socket.sendall(json.dumps(words).encode() + b"\n")
+        line = self.lines.readline()
+        if not line:
+            raise EOFError("the server closed the connection")
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise NotLeader(answer["refused"])
+        if "ok" not in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+    def read(self, key):
+        text = self.ask("get", key)
+        return None if text is None else int(text)
+
+    def write(self, key, value):
+        self.ask("put", key, str(value))
+
+
+class ReadsMended(DEngine):
+    """A lease begins when a majority has answered since, and a read waits for answers that come after it."""
+
+    needs = built(**{"d-engine-core": "mends/d-engine-core-reads.patch"})
+
+
+class FatalMended(DEngine):
+    """The node ends when its state machine cannot go on."""
+
+    needs = built(**{"d-engine-core": "mends/d-engine-core-fatal.patch"})

@@ -1,0 +1,79 @@
+"""hiqlite 0.15.3, SQLite replicated by Raft in Rust, embedded in a program that speaks JSON lines."""
+
+import json
+import socket
+
+from krucible import Client, Crate, Needs, System
+
+NODE = "crates/hiqlite_node"
+
+
+class Hiqlite(System):
+    port = 7000
+    needs = Needs(debian=("ca-certificates",), crates={"hiqlite_node": Crate(NODE)})
+    complaints = "panicked at"
+    raft = 0  # of the database; the locks stand in the Raft of the cache
+
+    async def start(self, node, nodes):
+        return ["./hiqlite_node", str(node.index + 1), str(self.port), *(each.address for each in nodes)]
+
+    async def status(self, node):
+        line = await node.ask(self.port, '["status"]')
+        if not line or "ok" not in (found := json.loads(line)):
+            return None
+        term, leader = found["ok"][2 * self.raft : 2 * self.raft + 2]
+        return node.reports(term, f"n{leader}" if leader else None)
+
+
+class HiqliteClient(Client):
+    def open(self, server):
+        self.socket = socket.create_connection((server.host, server.port))
+        self.lines = self.socket.makefile("rb")
+
+    def close(self):
+        self.socket.close()
+
+    def ask(self, *words):
+        self.socket.sendall(json.dumps(words).encode() + b"\n")
+        line = self.lines.readline()
+        if not line:
+            raise EOFError("the server closed the connection")
+        answer = json.loads(line)
+        if "ok" not in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+    def read(self, key):
+        return next(iter(self.ask("query", "SELECT v FROM register WHERE k = $1", [key])), None)
+
+    def write(self, key, value):
+        self.ask("execute", "INSERT OR REPLACE INTO register (k, v) VALUES ($1, $2)", [key, value])
+
+    def acquire(self, key):
+        return self.ask("lock", key)
+
+    def release(self, key):
+        if not self.ask("unlock", key):
+            raise RuntimeError("the lease of the lock had ended before")
+
+
+class Locks(Hiqlite):
+    """Its distributed locks."""
+
+    raft = 1
+
+
+def mended(**patches):
+    return Needs(debian=("ca-certificates",), crates={"hiqlite_node": Crate(NODE, patches)})
+
+
+class ReadsMended(Hiqlite):
+    """openraft waits with a read until all entries that a restarted leader finds in its log are committed."""
+
+    needs = mended(openraft="mends/openraft.patch")
+
+
+class LogMended(Hiqlite):
+    """The write-ahead log rolls back a record that was not written before a power loss."""
+
+    needs = mended(**{"hiqlite-wal": "mends/hiqlite-wal.patch"})
