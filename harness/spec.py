@@ -10,6 +10,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from system_under_test.client import Placement
 from system_under_test.subject import FAILOVER_S
 
 CLIENT_NODES = ("c1", "c2")
+_MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
 
 
 LIMITS: Mapping[str, tuple[float, float]] = {
@@ -132,7 +134,9 @@ class Spec:
         return tuple(placements)
 
     def rerun(self) -> str:
-        """The shell command that runs this very test again."""
+        """The shell command that runs this very test again: by make where there is a Makefile."""
+        if not _MAKEFILE.exists():
+            return shlex.join(["krucible", *self.words()])
         if self.finding is not None and not self.clean:
             backend = [] if self.backend == _DEFAULTS["backend"] else [f"BACKEND={self.backend}"]
             return shlex.join(["make", f"find-{self.finding}", f"SEED={self.seed}", *backend])

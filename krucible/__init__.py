@@ -1,11 +1,59 @@
-"""What a system of your own is written against; `docs/your-own-system.md` shows how.
+"""The public door.  Everything that a user of Krucible names is reached from here.
 
-from krucible import Client, Needs, NodeStatus, System
+- `check` judges a history, and `run` runs a test (both on this machine).
+- `System`, `Client`, `Needs`, `NodeStatus`: what a system of your own is written against (docs/your-own-system.md).
+- `Workload`, `Checker`, `Model`, `Fault`: what a test is made of (docs/your-own-workload.md and its sisters).
+- `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: what goes into a run and what comes out.
+
+Clients on nodes import this package, too.  So each name is loaded when it is used for the first time, and importing
+the package costs nothing.
+
+>>> import krucible
+>>> krucible.Spec(nemesis="kill", seed=7).rerun()
+'make test-kill SEED=7'
+>>> krucible.Needle
+Traceback (most recent call last):
+AttributeError: module 'krucible' has no attribute 'Needle'; did you mean 'Needs'?
 """
 
-from system_under_test.client import Placement
-from system_under_test.own.client import Address, Client
-from system_under_test.own.system import OwnNode, System
-from system_under_test.subject import Crate, Needs, NodeStatus
+_NAMES = {
+    "check": "harness.judge.check_files",
+    "run": "harness.run.session",
+    "JudgedRun": "harness.run.session",
+    "Spec": "harness.spec",
+    "System": "system_under_test.own.system",
+    "OwnNode": "system_under_test.own.system",
+    "Client": "system_under_test.own.client",
+    "Address": "system_under_test.own.client",
+    "Placement": "system_under_test.client",
+    "Crate": "system_under_test.subject",
+    "Needs": "system_under_test.subject",
+    "NodeStatus": "system_under_test.subject",
+    "Workload": "workloads.workload",
+    "Checker": "checkers.base.checker",
+    "Model": "checkers.models.model",
+    "Fault": "checkers.record.faults",
+    "Validity": "checkers.base.verdict",
+    "Verdict": "checkers.base.verdict",
+    "Witness": "checkers.base.verdict",
+}
+"""Name -> the module that defines it."""
 
-__all__ = ["Address", "Client", "Crate", "Needs", "NodeStatus", "OwnNode", "Placement", "System"]
+__all__ = list(_NAMES)
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _NAMES:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, _NAMES, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module 'krucible' has no attribute {name!r}{meant}")
+    value = globals()[name] = getattr(import_module(_NAMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

@@ -13,6 +13,8 @@ from typing import Any
 
 
 class Validity(StrEnum):
+    """What a checker, or a whole run, found."""
+
     VALID = "valid"
     INVALID = "invalid"
     UNKNOWN = "unknown"

@@ -6,15 +6,15 @@ Backends whose nodes have a file system of their own send it there: docker into 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from harness.backends.backend import BackendUnavailable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_WHEELS = ("kio", "crc32c", "mfusepy")
-"""Packages the node's code imports; their versions are those of pyproject.toml."""
+"""Packages the node's code imports; their versions are those that this project requires."""
 CODE_ON_NODES = (
     "harness/__init__.py",
     "harness/agent",
@@ -35,11 +35,10 @@ def node_code() -> dict[str, bytes]:
 
 
 def wheel_requirements() -> list[str]:
-    """The lines of pyproject.toml's dependencies that name NODE_WHEELS."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    lines = [line for line in project["project"]["dependencies"] if line.startswith(NODE_WHEELS)]
+    """The requirements of this project that name NODE_WHEELS, such as kio>=0.6.5."""
+    lines = [line for line in metadata.requires("krucible") or () if line.startswith(NODE_WHEELS)]
     if len(lines) != len(NODE_WHEELS):
-        raise BackendUnavailable(f"pyproject.toml must name {', '.join(NODE_WHEELS)} among its dependencies.")
+        raise BackendUnavailable(f"krucible must require {', '.join(NODE_WHEELS)}: install it again.")
     return sorted(lines)
 
 

@@ -74,7 +74,10 @@ def read_ledger(path: Path = LEDGER) -> list[Try]:
 
 
 def take_over(results: Path, path: Path = LEDGER) -> list[Try]:
-    """Add the tries of a results folder to the ledger, and return all that it holds then."""
+    """Add the tries of a results folder to the ledger, and return all that it holds then.
+
+    Outside of the repository the ledger stands in the results folder."""
+    path = path if path.parent.exists() else results / LEDGER.name
     known = read_ledger(path)
     every = last_of([*known, *(one for one in tries_in(results) if one not in known)])
     rows = ",\n".join("  " + json.dumps(asdict(one)) for one in every)

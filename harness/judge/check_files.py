@@ -8,14 +8,48 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from checkers.base.checker import Budget
-from checkers.by_hand.judge_file import Ask, task_of, verdict_of
+from checkers.base.verdict import Verdict
+from checkers.by_hand.judge_file import Ask, names, task_of, verdict_of
 from checkers.judging.tasks import CannotJudge, Judged, judge_task
 from harness.report.judged_file import JudgedFile
 
 FILES_PER_JOB = 32
 """Files that Spark judges in one job.  The lines of a job are printed together, so that they come in order."""
+
+
+def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
+    """Judge a history in a file: Jepsen's EDN or log lines, or Parquet or Arrow of Krucible.
+
+    model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
+    how: further fields of `Ask`, such as keyed=True.  An unknown verdict names what could not be read or decided.
+    Raises FileNotFoundError, and BadModel or ValueError for a model that there is not.
+
+    >>> from pathlib import Path
+    >>> history = Path(getfixture("tmp_path")) / "history.edn"
+    >>> _ = history.write_text('''
+    ...     {:process 0, :type :invoke, :f :write, :value 1}
+    ...     {:process 0, :type :ok,     :f :write, :value 1}
+    ...     {:process 1, :type :invoke, :f :read,  :value nil}
+    ...     {:process 1, :type :ok,     :f :read,  :value 2}''')
+    >>> verdict = check(history, "register")
+    >>> str(verdict.validity), verdict.witnesses[0].kind
+    ('invalid', 'value from nowhere')
+    """
+    path, name, source = Path(history), str(model), ""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no history {path}")
+    if name.endswith(".py"):
+        from checkers.models.read_own_model import load_model
+
+        load_model(Path(name))
+        source = Path(name).read_text(encoding="utf-8")
+    elif name not in names():
+        raise ValueError(f"there is no model {name!r}; there are {', '.join(names())}")
+    (judged,) = judge_in_process([path], Ask(name, source, **how), budget or Budget())
+    return judged.verdict
 
 
 def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:

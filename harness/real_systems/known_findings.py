@@ -16,7 +16,9 @@ from checkers.base.json_file import number
 from harness.explanations.kinds.catalog import name_in_words
 from harness.spec import Spec
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+_TREE = Path(__file__).resolve().parents[2]
+EXAMPLES = next(path for path in (_TREE / "examples", _TREE / "krucible" / "examples") if path.exists())
+"""In the tree they stand at its top; a wheel carries them inside the package `krucible`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,11 @@ def describe_test(
 
 
 def revision() -> dict[str, Any]:
-    """revision: of this repository, "" outside of one; dirty: whether files differ from it."""
+    """revision: of this repository, "" outside of one; dirty: whether files differ from it.
+
+    An installed package has none, even if its environment lies in the repository of another project."""
+    if not (_ROOT / ".git").exists():
+        return {"revision": "", "dirty": False}
 
     def ask(*words: str) -> str:
         answer = subprocess.run(["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=False)

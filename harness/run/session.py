@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,43 @@ from harness.run.run_folder import RunFolder, as_typed
 from harness.run.schedule_to_play import capabilities_of
 from harness.spec import CLIENT_NODES, Spec, WrongSpec
 from harness.terminal.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """A run that was judged.  exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.  results: the content of
+    results.json."""
+
+    folder: Path
+    exit_code: int
+    results: Mapping[str, Any]
+
+    @property
+    def verdict(self) -> str:
+        return str(self.results["verdict"])
+
+    @property
+    def summary(self) -> str:
+        return str(self.results.get("summary") or self.verdict)
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+
+def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:
+    """Run one test on this machine and judge it; progress goes to stderr.
+
+    Raises WrongSpec for a test that cannot be run, BackendUnavailable and OSError only before the folder of the run
+    exists, and KeyboardInterrupt after cleaning up.
+    """
+    from harness.registry import check_names
+    from harness.run.refused_before_start import check_spec
+
+    check_names(spec)
+    check_spec(spec)
+    found = run_and_judge(spec, Path(results), spark_master, Console(stderr=True, soft_wrap=True))
+    return JudgedRun(Path(found["report"]).resolve().parent, int(found["exit_code"]), found)
 
 
 def choose_backend(spec: Spec, progress: Progress) -> str:

@@ -1,0 +1,47 @@
+"""The package `krucible`: its names load lazily, have types, and do what their docstrings show."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import krucible
+from harness.judge import check_files
+
+ROOM = Path(krucible.__file__).parent
+
+
+@pytest.mark.parametrize("name", krucible.__all__)
+def test_every_name_is_there_and_type_checkers_know_it(name: str) -> None:
+    assert getattr(krucible, name).__doc__ and name in dir(krucible)
+    stub = ast.parse((ROOM / "__init__.pyi").read_text())
+    known = {alias.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert known == krucible._NAMES
+
+
+def test_importing_it_loads_nothing_else_because_clients_on_nodes_import_it() -> None:
+    code = "import sys; before = set(sys.modules); import krucible; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=ROOM.parent, capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.split() == ["krucible"]
+
+
+def test_the_docstrings_are_true(request: pytest.FixtureRequest) -> None:
+    for module in (krucible, check_files):
+        tests = doctest.DocTestFinder().find(module, globs={**vars(module), "getfixture": request.getfixturevalue})
+        tried = [doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(test) for test in tests]
+        assert sum(one.attempted for one in tried) > 0 and not any(one.failed for one in tried), module
+
+
+def test_a_history_or_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no history"):
+        krucible.check(tmp_path / "no.edn", "register")
+    (tmp_path / "empty.edn").write_text("")
+    with pytest.raises(ValueError, match="there is no model 'registr'; there are register, "):
+        krucible.check(tmp_path / "empty.edn", "registr")
