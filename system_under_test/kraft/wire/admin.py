@@ -125,7 +125,7 @@ def _to_delete(body: Any) -> list[str | UUID]:
     """Up to version 5 topics are named; from then on each is named or has an id."""
     if hasattr(body, "topic_names"):
         return list(body.topic_names)
-    return [topic.topic_id if topic.name is None else topic.name for topic in body.topics]
+    return [topic.topic_id or UUID(int=0) if topic.name is None else topic.name for topic in body.topics]
 
 
 def _deletions_refused(body: Any, error: ErrorCode, message: str) -> list[TopicResult]:

@@ -72,7 +72,7 @@ def delete_topics(types: ModuleType, results: Iterable[TopicResult]) -> Entity:
     responses = tuple(
         make(
             types.DeletableTopicResult,
-            name=result.name or None,
+            name=None if result.topic_id is not None and not result.name else result.name,
             topic_id=result.topic_id,
             error_code=result.error,
             error_message=_short(result.message),

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from node_cluster import QUICK, create
-from volatile_disk import VolatileDisk
 
 import system_under_test.kraft
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import meta_properties
 from system_under_test.kraft.node import config
 from system_under_test.kraft.node.assembly import Node, assemble

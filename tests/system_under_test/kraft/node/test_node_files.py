@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from volatile_disk import PowerLoss, VolatileDisk
 
+from simulation.disk import PowerLoss, VolatileDisk
 from system_under_test.kraft.log import meta_properties, quorum_state
 from system_under_test.kraft.log.quorum_state import QuorumStateFile, UnreadableQuorumState
 from system_under_test.kraft.node import config

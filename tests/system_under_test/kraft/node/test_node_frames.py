@@ -12,11 +12,12 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID, uuid4
 
+import pytest
 import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from volatile_disk import VolatileDisk
 
+from simulation.disk import VolatileDisk
 from system_under_test.kraft.log.log import FOLDER, open_log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.assembly import answering
@@ -30,7 +31,7 @@ from system_under_test.kraft.wire.api import Api
 from system_under_test.kraft.wire.frames import codec, decode_response, encode_request, read_frame
 from system_under_test.kraft.wire.server import serve
 from system_under_test.kraft.wire.translate import TOPIC, TOPIC_ID
-from system_under_test.kraft.wire.versions import SUPPORTED
+from system_under_test.kraft.wire.versions import DELETE_TOPICS, SUPPORTED
 
 NEVER = Timing(election_timeout_s=1000.0, fetch_timeout_s=1000.0)
 ANSWER_LIMIT_S = 30.0
@@ -48,6 +49,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **{name: integers(bits) for name, bits in INTEGERS.items()},
     "uint16": st.integers(0, 65535),
     "bool": st.booleans(),
+    "float64": st.sampled_from([-1.0, 0.0, 0.5, 1e300]),
     "string": TEXTS,
     "uuid": st.sampled_from([TOPIC_ID, UUID(int=7)]),
     "timedelta_i32": st.sampled_from([timedelta(milliseconds=-1), timedelta(0), timedelta(milliseconds=10)]),
@@ -150,3 +152,16 @@ def test_no_damaged_frame_harms_a_node(entity: Any, data: st.DataObject) -> None
         frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
     frame = frame[: data.draw(st.integers(5, len(frame)))]
     virtual_time.run(attack((1, 2, 3), [bytes(frame)], lambda number, answer: None))
+
+
+@pytest.mark.parametrize("voters", [(1,), (1, 2)])
+async def test_deleting_a_topic_without_a_name_is_answered(voters: tuple[int, ...]) -> None:
+    old, new = codec(DELETE_TOPICS, 1).requests, codec(DELETE_TOPICS, 6).requests
+    soon = timedelta(milliseconds=10)
+    requests = [
+        old.DeleteTopicsRequest(topic_names=("",), timeout=soon),
+        new.DeleteTopicsRequest(topics=(new.DeleteTopicState(name=None, topic_id=None),), timeout=soon),
+    ]
+    heard: dict[int, bytes | None] = {}
+    await attack(voters, [encode_request(1, "c", request) for request in requests], heard.__setitem__)
+    assert None not in heard.values() and len(heard) == 2

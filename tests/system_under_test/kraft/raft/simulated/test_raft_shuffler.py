@@ -175,7 +175,7 @@ def never_campaign(voter, now):
         pytest.param(core, "_start", lead_again, {ELECTION_SAFETY}, 20, id="leads again after a restart"),
         pytest.param(election, "on_vote_request", ignore_epochs, {COMMITTED_LOST}, 600, id="votes by length"),
         pytest.param(Reads, "fetched", confirm_at_once, {READS}, 400, id="every fetch confirms"),
-        pytest.param(commitment, "announced_mark", take_old_mark, {NO_FATAL}, 60, id="predecessor's mark announced"),
+        pytest.param(commitment, "announced_mark", take_old_mark, {NO_FATAL}, 100, id="predecessor's mark announced"),
         pytest.param(decisions, "majority", lambda count: count // 2, {ELECTION_SAFETY}, 100, id="half is a majority"),
         pytest.param(decisions, "held_by_majority", max, {ON_A_MAJORITY, COMMITTED_LOST}, 60, id="any end commits"),
         pytest.param(states, "LEGAL", {}, {NO_EXCEPTION}, 1, id="no transition is legal"),
@@ -202,16 +202,16 @@ def without(effects, kind):
 
 
 @pytest.mark.parametrize(
-    ("tamper", "wanted"),
+    ("tamper", "wanted", "within"),
     [
-        (lambda effects: without(effects, Flush), {DURABLE_FIRST, ON_A_MAJORITY}),
-        (lambda effects: swap(effects, Append, Flush), {DURABLE_FIRST, ON_A_MAJORITY}),
-        (lambda effects: swap(effects, Persist, Reply), {DURABLE_FIRST}),
-        (lambda effects: without(effects, Persist), {DURABLE_FIRST, ELECTION_SAFETY}),
+        (lambda effects: without(effects, Flush), {DURABLE_FIRST, ON_A_MAJORITY}, WITHIN_SEEDS),
+        (lambda effects: swap(effects, Append, Flush), {DURABLE_FIRST, ON_A_MAJORITY}, WITHIN_SEEDS),
+        (lambda effects: swap(effects, Persist, Reply), {DURABLE_FIRST}, WITHIN_SEEDS),
+        (lambda effects: without(effects, Persist), {DURABLE_FIRST, ELECTION_SAFETY}, 300),
     ],
     ids=["no flush", "flush before append", "vote sent before it is durable", "votes never written"],
 )
-def test_faulty_executors_are_found(monkeypatch, tamper, wanted):
+def test_faulty_executors_are_found(monkeypatch, tamper, wanted, within):
     build = World.__init__
 
     def faulty(self, *args, **kwargs):
@@ -219,7 +219,7 @@ def test_faulty_executors_are_found(monkeypatch, tamper, wanted):
         self.tamper = tamper
 
     monkeypatch.setattr(World, "__init__", faulty)
-    hunt(wanted)
+    hunt(wanted, within=within)
 
 
 # The watch itself
