@@ -97,7 +97,8 @@ with watch_compiler() as compiler:
             events = toy_transactions.simulate(rng, model, isolation, transactions=300)
             check(events, model)
             judge(f"{model} {isolation}", events)
-    check(toy_kafka.simulate(rng), "kafka")
+    for model in ("kafka", "kafka-read-to-end"):
+        check(toy_kafka.simulate(rng), model)
     judge("kafka", toy_kafka.simulate(rng))
     without_kernels = {"mutex", "unique-ids", "fenced-lock", "bank", "bank-overdraft", "long-fork"}
     assert models == without_kernels, models

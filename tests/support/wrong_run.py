@@ -63,6 +63,8 @@ def run_that_is_wrong_everywhere(folder: Path, steps: int = 60) -> StoredRun:
         if row["type"] == 1:
             row["time_ns"] = 0  # answers after commit
     evidence.outcome["deaths"] = [{"node": "n2", "ordered": False, "time_ns": 5, "status": 139, "reason": "it crashed"}]
+    one = {"until_ns": 9, "looks": 4, "epoch": 3, "role": "leader"}
+    evidence.outcome["reports"] = [one | {"time_ns": 5, "node": node, "leader": node} for node in ("n1", "n2")]
     evidence.outcome["recovery"] |= {"recovered": False, "waiting_for": "n3"}
     evidence.outcome["final_reads"] = dict.fromkeys(evidence.outcome["final_reads"], "timed out")  # vacuity
     files = evidence.ended().write(folder)

@@ -12,6 +12,7 @@ from toy_quorum import Evidence, Quorum, measured
 
 from checkers.base.demands import Demands
 from checkers.base.verdict import Validity, Verdict
+from checkers.run_quality.criteria.of_faults import CALLING_NS
 
 
 def run() -> Evidence:
@@ -28,6 +29,7 @@ def run() -> Evidence:
     quorum.write("k1")
     quorum._event(900, 0, "k0", None, "", "read")
     quorum._event(900, 1, "k0", None, "n1", "read")
+    quorum.pass_time(CALLING_NS)
     quorum.heal()
     quorum.read_all()
     return quorum.evidence()

@@ -334,7 +334,6 @@ def run_here(words: Sequence[str], results: Path, output: Path) -> ChildRun:
         rate_hz=given["rate"],
         time_limit_s=given["time_limit"],
         op_timeout_s=given["op_timeout"],
-        recovery_limit_s=given["recovery_limit"],
         seed=given["seed"],
         bug=given["bug"],
         online=False,

@@ -251,7 +251,7 @@ def test_a_check_says_what_it_reads_before_it_imports_anything_heavy(tmp_path: P
     command = [sys.executable, "-c", script, "check", "--model", "register", str(history)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1000, check=True)
     verdict, first = done.stdout.splitlines()
-    assert verdict == f"valid    {history}"
+    assert verdict.startswith(f"unknown  {history}  no cas or read of the register was answered")
     assert eval(first) == (f"reading {history}", [])
 
 

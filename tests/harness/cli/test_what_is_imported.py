@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 HISTORY = """\
-{:type :invoke, :f :%(write)s, :value 1, :process 0}
-{:type :ok, :f :%(write)s, :value 1, :process 0}
+{:type :invoke, :f :%(write)s, :value %(value)s, :process 0}
+{:type :ok, :f :%(write)s, :value %(value)s, :process 0}
 {:type :invoke, :f :read, :value nil, :process 1}
 {:type :ok, :f :read, :value %(seen)s, :process 1}
 """
@@ -28,18 +28,18 @@ HEAVY = {"networkx", "pyspark", "matplotlib", "jinja2", "rich", "docker", "param
 
 
 @pytest.mark.parametrize(
-    ("model", "write", "seen", "heavy"),
+    ("model", "write", "value", "seen", "heavy"),
     [
-        ("set", "add", "[1]", HEAVY | {"pyarrow"}),
-        ("kv", "write", "1", HEAVY | {"pyarrow"}),
-        ("register", "write", "1", HEAVY),
+        ("set", "add", "1", "[1]", HEAVY | {"pyarrow"}),
+        ("kv", "write", '"a"', '"a"', HEAVY | {"pyarrow"}),
+        ("register", "write", "1", "1", HEAVY),
     ],
 )
 def test_a_check_of_four_lines_imports_nothing_that_it_does_not_need(
-    model: str, write: str, seen: str, heavy: set[str], tmp_path: Path
+    model: str, write: str, value: str, seen: str, heavy: set[str], tmp_path: Path
 ) -> None:
     history = tmp_path / "history.edn"
-    history.write_text(HISTORY % {"write": write, "seen": seen})
+    history.write_text(HISTORY % {"write": write, "value": value, "seen": seen})
     words = [sys.executable, "-c", CHECK, model, str(history)]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

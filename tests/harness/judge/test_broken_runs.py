@@ -85,7 +85,7 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a history of other columns": (other_columns, "not a Parquet history"),
     "a start that no clock shows": (
         lambda run: with_test(run, lambda test: test.update(started_monotonic_ns=10**40)),
-        "does not say when the test began",
+        "started_monotonic_ns is an integer beyond 64 bits",
     ),
     "a start before the clock": (
         lambda run: with_test(run, lambda test: test.update(started_monotonic_ns=-1)),

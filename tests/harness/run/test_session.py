@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from harness.backends.in_process import InProcessBackend
 from harness.backends.namespaces.backend import NamespacesBackend
 from harness.backends.with_agents.cluster import AgentCluster
 from harness.cli.main import run_command_line
-from harness.run import session
-from harness.run.conductor import Conductor
+from harness.run import conductor, session
+from harness.run.context import RunContext
 from harness.run.session import choose_backend
 from harness.spec import Spec, WrongSpec
 from harness.terminal.progress import Progress
@@ -82,13 +83,20 @@ def test_nodes_that_do_not_come_up_are_a_failure_of_the_harness(
     assert "makes no network (no space left on device)" in (folder / "report.html").read_text()
 
 
+def in_place_of(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[..., Awaitable[None]]) -> None:
+    """Let the phase of this name do this work."""
+    phases = tuple(replace(phase, work=work) if phase.name == name else phase for phase in conductor.PHASES)
+    assert phases != conductor.PHASES
+    monkeypatch.setattr(conductor, "PHASES", phases)
+
+
 def test_a_mistake_of_the_harness_leaves_its_traceback_in_the_folder(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def surprises(*_: Any) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(Conductor, "_read_all", surprises)
+    in_place_of(monkeypatch, "final reads", surprises)
     code, results, folder = run()
     assert (code, results["verdict"]) == (3, "harness failed")
     assert "KeyError: 'surprise'" in results["reason"]
@@ -142,11 +150,11 @@ def test_a_planted_bug_that_is_missed_is_exit_code_2_in_the_first_line(
 def test_an_interrupted_run_says_so_in_its_verdict(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def is_interrupted(_: Conductor) -> None:
+    async def is_interrupted(_: RunContext) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(Conductor, "_main", is_interrupted)
+    in_place_of(monkeypatch, "main", is_interrupted)
     code, results, folder = run()
     assert (code, results["verdict"]) == (3, "harness failed")
     assert results["reason"].startswith("the run was interrupted; judge what was recorded with: python -m harness")
@@ -159,14 +167,14 @@ def test_spark_is_ended_while_the_nodes_of_an_interrupted_run_are_still_removed(
 ) -> None:
     stopped = threading.Event()
 
-    async def is_interrupted(_: Conductor) -> None:
+    async def is_interrupted(_: RunContext) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
     async def waits_for_spark(_: InProcessBackend) -> None:
         assert await asyncio.to_thread(stopped.wait, 60), "Spark was not stopped before the nodes were gone"
 
-    monkeypatch.setattr(Conductor, "_main", is_interrupted)
+    in_place_of(monkeypatch, "main", is_interrupted)
     monkeypatch.setattr(InProcessBackend, "destroy", waits_for_spark)
     monkeypatch.setattr(NoSpark, "stop", lambda _: stopped.set())
     code, results, _ = run()

@@ -199,6 +199,10 @@ class Quorum:
         )
         self.group = {n for n in self.group if (n in away) == (self.leader in away)}
 
+    def pass_time(self, ns: int) -> None:
+        """Let time pass in which nothing happens."""
+        self._time_ns += ns
+
     def heal(self) -> None:
         """Copies are taken, then everybody hears the leader of the highest epoch again."""
         self.copy(f"before heal {len(self.faults)}")

@@ -35,9 +35,13 @@ def names(record: type) -> set[str]:
     return {field.name for field in fields(record)}
 
 
+NEWER = {"reports"}
+"""Runs of format 2 that are older than `leadership` have no reports.  Without them that checker is not applicable."""
+
+
 def test_the_fields_are_those_that_the_harness_records() -> None:
     outcome = set(RunOutcome(Declares(), 1.0).to_json())
-    assert outcome == whole_records.OF_OUTCOME
+    assert outcome - NEWER == whole_records.OF_OUTCOME
     assert names(FaultRecord) == whole_records.OF_A_FAULT
     assert names(Card) == whole_records.OF_A_CARD
     assert names(Condition) == whole_records.OF_AN_ORDER

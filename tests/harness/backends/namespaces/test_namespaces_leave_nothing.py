@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 from namespaces_clusters import (
@@ -163,13 +164,15 @@ async def test_an_unprivileged_user_can_create_it():
     if python is None:
         pytest.skip("no Python that an unprivileged user may execute")
 
+    packages = Path(msgspec.__file__).parents[1]
+
     def unprivileged(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [python, *argv],
             user=account.pw_uid,
             group=account.pw_gid,
             extra_groups=[],
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{REPOSITORY}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"},
             cwd="/",
             capture_output=True,
             text=True,
