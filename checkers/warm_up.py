@@ -160,6 +160,8 @@ def _transactions() -> Iterator[Verdict]:
         yield judge_transactions(_at_once(texts), "rw-register")
     for texts in _REGISTERS_IN_TURN:
         yield judge_transactions(_in_turn(texts), "rw-register")
+    yield judge_transactions(_at_once(_READ_OF_EACH), "list-append", consistency="read-committed")
+    yield judge_transactions(_at_once(_REGISTERS_AT_ONCE[-1]), "rw-register", consistency="read-committed")
     for number in ("1", "2000000000"):
         yield _from_a_file(
             [replace(e, payload=(e.payload or "").replace("1", number)) for e in _at_once(_READ_OF_EACH)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,7 +40,9 @@ class Ask:
 
     model: one of `names()`, or the path of a Python file whose text is `source`.
     keyed: in EDN and logs a value [k v] is a key and its value.  failed_cas: the reading of a cas that did not match.
-    consistency: of transactions.  allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
+    consistency: of transactions.  order: whether a valid verdict keeps the order of all transactions in its details.
+    levels: whether transactions are judged at every level, too.
+    allow: of Kafka's logs, names of what does not count; None: `allowed_anomalies`.
     """
 
     model: str
@@ -49,6 +51,8 @@ class Ask:
     failed_cas: str = DID_NOT_HAPPEN
     consistency: str = STRICT_SERIALIZABLE
     allow: tuple[str, ...] | None = None
+    order: bool = False
+    levels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +125,7 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
     """Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model."""
     for name in TRANSACTIONS:
         if ask.model == name:
-            from checkers.transactions.judge import judge_transactions
-
-            return judge_transactions(events, name, budget, consistency=ask.consistency)
+            return _judge_transactions(events, name, ask, budget)
     if ask.model in (KAFKA, KAFKA_READ_TO_END):
         from checkers.kafka_log.judge import judge_kafka_log
 
@@ -132,6 +134,25 @@ def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
 
     model = model_of(ask.source, ask.model) if ask.source else ask.model
     return judge_events(events, model, budget, ask.failed_cas)
+
+
+def _judge_transactions(
+    events: Sequence[Event], model: Literal["list-append", "rw-register"], ask: Ask, budget: Budget
+) -> Verdict:
+    from checkers.transactions.anomalies import MODELS
+    from checkers.transactions.judge import judge_transcript
+    from checkers.transactions.read import read_transactions
+
+    transcript = read_transactions(events, model)
+    verdict = judge_transcript(transcript, budget, consistency=ask.consistency, keep_order=ask.order)
+    if not ask.levels:
+        return verdict
+    rows = []
+    for level in MODELS:
+        each = judge_transcript(transcript, budget, consistency=level)
+        words = each.witnesses[0].summary if each.witnesses else each.reason or each.details["decided"]
+        rows.append({"level": level, "verdict": str(each.validity), "why": words})
+    return replace(verdict, details={**verdict.details, "levels": rows})
 
 
 def verdict_of(judged: Judged) -> FileVerdict:

@@ -44,6 +44,11 @@ STRICT_SERIALIZABLE = "strict-serializable"
 CYCLES = ("G0", "G1c", "G-single", "G-nonadjacent", "G2-item")
 """Anomalies that are cycles, worst first; each may end in -process or -realtime."""
 
+NO_ORDER_NAME = "no-order"
+"""No order of all transactions fulfils the required model, though no cycle of known dependencies shows it.
+
+It rules out that model and all stronger ones, and says nothing of weaker ones."""
+
 KIND_NAMES: Mapping[int, str] = {
     found.UNWRITTEN_READ: "unwritten-read",
     found.DUPLICATE_ELEMENTS: "duplicate-elements",
@@ -75,6 +80,7 @@ _RULES_OUT: Mapping[str, tuple[str, ...]] = {
     "G-single": ("repeatable-read", "snapshot-isolation"),
     "G-nonadjacent": ("repeatable-read", "snapshot-isolation"),
     "G2-item": ("repeatable-read",),
+    NO_ORDER_NAME: (),
 }
 
 WORST_FIRST = (*(a + v for v in VARIANTS for a in _RULES_OUT if v == PLAIN or a in CYCLES),)

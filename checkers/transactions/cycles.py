@@ -14,7 +14,7 @@ its share is reported as unfinished.  If many edges are broken, edges that conne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -81,10 +81,14 @@ class NamedCycle:
 
 @dataclass(frozen=True, slots=True)
 class CycleSearch:
-    """cycles: one for each name.  unfinished: names whose search used up its budget, so more cycles may exist."""
+    """cycles: one for each name.  unfinished: names whose search used up its budget, so more cycles may exist.
+
+    order: int32, if there is no cycle: all transactions that happened, in an order of dependencies and real time.
+    """
 
     cycles: tuple[NamedCycle, ...]
     unfinished: tuple[str, ...]
+    order: Int32 | None = field(default=None, compare=False)
 
 
 def find_cycles(
@@ -96,7 +100,9 @@ def find_cycles(
     """
     state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
     if stuck_at < 0:
-        return CycleSearch((), ())
+        rank = state.rank[: len(txns.status)]
+        placed = np.flatnonzero(happened & (rank >= 0))
+        return CycleSearch((), (), placed[np.argsort(rank[placed])].astype(np.int32))
     return _Search(txns, graph, state, happened, stuck_at).all(steps_max)
 
 

@@ -57,7 +57,7 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
     shown = cycle.steps[:_EDGES_SHOWN_MAX]
     in_time = InTime(transcript, cycle.assumes)
     met = [t for step in shown for t in in_time.met(step)]
-    names = _TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
+    names = TransactionNames(transcript, [*(t for step in shown for t in (step.source, step.target)), *met])
     orders = _ListOrders(transcript)
     edges = [in_time.explained(_edge(transcript, names, orders, step), names, step) for step in shown]
     path = " -> ".join([f"{edge['from']} -{edge['edge']}" for edge in edges] + [str(edges[-1]["to"])])
@@ -77,13 +77,13 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
 def explain_finding(transcript: Transcript, kind: int, sample: tuple[int, int, int]) -> Witness:
     """Explain an anomaly that a kernel noted (see the table of kinds in `kernels/transactions/columns.py`)."""
     txns, words = _FINDINGS[kind](transcript, *sample)
-    names = _TransactionNames(transcript, txns)
+    names = TransactionNames(transcript, txns)
     name, why = KIND_NAMES[kind], words(names)
     facts = {"why": [why], "expected": _EXPECTED[kind]}
     return names.witness(name, f"{name}: {why}", facts, ruled_out([name]))
 
 
-class _TransactionNames:
+class TransactionNames:
     """The names T1, T2, ... of the transactions of one witness."""
 
     def __init__(self, transcript: Transcript, txns: Sequence[int]) -> None:
@@ -119,7 +119,7 @@ class _TransactionNames:
 _STATUS = {kinds.OK: "ok", kinds.FAIL: "fail", kinds.INFO: "info"}
 
 
-def _edge(transcript: Transcript, names: _TransactionNames, orders: _ListOrders, step: Step) -> dict[str, Any]:
+def _edge(transcript: Transcript, names: TransactionNames, orders: _ListOrders, step: Step) -> dict[str, Any]:
     a, b = names[step.source], names[step.target]
     edge: dict[str, Any] = {"from": a, "to": b, "edge": _KINDS[step.kind], "key": None}
     if step.kind == PROCESS:
@@ -253,7 +253,7 @@ def _shown(elements: list[Any]) -> str:
     return f"[... {ending[1:]}"
 
 
-Words = Callable[[_TransactionNames], str]
+Words = Callable[[TransactionNames], str]
 Explained = tuple[list[int], Words]
 """The transactions of an anomaly, and its sentence."""
 

@@ -6,16 +6,18 @@
 
 Theory: Adya 1999; Alvaro & Kingsbury, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
 Reads show the versions and their writers, and versions show the dependencies between transactions.  A cycle of
-dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.  A history without
-anomalies may still come from a system that has them.  It is unknown if it could not have shown any.
+dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.
 
-Registers show less than lists: `kernels/transactions/rw_register.py` names the conclusions that they do not allow.
+*Valid* means more than that no anomaly was found: an order of all transactions was found that explains every answer,
+and it was replayed (`complete.py`).  If there is no such order and yet no cycle of known dependencies, the anomaly is
+`no-order`, and its witness tries every order of a few transactions.  If the budget ends before either is certain, the
+verdict is unknown.  It is unknown, too, if the history could not have shown any anomaly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,12 @@ from checkers.kernels.transactions import list_append, list_versions, rw_registe
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import build_graph, link_groups
 from checkers.kernels.transactions.links import Groups
+from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
 from checkers.transactions import anomalies
+from checkers.transactions.complete import Decision, Known, WrongOrder, decide, decided_by
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding
+from checkers.transactions.no_order import explain_no_order
 from checkers.transactions.read import Model, Transcript, read_transactions
 from checkers.transactions.version_orders import orders_under
 
@@ -55,17 +60,20 @@ def judge_transactions(
     budget: Budget = Budget(),  # noqa: B008 (frozen)
     *,
     consistency: str = anomalies.STRICT_SERIALIZABLE,
+    keep_order: bool = False,
 ) -> Verdict:
     """Judge a history of transactions; events follow the grammar of a history (`formats.recognise.check_grammar`).
 
     consistency: the required model, one of `anomalies.MODELS`.  Anomalies that it allows are listed and do not count.
-    For registers it also decides which version orders may be concluded (`version_orders.py`).
+    For registers it also decides which orders of versions may be named (`version_orders.py`).
     `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
-    "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...]}.
+    "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...],
+    "search": figures of the search for an order, "decided": a sentence, if valid}.
+    keep_order: if valid, also "order", the order that was replayed.
     Raises MalformedHistory if a payload contains no micro-operations of this model.
     """
     transcript = read_transactions(events, model)
-    return judge_transcript(transcript, budget, consistency=consistency)
+    return judge_transcript(transcript, budget, consistency=consistency, keep_order=keep_order)
 
 
 def judge_columns(
@@ -88,6 +96,7 @@ def judge_transcript(
     budget: Budget = Budget(),  # noqa: B008 (frozen)
     *,
     consistency: str = anomalies.STRICT_SERIALIZABLE,
+    keep_order: bool = False,
 ) -> Verdict:
     """As `judge_transactions`, for transactions that were already read."""
     if consistency not in anomalies.MODELS:
@@ -105,46 +114,79 @@ def judge_transcript(
     if needed_steps > budget.steps:
         return _too_much(looked_at, f"it would take {needed_steps} steps and the budget is {budget.steps}")
     found = new_findings()
-    search = _search(transcript, base, found, consistency, budget.steps - needed_steps)
-    return _conclude(transcript, looked_at, found, search, consistency)
+    known = _known(transcript, base, found)
+    steps_max = budget.steps - needed_steps
+    question = _Question(transcript, known, found, consistency, steps_max)
+    search, decision = question.answer()
+    return _conclude(transcript, looked_at, found, search, decision, consistency, keep_order)
 
 
 def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:
     return Verdict(Validity.UNKNOWN, looked_at, reason)
 
 
-def _search(transcript: Transcript, base: Int64, found: Findings, consistency: str, steps_max: int) -> CycleSearch:
-    """Note the anomalies of single reads in `found`, and search for cycles."""
+def _known(transcript: Transcript, base: Int64, found: Findings) -> Known:
+    """Find the order of list versions or the writers of values, and note the anomalies of single reads."""
+    txns = transcript.txns
     if transcript.model == "list-append":
-        return _search_lists(transcript, base, found, steps_max)
-    return _search_registers(transcript, base, found, consistency, steps_max)
+        versions = list_versions.order_versions(txns, base, found)
+        list_append.check_transactions(txns, base, versions, found)
+        return Known(base, versions, versions.written)
+    return Known(base, None, rw_register.read_registers(txns, base, found))
 
 
-def _search_lists(transcript: Transcript, base: Int64, found: Findings, steps_max: int) -> CycleSearch:
-    txns = transcript.txns
-    versions = list_versions.order_versions(txns, base, found)
-    list_append.check_transactions(txns, base, versions, found)
-    direct, ends = list_append.link(txns, base, versions, found)
-    return _cycles(transcript, direct, ends, len(base) - 1, versions.written.happened, steps_max)
+@dataclass(frozen=True)
+class _Question:
+    """Whether a history fulfils a model: by an order of all transactions, or else by the anomalies that it shows."""
 
+    transcript: Transcript
+    known: Known
+    found: Findings
+    consistency: str
+    steps_max: int
 
-def _search_registers(
-    transcript: Transcript, base: Int64, found: Findings, consistency: str, steps_max: int
-) -> CycleSearch:
-    """Search by the version order that reads show.  If that shows no violation, also use the order that time shows."""
-    txns = transcript.txns
-    written = rw_register.read_registers(txns, base, found)
-    direct, orders = rw_register.link(txns, base, written, found)
-    version_count = int(base[-1]) + len(base) - 1
-    shown = _of_reads(_cycles(transcript, direct, orders, version_count, written.happened, steps_max))
-    names = [name for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]]
-    if _counted([*names, *(cycle.name for cycle in shown.cycles)], consistency):
-        return shown
-    in_time = orders_under(consistency, txns, base, written, orders)
-    if in_time is None:
-        return shown
-    assuming = _cycles(transcript, direct, in_time, version_count, written.happened, steps_max)
-    return _joined(shown, assuming, consistency)
+    def answer(self) -> tuple[CycleSearch, Decision | None]:
+        """Return (the cycles found, the decision); no decision if single reads violate the model already.
+
+        Lists show nearly all dependencies, so they are searched for cycles first: without a cycle there is an order.
+        Registers show few, so an order is searched first.
+        """
+        txns, lists = self.transcript.txns, self.known.versions is not None
+        search = self._cycles_of_lists() if lists else None
+        if _counted(self._names(), self.consistency):
+            return search or self._cycles_of_registers(True), None
+        if search is not None and search.order is not None and not self.known.written.unusable.any():
+            return search, decided_by(search.order, txns, self.known, self.consistency)
+        decision = decide(txns, self.known, self.consistency, self.steps_max)
+        if search is None and decision.outcome == ORDER and self.consistency == anomalies.STRICT_SERIALIZABLE:
+            return CycleSearch((), ()), decision
+        return search or self._cycles_of_registers(decision.outcome != ORDER), decision
+
+    def _names(self) -> list[str]:
+        return [name for kind, name in anomalies.KIND_NAMES.items() if self.found.times[kind]]
+
+    def _cycles_of_lists(self) -> CycleSearch:
+        base, versions = self.known.base, self.known.versions
+        assert versions is not None
+        direct, ends = list_append.link(self.transcript.txns, base, versions, self.found)
+        return _cycles(self.transcript, direct, ends, len(base) - 1, versions.written.happened, self.steps_max)
+
+    def _cycles_of_registers(self, by_time: bool) -> CycleSearch:
+        """Search by the order of versions that reads show.
+
+        by_time: if that shows no violation, search also by the order that time shows.
+        """
+        txns, base, written = self.transcript.txns, self.known.base, self.known.written
+        direct, orders = rw_register.link(txns, base, written, self.found)
+        count, happened = int(base[-1]) + len(base) - 1, written.happened
+        shown = _of_reads(_cycles(self.transcript, direct, orders, count, happened, self.steps_max))
+        if not by_time or _counted([*self._names(), *(cycle.name for cycle in shown.cycles)], self.consistency):
+            return shown
+        in_time = orders_under(self.consistency, txns, base, written, orders)
+        if in_time is None:
+            return shown
+        assuming = _cycles(self.transcript, direct, in_time, count, happened, self.steps_max)
+        return _joined(shown, assuming, self.consistency)
 
 
 def _of_reads(shown: CycleSearch) -> CycleSearch:
@@ -197,17 +239,29 @@ def _counted(names: Sequence[str], consistency: str) -> list[str]:
 
 
 def _conclude(
-    transcript: Transcript, looked_at: dict[str, int], found: Findings, search: CycleSearch, consistency: str
+    transcript: Transcript,
+    looked_at: dict[str, int],
+    found: Findings,
+    search: CycleSearch,
+    decision: Decision | None,
+    consistency: str,
+    keep_order: bool,
 ) -> Verdict:
     counts = {name: int(found.times[kind]) for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]}
     counts |= {cycle.name: cycle.times for cycle in search.cycles}
+    shown = _counted(list(counts), consistency)
+    without_order = decision is not None and decision.outcome == NO_ORDER
+    if decision is not None and decision.outcome == ORDER and shown:
+        raise WrongOrder(f"an order was replayed, and yet there is {shown[0]}")
+    if without_order and not shown:
+        counts[anomalies.NO_ORDER_NAME] = 1
     names = sorted(counts, key=anomalies.WORST_FIRST.index)
     assuming = {cycle.name for cycle in search.cycles if cycle.assumes}
     excluded = anomalies.ruled_out(name for name in names if name not in assuming)
-    if assuming:
+    if assuming or without_order:
         excluded = anomalies.in_order({*excluded, *anomalies.and_stronger(consistency)})
-    counted = _counted(names, consistency)
-    details = {
+    counted = [name for name in names if name in shown or name == anomalies.NO_ORDER_NAME]
+    details: dict[str, Any] = {
         "consistency": consistency,
         "anomalies": {name: counts[name] for name in names},
         "allowed": [name for name in names if name not in counted],
@@ -215,20 +269,42 @@ def _conclude(
         "ruled_out": excluded,
         "strongest_left": anomalies.strongest(excluded),
     }
-    unfinished = _counted(search.unfinished, consistency)
-    reason = "; ".join(_open_questions(transcript, found, unfinished))
-    if not (counted or reason):
-        reason = _nothing_shown(transcript)
+    if decision is not None:
+        details["search"] = decision.figures
+    unfinished = [] if decision is not None and decision.outcome == ORDER else search.unfinished
+    reason = "; ".join(_open_questions(transcript, found, _counted(unfinished, consistency), decision, bool(counted)))
     if counted:
-        witnesses = _witnesses(transcript, found, search, counted)
+        witnesses = _witnesses(transcript, found, search, shown)
+        if decision is not None and not shown:
+            witnesses.append(explain_no_order(transcript, decision.involved, consistency))
         by_kind = {name: counts[name] for name in counted}
         looked_at["violations"] = sum(by_kind.values())
         details[VIOLATIONS_BY_KIND] = by_kind
         return Verdict(Validity.INVALID, looked_at, reason, tuple(witnesses), details)
-    return Verdict(Validity.UNKNOWN if reason else Validity.VALID, looked_at, reason, details=details)
+    reason = reason or _nothing_shown(transcript)
+    if reason or decision is None:
+        return Verdict(Validity.UNKNOWN, looked_at, reason, details=details)
+    details["decided"] = (
+        f"{consistency}: an order of all {len(np.unique(decision.transactions))} transactions was replayed"
+    )
+    if keep_order:
+        details["order"] = _order_in_rows(transcript, decision)
+    return Verdict(Validity.VALID, looked_at, details=details)
 
 
-def _open_questions(transcript: Transcript, found: Findings, unfinished: Sequence[str]) -> list[str]:
+def _order_in_rows(transcript: Transcript, decision: Decision) -> list[dict[str, Any]]:
+    """The order: per event, the index of the transaction's invoke, its process, and what takes place."""
+    rows = []
+    for event, t in zip(decision.order.tolist(), decision.transactions.tolist(), strict=True):
+        invoke = transcript.rows(t)[0]
+        takes_place = ("start", "commit")[event % 2] if decision.snapshots else "transaction"
+        rows.append({"index": invoke["index"], "process": invoke["process"], "event": takes_place})
+    return rows
+
+
+def _open_questions(
+    transcript: Transcript, found: Findings, unfinished: Sequence[str], decision: Decision | None, violated: bool
+) -> list[str]:
     questions = []
     if twice := int(found.times[kinds.WRITTEN_TWICE]):
         row = int(found.sample[kinds.WRITTEN_TWICE, 0, 2])
@@ -239,6 +315,9 @@ def _open_questions(transcript: Transcript, found: Findings, unfinished: Sequenc
         )
     if unfinished:
         questions.append(f"the budget ended the search for smaller or other cycles ({', '.join(unfinished)})")
+    if decision is not None and decision.outcome == UNDECIDED and not violated:
+        steps = decision.figures["steps"]
+        questions.append(f"the search for an order ended at its budget, after {steps} steps, without an answer")
     return questions
 
 

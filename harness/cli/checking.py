@@ -10,12 +10,14 @@ import difflib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity, combine
+from harness.plain_words import shorten
 from harness.terminal.check_progress import FilesProgress, ReadingProgress
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ MODELS = (
     *TRANSACTIONS,
     *KAFKA,
 )
+
+_WHY_MAX = 160
+"""Characters of the reason in a table of levels."""
 
 STRICTEST = "strict-serializable"
 """The default of --consistency."""
@@ -79,6 +84,16 @@ _REPORT = click.option(
     help="What transactions must be: serializable, snapshot-isolation, read-committed, ...",
 )
 @click.option(
+    "--levels", is_flag=True, help="Transactions: below the line, a table of all levels and why each holds or not."
+)
+@click.option(
+    "--order",
+    "order_to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Transactions, one file: if it is valid, write the order that was replayed, a JSON object per event.",
+)
+@click.option(
     "--allow",
     multiple=True,
     metavar="ANOMALY",
@@ -104,6 +119,8 @@ def check(
     keyed: bool,
     failed_cas: str,
     consistency: str,
+    levels: bool,
+    order_to: Path | None,
     allow: tuple[str, ...],
     steps: int | None,
     size_bytes: int | None,
@@ -118,6 +135,8 @@ def check(
     python -m harness check --model cas-register etcd_*.log
     python -m harness check --model kv --json store.edn
     python -m harness check --model list-append --explain history.edn
+    python -m harness check --model rw-register --consistency snapshot-isolation --order order.jsonl history.edn
+    python -m harness check --model list-append --levels history.edn
     python -m harness check --model kafka --allow poll-skip --report kafka.html history.edn
     python -m harness check --model my_lock.py history.edn        (docs/models.md)
 
@@ -138,7 +157,12 @@ def check(
     if allow and model not in KAFKA:
         words = f"only {' and '.join(KAFKA)} have anomalies to allow, not {model}"
         raise click.BadParameter(words, param_hint="--allow")
+    if (levels or order_to is not None) and model not in TRANSACTIONS:
+        option = "--levels" if levels else "--order"
+        raise click.BadParameter(f"only {' and '.join(TRANSACTIONS)} have levels and orders", param_hint=option)
     found = files_in(files)
+    if order_to is not None and len(found) != 1:
+        raise click.BadParameter(f"it is for one history, and there are {len(found)} files", param_hint="--order")
     progress = FilesProgress(len(found))
     progress.reading(found[0])
 
@@ -146,13 +170,17 @@ def check(
     from checkers.by_hand.judge_file import Ask
     from harness.judge.check_files import judge_in_process, judge_on_spark
 
-    ask = Ask(model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow))
+    ask = Ask(
+        model, source, keyed, failed_cas, _consistency(consistency), _allowed(allow), order_to is not None, levels
+    )
     default = Budget()
     budget = Budget(steps or default.steps, size_bytes or default.size_bytes)
     if spark_master is None:
         judged = judge_in_process(found, ask, budget)
     else:
         judged = judge_on_spark(found, ask, budget, spark_master, progress.tick)
+    if order_to is not None:
+        judged = _with_order_written(judged, order_to)
     _show(progress.passing(judged), as_json, explain, report_to, Path(model).stem if source else model)
 
 
@@ -256,6 +284,8 @@ def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to:
     broken = False
     for each in judged:
         click.echo(json.dumps(each.to_json()) if as_json else each.in_words())
+        if not as_json:
+            _show_levels(each)
         if explain and not as_json:
             _explain(each)
         seen.append(each.verdict.validity)
@@ -269,6 +299,23 @@ def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to:
         render_check(kept, model, report_to)
         click.echo(f"report: {report_to}", err=as_json)
     raise click.exceptions.Exit(HARNESS_FAILED if broken else EXIT_CODES.get(overall, EXIT_CODES[Validity.UNKNOWN]))
+
+
+def _with_order_written(judged: Iterator[JudgedFile], path: Path) -> Iterator[JudgedFile]:
+    """Write the order of the one file, if it has one, and pass the file on without it."""
+    for each in judged:
+        details = dict(each.verdict.details)
+        order = details.pop("order", None)
+        if order is None:
+            click.echo(f"no order was written: {each.file} is {each.verdict.validity}", err=True)
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in order))
+        yield replace(each, verdict=replace(each.verdict, details=details))
+
+
+def _show_levels(judged: JudgedFile) -> None:
+    for row in judged.verdict.details.get("levels", ()):
+        click.echo(f"  {row['verdict']:<8} {row['level']:<34} {shorten(row['why'], _WHY_MAX)}")
 
 
 def _explain(judged: JudgedFile) -> None:

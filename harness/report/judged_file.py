@@ -29,7 +29,7 @@ class JudgedFile:
 
     def in_words(self) -> str:
         verdict = self.verdict
-        why = f"error: {self.error}" if self.error else verdict.reason
+        why = f"error: {self.error}" if self.error else verdict.reason or str(verdict.details.get("decided", ""))
         if verdict.witnesses:
             first = verdict.witnesses[0]
             why = (

@@ -56,6 +56,12 @@ TRANSACTIONS: Mapping[str, ViolationKind] = {
         "A transaction cannot see what it writes only later. This one did.",
         "read of its own future",
     ),
+    "no-order": ViolationKind(
+        Stage.ANSWER,
+        "The transactions must have an order that explains every answer. Each order of the versions was tried here, "
+        "and each ends in a contradiction.",
+        "no order fits",
+    ),
     "internal": ViolationKind(
         Stage.ANSWER,
         "Within one transaction a read must agree with what the transaction itself read and wrote before. Here the "

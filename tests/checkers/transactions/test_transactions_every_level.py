@@ -329,7 +329,7 @@ def with_another_answer(rng: Random, events: list[Event], model: Model) -> list[
 
 
 def compare(model: Model, rng: Random, cases: int) -> Counter[str]:
-    """Raises AssertionError where a level is ruled out that brute force satisfies.  Counts what was missed."""
+    """Raises AssertionError where a verdict and brute force differ, in either direction."""
     seen = Counter[str]()
     for _ in range(cases):
         events = tiny_history(rng, model)
@@ -345,25 +345,24 @@ def compare(model: Model, rng: Random, cases: int) -> Counter[str]:
             assert not wrong, (level, wrong, verdict.details["anomalies"], [e.payload for e in events], events)
             found = verdict.validity is Validity.INVALID
             assert not (found and level in possible), (level, events)
-            if level not in possible:
-                seen["violated"] += 1
-                seen["missed"] += not found
-                seen[f"missed {level}"] += not found
+            assert found or level in possible, (level, events)
+            assert verdict.validity is Validity.INVALID or verdict.details["decided"]
+            seen["violated" if found else "satisfied"] += 1
+            seen[verdict.witnesses[0].kind if found else "an order"] += 1
     return seen
 
 
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_no_level_is_ruled_out_that_some_order_of_versions_satisfies(model: Model) -> None:
+def test_a_level_is_valid_if_and_only_if_some_order_of_versions_satisfies_it(model: Model) -> None:
     seen = compare(model, Random(model), 120)
-    assert seen["violated"] > 100, seen
-    assert seen["missed"] < 0.1 * seen["violated"], seen
+    assert seen["violated"] > 100 and seen["satisfied"] > 100, seen
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(50))
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_no_level_is_ruled_out_wrongly_all_night(model: Model, part: int, night: Random) -> None:
+def test_100_000_histories_at_every_level(model: Model, part: int, night: Random) -> None:
     print(compare(model, night, 2_000))
 
 

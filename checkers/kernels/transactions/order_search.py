@@ -1,0 +1,453 @@
+"""Decides whether an order of all events of a problem exists (`order_problem.py`), and finds one.
+
+*On demand.*  Events are placed one by one, by a guess of their order.  Before an event is placed, all that must precede
+it is placed.  A write waits until the readers of the version that it overwrites are placed.  Under snapshot isolation a
+transaction holds the keys that it writes from its start to its commit.  If all events are placed, their order answers
+the question.
+
+*A circle.*  An event that waits is put on a stack, and what it waits for comes next.  If that is on the stack already,
+its events wait in a circle.  The circle rests on *assumptions* of the form "w was placed before u, and both write one
+key": these are why its members wait.  So it proves that one of them is wrong.
+
+    no assumption    the circle consists of demanded order and of reads: there is no order at all
+    one              its opposite, u before w, is certain.  It becomes an edge
+    several          one of the opposites holds: a *clause*.  Decide for one, and return to the rest if that fails
+
+An edge that was found under decisions has the level of the newest decision that its circle rests on.  When a circle has
+no assumption but edges of a level, the decision of that level was wrong: its opposite is certain one level below, and
+the next opposite of the clause is decided for.  A circle without assumptions and without such edges proves that there
+is no order.  So the search is complete.  It is exponential at worst, since the question is NP-complete (Papadimitriou
+1979), and therefore it has a budget.
+
+After a new edge, events are taken back from the end only as far as the edge's target.  What is placed is always near a
+beginning of the guess, so this is not far.  A good guess needs no step back, and then all takes O(events + reads +
+writes).
+
+*Real time* costs no edges.  The first completion of a transaction that is not placed is *due*.  A transaction invoked
+after it waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.base.arrays import Int8, Int32, Int64
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.transactions.order_problem import Problem
+
+NO_ORDER, ORDER, UNDECIDED = 0, 1, 2
+"""The outcomes; UNDECIDED: the budget of steps ran out."""
+
+PLACED, NEXT, DUE, EDGES, ALTERNATIVES, LEVEL, STEPS, ROUNDS, LEARNED, DECISIONS, CONFLICTS, UNDONE = range(12)
+"""Places in `Search.at`.  NEXT: all events of lower ranks are placed.  STEPS counts looks at an event and steps back.
+LEARNED, DECISIONS and CONFLICTS count circles with one, several and no assumptions."""
+
+_EDGES_PER_EVENT, _EDGES_MIN = 4, 1 << 16
+_NOTHING = -1
+
+
+class Time(NamedTuple):
+    """Real time, if it is demanded; empty arrays otherwise.
+
+    invoked: int64 per transaction.  by_end: transactions that completed, in order of completion.  end_rank: per
+    transaction, its place there, or -1.  ended: int64, the positions of their completions.
+    """
+
+    invoked: Int64
+    by_end: Int32
+    end_rank: Int32
+    ended: Int64
+
+
+class Guess(NamedTuple):
+    """The order in which events are tried: int32, the rank of each event, and the event of each rank.
+
+    It ranks only events of transactions that happened; the rank of others is -1.
+    """
+
+    rank: Int32
+    by_rank: Int32
+
+
+class Search(NamedTuple):
+    """The state of a search.  Event numbers: t where start and commit are one, else 2 t and 2 t + 1.
+
+    position: per event, its place in `order`, or -1.  order: the placed events.
+    unread: per version, how many of its readers are not placed.  cursor: where to look for one of them.
+    current: per key, its version after the placed events.  replaced: per version, the version that it overwrote.
+    holder: per key, the transaction that holds it, or -1.
+    edge_*: the edges that were found, in this order.  edge_next, edge_head: their chains by target, latest first.
+    level_edges: per level, how many edges there were at its decision.
+    clause_*: alternatives that are left: the level of their decision, and u and w of "u before w".
+    stack: events that wait.  stack_level: the level of the edge that each waits for, or 0.  stack_w: the transaction w
+    of the assumption, or -1.  seen: per event, the round in which it came onto the stack.
+    involved: per transaction, 1 if a circle held it.  at: see the constants above.
+    """
+
+    position: Int32
+    order: Int32
+    unread: Int32
+    cursor: Int64
+    current: Int32
+    replaced: Int32
+    holder: Int32
+    edge_source: Int32
+    edge_target: Int32
+    edge_level: Int32
+    edge_next: Int32
+    edge_head: Int32
+    level_edges: Int64
+    clause_level: Int32
+    clause_u: Int32
+    clause_w: Int32
+    stack: Int32
+    stack_level: Int32
+    stack_w: Int32
+    seen: Int32
+    involved: Int8
+    at: Int64
+
+
+@kernel
+def find_order(problem: Problem, time: Time, guess: Guess, snapshots: bool, steps_max: int) -> tuple[int, Search]:
+    """Return (NO_ORDER, ORDER or UNDECIDED; the search).  If ORDER, `search.order` holds all events.
+
+    snapshots: snapshot isolation, where start and commit are two events.  If NO_ORDER, `search.involved` marks the
+    transactions that the proof rests on.
+    """
+    search = _new_search(problem, guess, snapshots)
+    while True:
+        begin, end = _place_until_circle(problem, time, guess, search, snapshots)
+        if begin == end:
+            return ORDER, search
+        edges = _conclude(search, begin, end, snapshots)
+        if edges == 0:
+            return NO_ORDER, search
+        for edge in range(search.at[EDGES] - edges, search.at[EDGES]):
+            _demand(problem, time, guess, search, edge, snapshots)
+        if search.at[STEPS] > steps_max or not _has_room(search):
+            return UNDECIDED, search
+
+
+@kernel
+def _new_search(problem: Problem, guess: Guess, snapshots: bool) -> Search:
+    m, events = problem.happened.shape[0], guess.rank.shape[0]
+    versions, writes = problem.version_txn.shape[0], problem.write_key.shape[0]
+    keys = versions - writes
+    unread = np.empty(versions, np.int32)
+    for v in range(versions):
+        unread[v] = problem.reader_first[v + 1] - problem.reader_first[v]
+    room = _EDGES_PER_EVENT * events + _EDGES_MIN
+    return Search(
+        np.full(events, -1, np.int32),
+        np.empty(guess.by_rank.shape[0], np.int32),
+        unread,
+        problem.reader_first[:versions].copy(),
+        (writes + np.arange(keys)).astype(np.int32),
+        np.full(writes, -1, np.int32),
+        np.full(keys, -1, np.int32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+        np.full(events, -1, np.int32),
+        np.zeros(room + 1, np.int64),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+        np.empty(events + 1, np.int32),
+        np.empty(events + 1, np.int32),
+        np.empty(events + 1, np.int32),
+        np.zeros(events, np.int32),
+        np.zeros(m, np.int8),
+        np.zeros(12, np.int64),
+    )
+
+
+@inner_kernel
+def _has_room(search: Search) -> bool:
+    """Whether a conflict, which adds two edges, and the clause of a longest circle find room."""
+    room = search.edge_source.shape[0]
+    return bool(search.at[EDGES] + 2 <= room and search.at[ALTERNATIVES] + search.seen.shape[0] <= room)
+
+
+@inner_kernel
+def _start(t: int, snapshots: bool) -> int:
+    return int(2 * t if snapshots else t)
+
+
+@inner_kernel
+def _commit(t: int, snapshots: bool) -> int:
+    return int(2 * t + 1 if snapshots else t)
+
+
+# Placing events
+
+
+@inner_kernel
+def _place_until_circle(problem: Problem, time: Time, guess: Guess, search: Search, snapshots: bool) -> tuple[int, int]:
+    """Place events on demand.  Returns (begin, end): the circle is stack[begin:end]; it is empty if all are placed."""
+    search.at[ROUNDS] += 1
+    number = np.int32(search.at[ROUNDS])
+    size = 0
+    rank, ranks = search.at[NEXT], guess.by_rank.shape[0]
+    while True:
+        if size == 0:
+            while rank < ranks and search.position[guess.by_rank[rank]] >= 0:
+                rank += 1
+            search.at[NEXT] = rank
+            if rank == ranks:
+                return 0, 0
+            search.stack[0] = guess.by_rank[rank]
+            search.seen[guess.by_rank[rank]] = number
+            size = 1
+        event = int(search.stack[size - 1])
+        search.at[STEPS] += 1
+        if search.position[event] >= 0:
+            size -= 1
+            continue
+        other, level, w = _waits_for(problem, time, search, event, snapshots)
+        if other == _NOTHING:
+            _place(problem, search, event, snapshots)
+            size -= 1
+            continue
+        search.stack_level[size - 1], search.stack_w[size - 1] = level, w
+        if search.seen[other] == number:
+            begin = size - 1
+            while search.stack[begin] != other:
+                begin -= 1
+            return begin, size
+        search.seen[other] = number
+        search.stack[size] = other
+        size += 1
+
+
+@inner_kernel
+def _waits_for(problem: Problem, time: Time, search: Search, event: int, snapshots: bool) -> tuple[int, int, int]:
+    """Return (an event that must precede this one, or -1; the level of the edge; w of the assumption, or -1)."""
+    t = event // 2 if snapshots else event
+    if snapshots and event % 2 == 1:
+        if search.position[event - 1] < 0:
+            return event - 1, 0, -1
+    else:
+        for z in range(problem.read_first[t], problem.read_first[t + 1]):
+            writer = problem.version_txn[problem.read_version[z]]
+            if writer >= 0 and search.position[_commit(writer, snapshots)] < 0:
+                return _commit(writer, snapshots), 0, -1
+        for i in range(problem.before.first[t], problem.before.first[t + 1]):
+            other = _commit(problem.before.source[i], snapshots)
+            if search.position[other] < 0:
+                return other, 0, -1
+        if time.invoked.shape[0] > 0:
+            due = search.at[DUE]
+            while due < time.by_end.shape[0] and search.position[_commit(time.by_end[due], snapshots)] >= 0:
+                due += 1
+            search.at[DUE] = due
+            if due < time.by_end.shape[0] and time.invoked[t] > time.ended[due]:
+                return _commit(time.by_end[due], snapshots), 0, -1
+    edge = search.edge_head[event]
+    while edge >= 0:
+        if search.position[search.edge_source[edge]] < 0:
+            return int(search.edge_source[edge]), int(search.edge_level[edge]), -1
+        edge = search.edge_next[edge]
+    if snapshots and event % 2 == 0:
+        for v in range(problem.write_first[t], problem.write_first[t + 1]):
+            holder = search.holder[problem.write_key[v]]
+            if holder >= 0:
+                return 2 * holder + 1, 0, int(holder)
+        return _NOTHING, 0, -1
+    for v in range(problem.write_first[t], problem.write_first[t + 1]):
+        overwritten = search.current[problem.write_key[v]]
+        if search.unread[overwritten] > 0:
+            reader = _unplaced_reader(problem, search, overwritten, event, snapshots)
+            if reader >= 0:
+                return reader, 0, int(problem.version_txn[overwritten])
+    return _NOTHING, 0, -1
+
+
+@inner_kernel
+def _unplaced_reader(problem: Problem, search: Search, version: int, event: int, snapshots: bool) -> int:
+    """Return the start of an unplaced reader of a version, other than this event itself; -1 if there is none."""
+    i = search.cursor[version]
+    while i < problem.reader_first[version + 1]:
+        reader = _start(problem.reader[i], snapshots)
+        if search.position[reader] < 0:
+            if reader != event:
+                return reader
+            if search.unread[version] == 1:
+                return -1
+        elif i == search.cursor[version]:
+            search.cursor[version] = i + 1
+        i += 1
+    return -1
+
+
+@inner_kernel
+def _place(problem: Problem, search: Search, event: int, snapshots: bool) -> None:
+    t = event // 2 if snapshots else event
+    search.position[event] = search.at[PLACED]
+    search.order[search.at[PLACED]] = event
+    search.at[PLACED] += 1
+    if not snapshots or event % 2 == 0:
+        for z in range(problem.read_first[t], problem.read_first[t + 1]):
+            search.unread[problem.read_version[z]] -= 1
+        if snapshots:
+            for v in range(problem.write_first[t], problem.write_first[t + 1]):
+                search.holder[problem.write_key[v]] = t
+    if not snapshots or event % 2 == 1:
+        for v in range(problem.write_first[t], problem.write_first[t + 1]):
+            key = problem.write_key[v]
+            search.replaced[v] = search.current[key]
+            search.current[key] = v
+            search.holder[key] = -1
+
+
+# Taking events back
+
+
+@inner_kernel
+def _demand(problem: Problem, time: Time, guess: Guess, search: Search, edge: int, snapshots: bool) -> None:
+    """Take events back as far as a new edge needs, and demand it from now on."""
+    source, target = search.edge_source[edge], search.edge_target[edge]
+    at = search.position[target]
+    if at >= 0 and (search.position[source] < 0 or search.position[source] > at):
+        while search.at[PLACED] > at:
+            _take_back(problem, time, guess, search, snapshots)
+    search.edge_next[edge], search.edge_head[target] = search.edge_head[target], edge
+
+
+@inner_kernel
+def _take_back(problem: Problem, time: Time, guess: Guess, search: Search, snapshots: bool) -> None:
+    """Take back the event that was placed last."""
+    search.at[PLACED] -= 1
+    search.at[STEPS] += 1
+    search.at[UNDONE] += 1
+    event = int(search.order[search.at[PLACED]])
+    t = event // 2 if snapshots else event
+    search.position[event] = -1
+    search.at[NEXT] = min(search.at[NEXT], guess.rank[event])
+    if not snapshots or event % 2 == 1:
+        if time.invoked.shape[0] > 0 and time.end_rank[t] >= 0:
+            search.at[DUE] = min(search.at[DUE], time.end_rank[t])
+        for v in range(problem.write_first[t + 1] - 1, problem.write_first[t] - 1, -1):
+            key = problem.write_key[v]
+            search.current[key] = search.replaced[v]
+            if snapshots:
+                search.holder[key] = t
+    if not snapshots or event % 2 == 0:
+        for z in range(problem.read_first[t], problem.read_first[t + 1]):
+            version = problem.read_version[z]
+            search.unread[version] += 1
+            search.cursor[version] = problem.reader_first[version]
+        if snapshots:
+            for v in range(problem.write_first[t], problem.write_first[t + 1]):
+                search.holder[problem.write_key[v]] = -1
+
+
+# Conclusions
+
+
+@inner_kernel
+def _conclude(search: Search, begin: int, end: int, snapshots: bool) -> int:
+    """Conclude edges from a circle.  Returns their number; 0 if there is no order."""
+    first = search.at[ALTERNATIVES]
+    level = _note_alternatives(search, begin, end, snapshots)
+    count = search.at[ALTERNATIVES] - first
+    if count == 0:
+        return _conflict(search, level, snapshots)
+    best = first
+    if count == 1:
+        search.at[LEARNED] += 1
+        search.at[ALTERNATIVES] = first
+    else:
+        search.at[DECISIONS] += 1
+        search.at[LEVEL] += 1
+        level = int(search.at[LEVEL])
+        search.level_edges[level] = search.at[EDGES]
+        best = _bring_best_to_end(search, first, level, snapshots)
+    _note_edge(search, search.clause_u[best], search.clause_w[best], level, snapshots)
+    return 1
+
+
+@inner_kernel
+def _note_alternatives(search: Search, begin: int, end: int, snapshots: bool) -> int:
+    """Note the opposites of a circle's assumptions as alternatives; returns the level that the circle rests on."""
+    level = 0
+    for i in range(begin, end):
+        u, w = search.stack[i] // 2 if snapshots else search.stack[i], search.stack_w[i]
+        search.involved[u] = 1
+        level = max(level, search.stack_level[i])
+        if w >= 0 and w != u:
+            search.involved[w] = 1
+            n = search.at[ALTERNATIVES]
+            search.clause_u[n], search.clause_w[n] = u, w
+            search.at[ALTERNATIVES] = n + 1
+    return int(level)
+
+
+@inner_kernel
+def _bring_best_to_end(search: Search, first: int, level: int, snapshots: bool) -> int:
+    """Move the alternative whose w was placed last to the end: it needs the fewest steps back.  Returns its place."""
+    best = first
+    for i in range(first, search.at[ALTERNATIVES]):
+        search.clause_level[i] = level
+        at, at_best = _start(search.clause_w[i], snapshots), _start(search.clause_w[best], snapshots)
+        if search.position[at] > search.position[at_best]:
+            best = i
+    last = int(search.at[ALTERNATIVES]) - 1
+    u, w = search.clause_u[best], search.clause_w[best]
+    search.clause_u[best], search.clause_w[best] = search.clause_u[last], search.clause_w[last]
+    search.clause_u[last], search.clause_w[last] = u, w
+    return last
+
+
+@inner_kernel
+def _conflict(search: Search, level: int, snapshots: bool) -> int:
+    """A circle of demanded order and edges up to this level: its decision was wrong.  Returns the number of new edges.
+
+    At level 0 there is none: no order exists.
+    """
+    search.at[CONFLICTS] += 1
+    if level == 0:
+        return 0
+    while search.at[ALTERNATIVES] > 0 and search.clause_level[search.at[ALTERNATIVES] - 1] > level:
+        search.at[ALTERNATIVES] -= 1
+    _forget_edges(search, level)
+    last = search.at[ALTERNATIVES] - 1
+    wrong_u, wrong_w = search.clause_u[last], search.clause_w[last]
+    u, w = search.clause_u[last - 1], search.clause_w[last - 1]
+    only_one_left = last < 2 or search.clause_level[last - 2] < level
+    search.at[ALTERNATIVES] = last - 1 if only_one_left else last
+    search.at[LEVEL] = level - 1 if only_one_left else level
+    _note_edge(search, wrong_w, wrong_u, level - 1, snapshots)
+    _note_edge(search, u, w, int(search.at[LEVEL]), snapshots)
+    return 2
+
+
+@inner_kernel
+def _forget_edges(search: Search, level: int) -> None:
+    """Forget the edges of this level and above.  All of them were found after the decision of this level."""
+    first, end = search.level_edges[level], search.at[EDGES]
+    for edge in range(end - 1, first - 1, -1):
+        search.edge_head[search.edge_target[edge]] = search.edge_next[edge]
+    kept = first
+    for edge in range(first, end):
+        if search.edge_level[edge] < level:
+            source, target = search.edge_source[edge], search.edge_target[edge]
+            search.edge_source[kept], search.edge_target[kept] = source, target
+            search.edge_level[kept] = search.edge_level[edge]
+            search.edge_next[kept], search.edge_head[target] = search.edge_head[target], kept
+            kept += 1
+    search.at[EDGES] = kept
+    search.at[STEPS] += (end - first) // 8
+
+
+@inner_kernel
+def _note_edge(search: Search, u: int, w: int, level: int, snapshots: bool) -> None:
+    """Note that u must commit before w starts; it counts from `_demand` on."""
+    edge = search.at[EDGES]
+    search.at[EDGES] = edge + 1
+    search.edge_source[edge], search.edge_target[edge] = _commit(u, snapshots), _start(w, snapshots)
+    search.edge_level[edge] = level

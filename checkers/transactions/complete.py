@@ -1,0 +1,182 @@
+"""Decides a consistency model completely: finds an order of all transactions that explains the history, or proves that
+there is none.
+
+Each model is a question of one kind (`kernels/transactions/order_problem.py`), and one search answers all of them:
+
+    read-uncommitted            the known order of list versions, sessions and real time have a common order
+    read-committed              the same, with every read after the writer of what it shows
+    repeatable-read,            each read shows the last version before it; start and commit are one event.  Our reads
+    serializable                are of items, never of predicates, so the two are one
+    snapshot-isolation          the same with snapshots: starts and commits are events of their own
+
+What a transaction shows inside itself (aborted, intermediate and internal reads) is judged before; here each read names
+one version that another transaction committed.  So this is called only for histories without such findings.
+
+An order that was found is replayed by `order_replay.py`, which knows nothing of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.transactions import order_problem as problems
+from checkers.kernels.transactions import order_replay as replays
+from checkers.kernels.transactions.columns import OK, Transactions, Written
+from checkers.kernels.transactions.cycle_starts import next_of_process
+from checkers.kernels.transactions.list_versions import Versions
+from checkers.kernels.transactions.order_guess import guess_of, no_time, real_time
+from checkers.kernels.transactions.order_problem import Problem
+from checkers.kernels.transactions.order_search import (
+    CONFLICTS,
+    DECISIONS,
+    LEARNED,
+    NO_ORDER,
+    ORDER,
+    STEPS,
+    UNDONE,
+    find_order,
+)
+from checkers.sealing.codes import dense_processes
+from checkers.transactions.anomalies import PROCESS, REALTIME, parts_of
+
+WEAK = ("read-uncommitted", "read-committed")
+
+
+_FIGURES = {"steps": STEPS, "certain": LEARNED, "decisions": DECISIONS, "conflicts": CONFLICTS, "taken back": UNDONE}
+
+_PATIENCE = 8
+"""How many steps for each event and micro-operation a guess of the starts gets before the other one is tried."""
+
+
+class WrongOrder(RuntimeError):
+    """The replay refused an order that the search had found: a mistake in this program, never in the history."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """outcome: NO_ORDER, ORDER or UNDECIDED of `order_search`.
+
+    order: int32; if ORDER, the events (transactions; with snapshots, 2 t for a start and 2 t + 1 for a commit).
+    involved: transactions that a proof of NO_ORDER rests on.  figures: what the search did, by name.
+    """
+
+    outcome: int
+    snapshots: bool
+    order: Int32
+    involved: Int64
+    figures: dict[str, int]
+
+    @property
+    def transactions(self) -> Int32:
+        """The transaction of each event."""
+        return self.order // 2 if self.snapshots else self.order
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was found out about a history before: the order of list versions, or the writers of register values."""
+
+    base: Int64
+    versions: Versions | None
+    written: Written
+
+
+def decide(txns: Transactions, known: Known, consistency: str, steps_max: int) -> Decision:
+    """Decide one model for transactions whose single reads are in order."""
+    model, variant = parts_of(consistency)
+    happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
+    process, process_count = dense_processes(txns.process)
+    sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)
+    problem = _problem(txns, known, model, happened, sessions)
+    snapshots = model == "snapshot-isolation"
+    time = real_time(txns, problem) if variant == REALTIME else no_time()
+    figures: dict[str, int] = {}
+    for starts_early, steps in _attempts(snapshots, len(txns.kind) + len(txns.status), steps_max):
+        guess = guess_of(txns, problem, snapshots=snapshots, starts_early=starts_early)
+        outcome, search = find_order(problem, time, guess, snapshots, steps)
+        for name, place in _FIGURES.items():
+            figures[name] = figures.get(name, 0) + int(search.at[place])
+        if outcome in (NO_ORDER, ORDER):
+            break
+    if outcome == ORDER:
+        _demand_that_it_fits(txns, known, model, variant, search.order, snapshots, process, process_count)
+    involved = np.flatnonzero(search.involved) if outcome == NO_ORDER else np.empty(0, np.int64)
+    return Decision(outcome, snapshots, search.order if outcome == ORDER else np.empty(0, np.int32), involved, figures)
+
+
+def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool, int]]:
+    """Yield guesses of the starts and their budgets; the budgets grow, and together they are at most `steps_max`."""
+    if not snapshots:
+        yield True, steps_max
+        return
+    steps = _PATIENCE * size
+    while 2 * steps < steps_max:
+        yield from ((True, steps), (False, steps))
+        steps_max -= 2 * steps
+        steps *= 8
+    yield from ((True, steps_max // 2), (False, steps_max // 2))
+
+
+def _problem(txns: Transactions, known: Known, model: str, happened: Bools, sessions: Int32) -> Problem:
+    base, versions, written = known.base, known.versions, known.written
+    if model not in WEAK:
+        if versions is not None:
+            return problems.problem_of_lists(txns, base, versions, sessions)
+        return problems.problem_of_registers(
+            txns, base, written.writer, written.final, written.unusable, happened, sessions
+        )
+    order = problems.session_edges(sessions)
+    if versions is not None:
+        seen = versions._replace(written=written._replace(happened=happened))
+        order = problems.joined_edges(order, problems.list_edges(txns, base, seen))
+    if model == "read-uncommitted":
+        reads = problems.session_edges(np.empty(0, np.int32))
+    elif versions is not None:
+        reads = problems.appenders_before_readers(txns, base, versions)
+    else:
+        reads = problems.writers_before_readers(txns, base, written.writer, written.unusable, happened)
+    return problems.problem_of_edges(happened, order, reads)
+
+
+def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str) -> Decision:
+    """Return the decision that a serial order in real time is: such an order fits every model.
+
+    Raises WrongOrder if the order contradicts the history.
+    """
+    model, variant = parts_of(consistency)
+    process, process_count = dense_processes(txns.process)
+    _demand_that_it_fits(txns, known, model, variant, order, False, process, process_count)
+    return Decision(ORDER, False, order, np.empty(0, np.int64), {"steps": len(order)})
+
+
+def _demand_that_it_fits(
+    txns: Transactions,
+    known: Known,
+    model: str,
+    variant: str,
+    order: Int32,
+    snapshots: bool,
+    process: Int32,
+    process_count: int,
+) -> None:
+    """Raises WrongOrder unless the order explains the history."""
+    skipped: Bools = known.written.unusable != 0
+    of_order = order // 2 if snapshots else order
+    placed = np.bincount(of_order, minlength=len(txns.status))
+    if (placed[txns.status == OK] != (2 if snapshots else 1)).any():
+        raise WrongOrder("the order lacks a transaction that committed")
+    if model not in WEAK:
+        if known.versions is not None:
+            at = replays.replay_lists(txns, known.base, order, snapshots, skipped)
+        else:
+            at = replays.replay_registers(txns, order, len(known.base) - 1, snapshots, skipped)
+        if at != replays.FITS:
+            raise WrongOrder(f"event {at} of the order contradicts the history")
+    if variant == PROCESS and not replays.keeps_sessions(process, order, snapshots, process_count):
+        raise WrongOrder("the order contradicts a session")
+    if variant == REALTIME and not replays.keeps_real_time(txns, order, snapshots):
+        raise WrongOrder("the order contradicts real time")
