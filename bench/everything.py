@@ -1,24 +1,36 @@
 """All measurements, one after another: `make bench`, or `make bench FULL=1` for the sizes that goals are set for.
 
-    python -m bench.everything [--full] [--into results/bench]
+    python -m bench.everything [--full] [--into results/bench] [--keep]
 
 Figures go into one file of JSON lines, `figures.jsonl`, and what cost against size shows into `cost.png`.  Without
 --full it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
-A figure is a measurement of the machine as it is; goals that were missed are listed at the end, and fail nothing.
+
+A figure is a measurement of the machine as it is.  Goals and the figures of the last time, which are kept in the tree
+(`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal or
+takes more than TWICE the last time; then the exit code is 1.  --keep replaces the kept figures by those of today.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.instruments.calibration import factor
-from bench.instruments.figures import read
+from bench.instruments.figures import BenchFigure, read
 
 ROOT = Path(__file__).parents[1]
+KEPT = Path(__file__).parent / "last_figures.jsonl"
+"""The figures of the last time, on the machine that goals were set on."""
+
+TWICE = 2.0
+LEAST_S = 0.05
+"""Shorter times are noise; only their goals count."""
 
 QUICK = (
     ("judge", "--rows", "10000,100000,1000000"),
@@ -46,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
     parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
+    parser.add_argument("--keep", action="store_true", help="keep the figures of today in the tree, to compare with")
     chosen = parser.parse_args()
     chosen.into = chosen.into.resolve()
     chosen.into.mkdir(parents=True, exist_ok=True)
@@ -65,11 +78,41 @@ def main() -> int:
     subprocess.run(
         [sys.executable, "-m", "bench.instruments.plot", str(file), str(chosen.into / "cost.png")], cwd=ROOT, check=True
     )
-    missed = [figure for figure in read(file) if not figure.reached]
-    print(f"\n{len(read(file))} figures in {file}, {len(missed)} goals missed" + (":" if missed else ""))
-    for figure in missed:
-        print(figure.in_words())
-    return 0
+    measured = read(file)
+    words = missed(measured, read(KEPT) if KEPT.exists() else [], factor())
+    print(f"\n{len(measured)} figures in {file}, {len(words)} missed" + (":" if words else ""))
+    for line in words:
+        print(line)
+    if chosen.keep:
+        keep(measured, factor())
+        print(f"kept in {KEPT.relative_to(ROOT)}")
+    return 1 if words else 0
+
+
+def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower: float) -> list[str]:
+    """Return a line for every figure that misses its goal, or takes more than TWICE as long as the last time.
+
+    last: on the machine that goals were set on.  slower: how many times as long this machine takes.
+    """
+    known = {(one.figure, one.size, one.unit): one.value for one in last}
+    lines = []
+    for one in measured:
+        before = known.get((one.figure, one.size, one.unit))
+        before = None if before is None else before * slower if one.unit == "s" else before
+        late = one.unit == "s" and before is not None and one.value > max(TWICE * before, LEAST_S)
+        if late or not one.reached:
+            then = "not measured before" if before is None else f"last time {before:.3g}"
+            lines.append(f"{one.in_words()}   {then}{', twice as long' if late else ''}")
+    return lines
+
+
+def keep(measured: Sequence[BenchFigure], slower: float) -> None:
+    """Write the figures as they would be on the machine that goals were set on."""
+    known = {(one.figure, one.size, one.unit): one for one in (read(KEPT) if KEPT.exists() else [])}
+    for one in measured:
+        value = one.value / slower if one.unit == "s" else one.value
+        known[one.figure, one.size, one.unit] = replace(one, value=round(value, 4), goal=None)
+    KEPT.write_text("".join(json.dumps(asdict(one)) + "\n" for one in known.values()))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ Daudjee & Salem 2004; Cerone & Gotsman 2016):
 
     read-uncommitted    PL-1     no cycle of ww (G0); a version order exists at all
     read-committed      PL-2     no reads of aborted or intermediate data (G1a, G1b), no cycle of ww and wr (G1c)
+    read-atomic         RA       a transaction sees all writes of another or none of them (Bailis et al. 2014)
+    causal              CC       it also sees what these transactions had seen (both as in Biswas & Enea 2019)
     repeatable-read     PL-2.99  no cycle with rw at all (our reads are of items, never of predicates)
     snapshot-isolation  PL-SI    no cycle whose rw are never adjacent (G-single, G-nonadjacent)
     serializable        PL-3     both of the above
@@ -14,11 +16,13 @@ reads show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, al
 transaction.
 
 A transaction that reads a key twice and sees another version the second time (internal) read one of them before and one
-after another transaction: a cycle with one rw, so repeatable-read rules it out.
+after another transaction: a cycle with one rw, so repeatable-read rules it out.  So does read-atomic, which gives a
+transaction one view.
 
-Each model has two stronger variants.  `strong-session-...` counts the order in which one process ran its transactions
-as a dependency.  `strong-...` also counts real time; strong-serializable is written strict-serializable.  A cycle that
-needs such an edge has `-process` or `-realtime` after its name, and rules out only the variants that count it.
+Each model has two stronger variants; read-atomic and causal, which sessions define, have only the first.
+`strong-session-...` counts the order in which one process ran its transactions as a dependency.  `strong-...` also
+counts real time; strong-serializable is written strict-serializable.  A cycle that needs such an edge has `-process` or
+`-realtime` after its name, and rules out only the variants that count it.
 """
 
 from __future__ import annotations
@@ -27,10 +31,21 @@ from collections.abc import Iterable, Mapping
 
 from checkers.kernels.transactions import columns as found
 
-BASE_MODELS = ("read-uncommitted", "read-committed", "repeatable-read", "snapshot-isolation", "serializable")
+BASE_MODELS = (
+    "read-uncommitted",
+    "read-committed",
+    "read-atomic",
+    "causal",
+    "repeatable-read",
+    "snapshot-isolation",
+    "serializable",
+)
+WITHOUT_REAL_TIME = ("read-atomic", "causal")
 _STRONGER = {
     "read-uncommitted": ("read-committed",),
-    "read-committed": ("repeatable-read", "snapshot-isolation"),
+    "read-committed": ("read-atomic",),
+    "read-atomic": ("causal",),
+    "causal": ("repeatable-read", "snapshot-isolation"),
     "repeatable-read": ("serializable",),
     "snapshot-isolation": ("serializable",),
     "serializable": (),
@@ -75,7 +90,7 @@ _RULES_OUT: Mapping[str, tuple[str, ...]] = {
     "G1b": ("read-committed",),
     "future-read": ("read-committed",),
     "G1c": ("read-committed",),
-    "internal": ("repeatable-read", "snapshot-isolation"),
+    "internal": ("read-atomic",),
     "lost-update": ("repeatable-read", "snapshot-isolation"),
     "G-single": ("repeatable-read", "snapshot-isolation"),
     "G-nonadjacent": ("repeatable-read", "snapshot-isolation"),
@@ -91,7 +106,12 @@ def model_name(base: str, variant: str) -> str:
     return STRICT_SERIALIZABLE if name == "strong-serializable" else name
 
 
-MODELS = tuple(model_name(base, variant) for variant in VARIANTS for base in BASE_MODELS)
+MODELS = tuple(
+    model_name(base, variant)
+    for variant in VARIANTS
+    for base in BASE_MODELS
+    if not (variant == REALTIME and base in WITHOUT_REAL_TIME)
+)
 """All models; within each variant, weaker ones come first."""
 
 
@@ -146,7 +166,7 @@ def implied(model: str) -> set[str]:
     """Return a model and all weaker ones."""
     base, variant = parts_of(model)
     weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
-    return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}
+    return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]} & set(MODELS)
 
 
 def _and_stronger(base: str) -> set[str]:

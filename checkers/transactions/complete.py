@@ -5,6 +5,8 @@ Each model is a question of one kind (`kernels/transactions/order_problem.py`), 
 
     read-uncommitted            the known order of list versions, sessions and real time have a common order
     read-committed              the same, with every read after the writer of what it shows
+    read-atomic, causal         the same, with every visible writer of a key before the one that was read
+                                (`kernels/transactions/visible_writes.py`)
     repeatable-read,            each read shows the last version before it; start and commit are one event.  Our reads
     serializable                are of items, never of predicates, so the two are one
     snapshot-isolation          the same with snapshots: starts and commits are events of their own
@@ -25,7 +27,8 @@ import numpy as np
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import order_replay as replays
-from checkers.kernels.transactions.columns import OK, Transactions, Written
+from checkers.kernels.transactions import visible_writes as visible
+from checkers.kernels.transactions.columns import OK, Edges, Transactions, Written
 from checkers.kernels.transactions.cycle_starts import next_of_process
 from checkers.kernels.transactions.list_versions import Versions
 from checkers.kernels.transactions.order_guess import guess_of, no_time, real_time
@@ -37,16 +40,24 @@ from checkers.kernels.transactions.order_search import (
     NO_ORDER,
     ORDER,
     STEPS,
+    UNDECIDED,
     UNDONE,
     find_order,
 )
 from checkers.sealing.codes import dense_processes
 from checkers.transactions.anomalies import PROCESS, REALTIME, parts_of
 
-WEAK = ("read-uncommitted", "read-committed")
+WEAK = ("read-uncommitted", "read-committed", "read-atomic", "causal")
+"""Models under which a read need not show the last version: all demands are orders of two transactions."""
+
+CLOCKS_SIZE_BYTES_MAX = 2_000_000_000
+"""Causal keeps a clock of all chains for each transaction; beyond this size the verdict is unknown."""
 
 
 _FIGURES = {"steps": STEPS, "certain": LEARNED, "decisions": DECISIONS, "conflicts": CONFLICTS, "taken back": UNDONE}
+
+MANY_STEPS = 1 << 50
+"""For problems without assumptions, which take a step for each event and demand."""
 
 _PATIENCE = 8
 """How many steps for each event and micro-operation a guess of the starts gets before the other one is tried."""
@@ -91,7 +102,9 @@ def decide(txns: Transactions, known: Known, consistency: str, steps_max: int) -
     happened = txns.status == OK if model == "read-uncommitted" else known.written.happened
     process, process_count = dense_processes(txns.process)
     sessions = next_of_process(process, process_count, happened) if variant == PROCESS else np.empty(0, np.int32)
-    problem = _problem(txns, known, model, happened, sessions)
+    problem = _problem(txns, known, model, happened, sessions, process)
+    if problem is None:
+        return Decision(UNDECIDED, False, np.empty(0, np.int32), np.empty(0, np.int64), {"steps": 0})
     snapshots = model == "snapshot-isolation"
     time = real_time(txns, problem) if variant == REALTIME else no_time()
     figures: dict[str, int] = {}
@@ -121,25 +134,56 @@ def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool
     yield from ((True, steps_max // 2), (False, steps_max // 2))
 
 
-def _problem(txns: Transactions, known: Known, model: str, happened: Bools, sessions: Int32) -> Problem:
-    base, versions, written = known.base, known.versions, known.written
+def _problem(
+    txns: Transactions, known: Known, model: str, happened: Bools, sessions: Int32, process: Int32
+) -> Problem | None:
+    """Return the problem of a model; None if its clocks take too much memory."""
     if model not in WEAK:
-        if versions is not None:
-            return problems.problem_of_lists(txns, base, versions, sessions)
-        return problems.problem_of_registers(
-            txns, base, written.writer, written.final, written.unusable, happened, sessions
-        )
+        return _of_versions(txns, known, happened, sessions)
+    base, versions, written = known.base, known.versions, known.written
     order = problems.session_edges(sessions)
-    if versions is not None:
-        seen = versions._replace(written=written._replace(happened=happened))
-        order = problems.joined_edges(order, problems.list_edges(txns, base, seen))
-    if model == "read-uncommitted":
-        reads = problems.session_edges(np.empty(0, np.int32))
-    elif versions is not None:
+    reads = problems.session_edges(np.empty(0, np.int32))
+    if model != "read-uncommitted" and versions is not None:
         reads = problems.appenders_before_readers(txns, base, versions)
-    else:
+    elif model != "read-uncommitted":
         reads = problems.writers_before_readers(txns, base, written.writer, written.unusable, happened)
+    if model in ("read-atomic", "causal"):
+        seen = problems.problem_of_edges(happened, order, reads)
+        outcome, search = find_order(seen, no_time(), guess_of(txns, seen, snapshots=False), False, MANY_STEPS)
+        if outcome == NO_ORDER:
+            return seen
+        pairs = _pairs(_of_versions(txns, known, happened, sessions), model, search.order, sessions, process)
+        if pairs is None:
+            return None
+        order = problems.joined_edges(order, pairs)
+    if versions is not None:
+        lists = versions._replace(written=written._replace(happened=happened))
+        order = problems.joined_edges(order, problems.list_edges(txns, base, lists))
     return problems.problem_of_edges(happened, order, reads)
+
+
+def _of_versions(txns: Transactions, known: Known, happened: Bools, sessions: Int32) -> Problem:
+    base, versions, written = known.base, known.versions, known.written
+    if versions is not None:
+        return problems.problem_of_lists(txns, base, versions, sessions)
+    return problems.problem_of_registers(
+        txns, base, written.writer, written.final, written.unusable, happened, sessions
+    )
+
+
+def _pairs(problem: Problem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
+    """Return which writers must commit before which; None if the clocks take too much memory."""
+    count_sessions = len(sessions) > 0
+    if model == "read-atomic":
+        by_session = np.argsort(process, kind="stable").astype(np.int32)
+        return visible.atomic_pairs(problem, by_session[problem.happened[by_session]], process, count_sessions)
+    if count_sessions:
+        chain, place, chains = visible.session_chains(process, int(process.max()) + 1, order)
+    else:
+        chain, place, chains = visible.reading_chains(problem, order)
+    if 4 * len(process) * chains > CLOCKS_SIZE_BYTES_MAX:
+        return None
+    return visible.causal_pairs(problem, order, chain, place, chains)
 
 
 def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str) -> Decision:
@@ -176,6 +220,8 @@ def _demand_that_it_fits(
             at = replays.replay_registers(txns, order, len(known.base) - 1, snapshots, skipped)
         if at != replays.FITS:
             raise WrongOrder(f"event {at} of the order contradicts the history")
+    elif model != "read-uncommitted" and not replays.reads_after_writes(txns, known.base, order, skipped):
+        raise WrongOrder("the order places a read before the write that it shows")
     if variant == PROCESS and not replays.keeps_sessions(process, order, snapshots, process_count):
         raise WrongOrder("the order contradicts a session")
     if variant == REALTIME and not replays.keeps_real_time(txns, order, snapshots):

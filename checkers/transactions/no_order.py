@@ -162,6 +162,7 @@ class _Proof:
     def __init__(self, transcript: Transcript, few: Sequence[int], consistency: str, names: TransactionNames) -> None:
         self._transcript, self._few, self._names = transcript, list(few), names
         model, self._variant = parts_of(consistency)
+        self._model = model
         self._snapshots, self._overwrites = model == "snapshot-isolation", model not in WEAK
         self._part = part_of(transcript, few)
         self._writers: dict[int, list[int]] = {}
@@ -175,9 +176,13 @@ class _Proof:
         graph = nx.DiGraph()
         for reason in self._certain():
             self._add(graph, reason)
-        pairs = [
-            (key, a, b) for key, some in self._writers.items() for at, a in enumerate(some) for b in some[at + 1 :]
-        ]
+        pairs = (
+            []
+            if self._model in WEAK
+            else [
+                (key, a, b) for key, some in self._writers.items() for at, a in enumerate(some) for b in some[at + 1 :]
+            ]
+        )
         yield from self._prove(graph, pairs, "")
 
     def _prove(self, graph: nx.DiGraph[Any], pairs: list[tuple[int, int, int]], when: str) -> Iterator[str]:
@@ -260,6 +265,25 @@ class _Proof:
             for at, one in enumerate(chain):
                 for other in [*chain[at + 1 : at + 2], *(w for w in self._writers[key] if w not in chain)]:
                     yield from self._order(key, one, other)
+        yield from self._sessions_and_time()
+        if self._model in ("read-atomic", "causal"):
+            yield from self._visible()
+
+    def _visible(self) -> Iterator[_Reason]:
+        """A visible writer commits before the one that was read."""
+        seen = nx.DiGraph((r.source, r.target) for r in self._sessions_and_time())
+        if self._model == "read-atomic":
+            seen = nx.transitive_closure(seen)
+        seen.add_edges_from((by, r) for (_, by), readers in self._readers.items() for r in readers if by >= 0)
+        if self._model == "causal":
+            seen = nx.transitive_closure(seen)
+        for (key, by), readers in self._readers.items():
+            for r in readers:
+                for w in self._writers.get(key, []):
+                    if w not in (by, r) and seen.has_edge(w, r):
+                        yield _Reason("ww", key, w, by) if by >= 0 else _Reason("rw", key, r, w)
+
+    def _sessions_and_time(self) -> Iterator[_Reason]:
         txns = self._transcript.txns
         for a in self._few:
             for b in self._few:

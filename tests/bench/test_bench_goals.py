@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bench import everything
+from bench.everything import missed
 from bench.instruments import figures
 from bench.instruments.calibration import factor
+from bench.instruments.figures import BenchFigure
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -27,3 +30,23 @@ def test_the_kernel_takes_about_as_long_each_time() -> None:
     first = factor()
     factor.cache_clear()
     assert 0.2 < first / factor() < 5.0
+
+
+def test_a_missed_goal_and_a_figure_twice_as_slow_as_the_last_time_are_listed() -> None:
+    last = [BenchFigure("a", 1, "rows", 1.0, "s"), BenchFigure("b", 1, "rows", 1.0, "s")]
+    reached = BenchFigure("a", 1, "rows", 3.0, "s", goal=4.0)
+    assert missed([reached], last, slower=2.0) == []
+    [line] = missed([BenchFigure("a", 1, "rows", 5.0, "s", goal=6.0)], last, slower=2.0)
+    assert "last time 2, twice as long" in line
+    [line] = missed([BenchFigure("c", 1, "rows", 5.0, "s", goal=4.0)], last, slower=2.0)
+    assert "missed" in line and "not measured before" in line
+
+
+def test_kept_figures_are_those_of_the_machine_that_goals_were_set_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everything, "KEPT", tmp_path / "last.jsonl")
+    everything.keep([BenchFigure("a", 1, "rows", 3.0, "s", goal=4.0), BenchFigure("m", 1, "rows", 2.0, "GB")], 2.0)
+    everything.keep([BenchFigure("a", 2, "rows", 8.0, "s")], 2.0)
+    kept = {(one.figure, one.size): one.value for one in figures.read(tmp_path / "last.jsonl")}
+    assert kept == {("a", 1): 1.5, ("m", 1): 2.0, ("a", 2): 4.0}

@@ -130,6 +130,24 @@ def _ends_with_own(txns: Transactions, t: int, row: int, key: int, count: int) -
 
 
 @kernel
+def reads_after_writes(txns: Transactions, base: Int64, order: Int32, skipped: Bools) -> bool:
+    """Whether each value that a transaction reads was written by one before it in the order, or by itself."""
+    written = np.zeros(base[-1], np.bool_)
+    for t in order:
+        for row in range(txns.first[t], txns.first[t + 1]):
+            key, value = txns.key[row], txns.value[row]
+            if txns.kind[row] == WRITE:
+                written[base[key] + value] = True
+            elif txns.status[t] == OK and not skipped[key]:
+                if value >= 0 and not written[base[key] + value]:
+                    return False
+                for at in range(txns.list_first[row], txns.list_first[row + 1]):
+                    if not written[base[key] + txns.lists[at]]:
+                        return False
+    return True
+
+
+@kernel
 def keeps_sessions(process: Int32, order: Int32, snapshots: bool, process_count: int) -> bool:
     """Whether transactions of one process follow one another.  process: numbered from 0, in order of invocation."""
     latest = np.full(process_count, -1, np.int64)
