@@ -13,6 +13,9 @@ from typing import Any
 LONGEST = 300
 """Characters of one hostile or huge text that are shown; the raw files keep it all."""
 
+_PREPOSITION = re.compile(r"\s(?:of|with|without|in|under|beyond|that|at|from|by|on|for)\b")
+_PLURALS = (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("criteria", "criterion"))
+
 _UNITS = {"_rate_hz": "/s", "_per_s": "/s", "_hz": "/s", "_ms": " ms", "_s": " s", "_bytes": " bytes", "_share": ""}
 
 
@@ -106,6 +109,15 @@ def _figure(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if any(name.endswith(suffix) for suffix in _UNITS) and isinstance(value, int | float):
             return f"{words} {amount(value, name)}"
-        singular = value == 1 and words.endswith("s") and not words.endswith("ss")
-        return f"{amount(value)} {words[:-1] if singular else words}"
+        return f"{amount(value)} {_of_one(words) if value == 1 else words}"
     return f"{words}: {amount(value)}"
+
+
+def _of_one(words: str) -> str:
+    """The same words for one thing: "copies of logs" -> "copy of logs"."""
+    found = _PREPOSITION.search(words)
+    noun, rest = (words[: found.start()], words[found.start() :]) if found else (words, "")
+    for ending, one in _PLURALS:
+        if noun.endswith(ending):
+            return f"{noun.removesuffix(ending)}{one}{rest}"
+    return (noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun) + rest

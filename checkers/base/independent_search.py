@@ -86,6 +86,41 @@ def reachable_states(
     return _explore(operations, states, model, configurations_max, stop_at_first=False)
 
 
+def longest_order(
+    operations: Sequence[RegisterOperation],
+    states: Iterable[State] = (None,),
+    model: Model = register,
+    configurations_max: int = 60_000,
+) -> tuple[State, tuple[int, ...]] | None:
+    """The legal order, from any of the states, that places the most returned operations: how far an order can get.
+
+    Returns (its first state, places of the operations in its order); None if there are too many orders to try.  Of the
+    operations that may come next, the one that returned first is tried first.
+    """
+    best: tuple[int, State, tuple[int, ...]] = (-1, None, ())
+    tried = 0
+    for begins in states:
+        seen: set[tuple[int, State]] = set()
+        waiting: list[tuple[int, State, tuple[int, ...], int]] = [(0, begins, (), 0)]
+        while waiting:
+            done, state, order, placed = waiting.pop()
+            if (tried := tried + 1) > configurations_max:
+                return None
+            if placed > best[0]:
+                best = (placed, begins, order)
+            for i in sorted(_candidates(operations, done), key=lambda i: -_returned_at(operations[i])):
+                after = model(state, operations[i])
+                if after is REFUSED or (done | 1 << i, after) in seen:
+                    continue
+                seen.add((done | 1 << i, after))
+                waiting.append((done | 1 << i, after, (*order, i), placed + (operations[i].ret is not None)))
+    return best[1], best[2]
+
+
+def _returned_at(operation: RegisterOperation) -> float:
+    return float("inf") if operation.ret is None else operation.ret
+
+
 def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
     """The operations of one key of a register history, in order of call.
 

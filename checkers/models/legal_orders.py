@@ -1,8 +1,7 @@
 """Do a few operations of a model have a legal order?  If they have none, how long is the longest legal beginning?
 
-The first question checks a witness by another method than the one that found it.  The independent search
-(`base/independent_search.py`) answers it.  The second question is for the drawing of the witness.  An enumeration of
-the same configurations answers it.
+The first question checks a witness by another method than the one that found it.  The second question is for the
+drawing of the witness.  The independent search (`base/independent_search.py`) answers both.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from checkers.base import independent_search as search
-from checkers.models.model import REFUSED, Model, Operation, State
+from checkers.models.model import Model, Operation, State
 
 SEARCHED_MAX = 60
 """Windows with more operations are neither checked nor drawn."""
@@ -50,32 +49,14 @@ def longest_order(model: Model, window: Sequence[Operation], states: Sequence[St
     """
     if len(window) > SEARCHED_MAX:
         return None
-    best: tuple[int, tuple[int, ...], State] = (-1, (), None)
-    tried = 0
-    for begins in states:
-        seen: set[tuple[int, State]] = set()
-        waiting: list[tuple[int, State, tuple[int, ...], int]] = [(0, begins, (), 0)]
-        while waiting:
-            done, state, path, placed = waiting.pop()
-            if (tried := tried + 1) > CONFIGURATIONS_MAX:
-                return None
-            if placed > best[0]:
-                best = (placed, path, begins)
-            left = [i for i in range(len(window)) if not done >> i & 1]
-            first_ret = min((ret for i in left if (ret := window[i].ret) is not None), default=None)
-            for i in left:
-                if first_ret is not None and window[i].call > first_ret:
-                    continue
-                after = model.step(state, window[i])
-                if after is REFUSED or (done | 1 << i, after) in seen:
-                    continue
-                seen.add((done | 1 << i, after))
-                waiting.append((done | 1 << i, after, (*path, i), placed + window[i].returned))
-    state, steps = best[2], []
-    for i in best[1]:
+    found = search.longest_order(_given(window), states, _step(model), CONFIGURATIONS_MAX)
+    if found is None:
+        return None
+    state, steps = found[0], []
+    for i in found[1]:
         state = model.step(state, window[i])
         steps.append({"call": window[i].call, "holds": in_words(model, state)})
-    return {"begins": in_words(model, best[2]), "steps": steps}
+    return {"begins": in_words(model, found[0]), "steps": steps}
 
 
 def in_words(model: Model, state: State) -> str:

@@ -320,7 +320,7 @@ def _show_levels(judged: JudgedFile) -> None:
 
 def _explain(judged: JudgedFile) -> None:
     """The drawing of the first witness below the line of its file."""
-    from harness.terminal.show import show_witness
+    from harness.terminal.witness import show_witness
 
     for witness in judged.verdict.witnesses[:1]:
         show_witness(witness.to_json())

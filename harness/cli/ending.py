@@ -76,7 +76,7 @@ def _kinds(entry: Mapping[str, Any]) -> str:
 def _draw_first(console: Console, results: Mapping[str, Any]) -> None:
     """The witness that the first line is about, drawn; all of them, with their reasons, are in the report."""
     from harness.explanations.violations_by_cause import violations_by_cause
-    from harness.terminal.show import show_witness
+    from harness.terminal.witness import show_witness
 
     if found := violations_by_cause(results):
         console.print()

@@ -232,7 +232,7 @@ def _head(
         below += [means] if means else []
         below += [first.background] if first.background else [] if letters else first.why[:2]
         below += [each for each in (lost, more) if each]
-        below += [f"Right would have been: {words.lower_first(text)}" for text in first.expected[:1]]
+        below += [f"Right would have been: {words.lower_first(text)}" for text in first.violation.expected[:1]]
     elif len(title) > 150:
         title, _, rest = title.partition(": ")
         title, below = f"{title}.", [rest[:1].upper() + rest[1:]]

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from checkers.base.history import Type
-from harness.witness.legal import FOREVER, WindowOp
-from harness.witness.witness_operations import say
+from harness.story.operations import FOREVER, WindowOp, say
 
 _STRETCH_MOST = 2.0
 _INDENT = "  "

@@ -80,9 +80,10 @@ class Progress:
             self._lasting(f"violated: {name_in_words(kind)} ({checker})", time_ns, style="bold red")
 
     def running(self, rate_hz: float, unknown: int, leader: str, limit_s: float | None = None) -> None:
-        """limit_s: how long the phase will last, where that is known."""
+        """limit_s: how long the phase will last, where that is known.  Then the line counts down: times since the test
+        began stand before faults, and a second clock beside them would confuse."""
         elapsed_s = self._monotonic_s() - self._began
-        clock = f"{elapsed_s:.0f} s" if limit_s is None else f"{min(elapsed_s, limit_s):.0f}/{limit_s:.0f} s"
+        clock = f"for {elapsed_s:.0f} s" if limit_s is None else f"{max(0.0, limit_s - elapsed_s):.0f} s left"
         running = f"{clock}, {rate_hz:.0f} operations/s, {unknown} of unknown outcome"
         words = [self._phase, running, leader, " + ".join(self._in_force.values())]
         self._tell(" · ".join(w for w in words if w))

@@ -1,18 +1,28 @@
 """One witness, drawn: what happened, from where, why nothing explains it, and what would have been right.
 
-What is drawn follows from what a witness holds, not from the checker that found it, as on the page
-(`harness/report/witness/violation_views.py`).  Operations become lanes, cycles of transactions a ladder, entries of
-logs a table of offsets by nodes.  All else that a checker hands over becomes a table of its rows and a list of its
-facts.
+It renders a `Story` (`harness/story/story.py`).  Operations become lanes (`lanes.py`), entries of logs a table of
+offsets by nodes, and cycles of transactions a ladder: each is a rung, each edge the reason why it must come before the
+next.
+
+    ┌─▸ T1   process 3, ok (rows 17, 21)
+    │        append x 1, read y nil
+    │    │ rw, key y: T1 read y as nil, which T2 appended to
+    │    ▾
+    │   T2   process 4, ok (rows 18, 20)
+    │        append y 2, read x nil
+    │    │ rw, key x: T2 read x as nil, which T1 appended to
+    └────┘
+
+All else that a checker hands over becomes a table of its rows and a list of its facts.
 """
 
 from __future__ import annotations
 
 import io
+import shutil
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -21,27 +31,19 @@ from rich.table import Table
 from rich.text import Text
 
 from checkers.base.history import Type
-from checkers.base.json_file import mapping, number, sequence
-from checkers.by_hand.judge_registers import ONLY_OBJECT
-from harness.explanations.kinds.catalog import name_in_words
-from harness.plain_words import amount, checksum_words, either, label, listed, natural, sentence, shorten
-from harness.terminal import cycle_ladder as ladder
+from checkers.base.json_file import number
+from harness.plain_words import checksum_words, label, natural, shorten
+from harness.story.operations import FOREVER, WindowOp, message_logs, say, value
+from harness.story.story import Edge, Story, Transaction, story_of
 from harness.terminal.lanes import draw_lanes, legend
-from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.witness_operations import (
-    DRAWN_APART,
-    culprit_of,
-    letters_of,
-    message_logs,
-    operations_of,
-    order_of,
-    say,
-    sentences_of_bars,
-    value,
-)
 
 MOST_OPERATIONS = 40
 MOST_ROWS = 24
+WIDTH_LEAST = 80
+_WIDTH_MOST = 160
+"""Lines longer than this are hard to follow with the eye."""
+
+_DID_LINES_MOST = 4
 _INDENT = "  "
 _PLAIN = str.maketrans({
     **dict.fromkeys("├┤╞╡│┆", "|"), **dict.fromkeys("┌└┘", "+"), "─": "-", "═": "=", "┄": ".", "▸": ">", "✗": "X",
@@ -50,72 +52,73 @@ _PLAIN = str.maketrans({
 """Each drawn character by one of ASCII, so that the drawing keeps its columns."""
 
 
+def show_witness(witness: Mapping[str, Any], *, compact: bool = False, file: IO[str] | None = None) -> None:
+    """Print the drawing of a witness (`Witness.to_json`), as wide as the terminal and at least WIDTH_LEAST columns.
+
+    file: standard output if none is given.  Colour follows rich: only on a terminal, and never where NO_COLOR is set.
+    """
+    columns = shutil.get_terminal_size((WIDTH_LEAST, 24)).columns
+    width = min(max(WIDTH_LEAST, columns), _WIDTH_MOST)
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    plain = not (console.encoding or "").lower().startswith("utf")
+    console.print(draw_witness(witness, width, compact=compact, plain=plain))
+
+
 def draw_witness(
     witness: Mapping[str, Any], width: int, *, compact: bool = False, plain: bool = False
 ) -> RenderableType:
     """witness: `Witness.to_json()`.  compact: without the reasons.  plain: ASCII only."""
-    facts = mapping(witness.get("facts"))
-    ops = operations_of([mapping(e) for e in sequence(witness.get("events"))])
-    rows = [mapping(r) for r in sequence(witness.get("rows"))]
-    parts: list[RenderableType] = [_head(witness, facts)]
-    cycle, transactions = sequence(facts.get("cycle")), mapping(facts.get("transactions"))
-    drawn_operations = False
-    if cycle:
-        parts += ladder.draw_cycle(cycle, transactions, number(facts.get("length"), len(cycle)), width)
-    elif transactions:
-        for name, transaction in transactions.items():
-            head, *rest = ladder.describe(str(name), mapping(transaction), width - 10)
-            parts.append(Text(f"{_INDENT}{name!s:<6}{head}"))
-            parts += [Text(f"{_INDENT}{'':<6}{line}") for line in rest]
-    elif ops:
-        parts += _window(ops, facts, width)
-        parts += _message_logs(ops, letters_of(ops, facts), plain)
-        drawn_operations = True
-    parts += _rows(rows, plain)
-    summary = str(witness.get("summary") or "")  # stands above the drawing
-    why = [str(w) for w in _sentences(facts.get("why")) if str(w).rstrip(".") not in summary]
-    if cycle:
-        why = []  # the edges say it
-    elif "model" in facts and drawn_operations:  # the bars say what each operation did
-        why = [w for w in why if not w.startswith(sentences_of_bars(letters_of(ops, facts), facts))]
+    story = story_of(witness)
+    parts: list[RenderableType] = [_head(story)]
+    if story.edges:
+        parts += _cycle(story, width)
+    for transaction in () if story.edges else story.transactions:
+        head, *rest = _described(transaction, width - 10)
+        parts += [Text(f"{_INDENT}{transaction.name:<6}{head}"), *(Text(f"{_INDENT}{'':<6}{line}") for line in rest)]
+    if story.bars:
+        parts += _window(story, width)
+        parts += _message_logs(story, plain)
+    parts += _rows(story.rows, plain)
     if not compact:
-        parts += [_bullet(text, width) for text in why]
-        if not drawn_operations and not cycle and not transactions:
-            parts += [_bullet(f"{name}: {text}", width) for name, text in _facts(facts)]
-    parts += [
-        _wrapped(f"Right would have been: {_sentence(w)}", width, "green") for w in _sentences(facts.get("expected"))
-    ]
+        parts += [_bullet(words, width) for words in _why(story)]
+        if not (story.bars or story.edges or story.transactions):
+            parts += [_bullet(f"{name}: {words}", width) for name, words in story.facts]
+    parts += [_wrapped(f"Right would have been: {words}", width, "green") for words in story.expected]
     return _ascii(Group(*parts), width) if plain else Group(*parts)
 
 
-def _head(witness: Mapping[str, Any], facts: Mapping[str, Any]) -> Text:
+def _why(story: Story) -> Sequence[str]:
+    """The reasons that neither the summary nor the drawing gives already: of a cycle its edges, of a model its bars."""
+    if story.edges:
+        return ()
+    reasons = story.why if story.model else story.reasons  # of registers they also say when each operation ran
+    return [words for words in reasons if words.rstrip(".") not in story.summary]
+
+
+def _head(story: Story) -> Text:
     head = Text(_INDENT)
-    head.append(shorten(name_in_words(str(witness.get("kind") or "violation")), 80), style="bold red")
-    if isinstance(facts.get("key"), str) and facts["key"] != ONLY_OBJECT:
-        head.append(f", key {shorten(str(facts['key']), 60)}")
+    head.append(story.kind, style="bold red")
+    if story.key:
+        head.append(f", key {story.key}")
     return head
 
 
-def _window(ops: Sequence[WindowOp], facts: Mapping[str, Any], width: int) -> list[RenderableType]:
+def _window(story: Story, width: int) -> list[RenderableType]:
     """Lanes, what they begin with, how far a legal order gets."""
-    letters = letters_of(ops, facts)
-    order = order_of(ops, facts)
-    bad = culprit_of(ops, order, letters, facts)
-    shown = ops[:MOST_OPERATIONS]
-    lanes = draw_lanes(shown, letters, bad, width)
+    shown = story.operations[:MOST_OPERATIONS]
+    lanes = draw_lanes(shown, story.letters, story.bad, width)
     parts: list[RenderableType] = []
-    before = [value(s) for s in sequence(facts.get("states_before"))]
-    if before:
-        parts.append(_wrapped(f"Before: it holds {either(before)}.", width, ""))
+    if story.before:
+        parts.append(_wrapped(f"Before: it holds {story.before}.", width, ""))
     if lanes:
         parts += lanes.lines
-        parts.append(Text(f"{_INDENT}{legend(shown, bad)}", style="dim"))
+        parts.append(Text(f"{_INDENT}{legend(shown, story.bad)}", style="dim"))
     if lanes is None or not lanes.labelled:
-        parts += [_in_a_line(op, letters.get(str(op.invoke), ""), i == bad, width) for i, op in enumerate(shown)]
-    if len(shown) < len(ops):
-        parts.append(Text(f"{_INDENT}and {len(ops) - len(shown)} operations more", style="dim"))
-    if order is not None:
-        parts.append(_wrapped(_in_order(ops, order, letters, bad), width, ""))
+        parts += [_in_a_line(op, story.name_of(i), i == story.bad, width) for i, op in enumerate(shown)]
+    if len(shown) < len(story.operations):
+        parts.append(Text(f"{_INDENT}and {len(story.operations) - len(shown)} operations more", style="dim"))
+    if story.order is not None:
+        parts.append(_wrapped(_in_order(story), width, ""))
     return parts
 
 
@@ -127,25 +130,67 @@ def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
     return Text(line if len(line) <= width else line[: width - 1] + "…", style="bold red" if bad else "")
 
 
-def _in_order(ops: Sequence[WindowOp], order: Order, names: Mapping[str, str], bad: int | None) -> str:
+def _in_order(story: Story) -> str:
     """`The longest legal order: 0, A 2, B 4; C finds no place after it.`"""
+    order = story.order
+    assert order is not None
     chain = f"it holds {value(order.states[0])}"
     for i, after in zip(order.steps, order.states[1:], strict=True):
-        chain += f", {names.get(str(ops[i].invoke)) or say(ops[i])} → {value(after)}"
-    if bad is None:
+        chain += f", {story.name_of(i) or say(story.operations[i])} → {value(after)}"
+    if story.bad is None:
         return f"A legal order: {chain}."
-    stuck = names.get(str(ops[bad].invoke)) or say(ops[bad])
+    stuck = story.name_of(story.bad) or say(story.operations[story.bad])
     if not order.steps:
-        if len(ops) == 1:
+        if len(story.operations) == 1:
             return f"{stuck} does not fit."
         return f"{stuck} fits nowhere: neither at once nor after any of the others."
     return f"The longest legal order: {chain}; then {stuck} has no place."
 
 
-def _message_logs(ops: Sequence[WindowOp], letters: Mapping[str, str], plain: bool) -> list[RenderableType]:
+def _cycle(story: Story, width: int) -> list[Text]:
+    """Each edge begins where the one before ended."""
+    known = {transaction.name: transaction for transaction in story.transactions}
+    lines: list[Text] = []
+    for place, edge in enumerate(story.edges):
+        of = known.get(edge.source, Transaction(edge.source, "", "", ""))
+        head, *rest = _described(of, width - 14)
+        lines.append(_rung("┌─▸ " if place == 0 else "│   ", f"{edge.source:<5}", head, "bold"))
+        lines += [_rung("│   ", " " * 5, text, "") for text in rest]
+        words = textwrap.wrap(_of_edge(edge), width - 14) or [""]
+        lines += [_rung("│    ", "│ ", text, "cyan") for text in words]
+        if place < len(story.edges) - 1:
+            lines.append(_rung("│    ", "▾", "", "cyan"))
+    if story.length > len(story.edges):
+        lines.append(_rung("│    ", "┆ ", f"and so on through {story.length} transactions", "dim"))
+    lines.append(_rung("└────┘", "", "", "cyan"))
+    return lines
+
+
+def _described(transaction: Transaction, width: int) -> list[str]:
+    """Who ran it, how it ended, and what it did, wrapped."""
+    head = transaction.who + (f" (rows {transaction.rows})" if transaction.rows else "")
+    did = textwrap.wrap(transaction.did, width)
+    if len(did) > _DID_LINES_MOST:
+        did = [*did[: _DID_LINES_MOST - 1], did[_DID_LINES_MOST - 1][: width - 2] + " …"]
+    return [head, *did]
+
+
+def _of_edge(edge: Edge) -> str:
+    """`rw, key x: T1 read x as nil, which T2 appended to`."""
+    return f"{edge.kind}{f', key {edge.key}' if edge.key else ''}: {edge.why.removesuffix('.')}"
+
+
+def _rung(side: str, mark: str, words: str, style: str) -> Text:
+    line = Text(f"{_INDENT}{side}", style="cyan")
+    line.append(mark, style=style or "default")
+    line.append(words, style="default")
+    return line
+
+
+def _message_logs(story: Story, plain: bool) -> list[RenderableType]:
     """What sends and polls of Kafka say of each log."""
     parts: list[RenderableType] = []
-    for key, rows in message_logs(ops, letters).items():
+    for key, rows in message_logs(story.operations, story.letters).items():
         table = _table(plain)
         for name in ("offset", f"in {shorten(key, 30)}", "sent by", "polled by"):
             table.add_column(Text(name), justify="right" if name == "offset" else "left")
@@ -161,7 +206,7 @@ def _rows(rows: Sequence[Mapping[str, Any]], plain: bool) -> list[RenderableType
     logs = [r for r in rows if r.get("table") == "log" and isinstance(r.get("offset"), int)]
     if logs:
         parts.append(Padding(_entries(logs, plain), (0, 0, 0, 2), expand=False))
-    kinds = Counter(str(r.get("table")) for r in rows if r not in logs)
+    kinds = dict.fromkeys(str(r.get("table")) for r in rows if r not in logs)
     for kind in kinds:
         of_kind = [r for r in rows if str(r.get("table")) == kind and r not in logs]
         parts.append(Padding(_grid(of_kind, plain), (0, 0, 0, 2), expand=False))
@@ -215,27 +260,8 @@ def _table(plain: bool) -> Table:
     return Table(box=box.ASCII2 if plain else box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
 
 
-def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts that no other part of the drawing shows."""
-    out = []
-    for name, given in facts.items():
-        if name in DRAWN_APART or given is None or isinstance(given, Mapping):
-            continue
-        words = listed([amount(v) for v in given][:12]) if isinstance(given, list | tuple) else amount(given, name)
-        out.append((label(name), shorten(words)))
-    return out
-
-
-def _sentences(given: Any) -> list[str]:
-    return [given] if isinstance(given, str) and given else [str(w) for w in sequence(given)]
-
-
-def _sentence(text: str) -> str:
-    return sentence(shorten(text, 600))
-
-
 def _bullet(text: str, width: int) -> Text:
-    return Text(textwrap.fill(_sentence(text), width, initial_indent=f"{_INDENT}- ", subsequent_indent=f"{_INDENT}  "))
+    return Text(textwrap.fill(text, width, initial_indent=f"{_INDENT}- ", subsequent_indent=f"{_INDENT}  "))
 
 
 def _wrapped(text: str, width: int, style: str) -> Text:

@@ -142,3 +142,20 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
     for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
         assert part in written
     assert notes({}, {"scheduled_rate_hz": 200, "achieved_rate_hz": 190.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"copies": 1}, "1 copy"),
+        ({"copies of logs": 1}, "1 copy of logs"),
+        ({"epochs with a leader": 1}, "1 epoch with a leader"),
+        ({"batches": 1}, "1 batch"),
+        ({"criteria": 1}, "1 criterion"),
+        ({"passes": 1}, "1 pass"),
+        ({"met": 1}, "1 met"),
+        ({"copies": 2}, "2 copies"),
+    ],
+)
+def test_one_thing_is_named_as_one(figures: dict[str, Any], said: str) -> None:
+    assert words.looked_at(figures) == said

@@ -100,7 +100,7 @@ def view(
 def moments(found: Sequence[FindingView]) -> list[Moment]:
     """Where the violations stand on the time axis; those without a time are left out."""
     return [
-        Moment(f.moment_ns, f"{f.kind}{f', key {shorten(f.key, 40)}' if f.key else ''}", f.anchor, f.key)
+        Moment(f.moment_ns, ", key ".join(filter(None, (f.kind, f.violation.key))), f.anchor, f.violation.key or None)
         for f in found
         if f.moment_ns >= 0
     ]

@@ -17,8 +17,8 @@ from harness.explanations.kinds.catalog import kind_of
 from harness.explanations.violations_by_cause import ReportedViolation
 from harness.plain_words import seconds, sentence, shorten
 from harness.report.evidence.report_data import ReportData
+from harness.story.operations import type_of, value
 from harness.terminal.witness import draw_witness
-from harness.witness.witness_operations import type_of, value
 
 WIDTH = 100
 """Columns of the text."""

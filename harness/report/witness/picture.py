@@ -18,8 +18,7 @@ from harness.plain_words import natural, seconds, shorten
 from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
 from harness.report.witness.shapes import Bar, Bracket, Context, Gap, HeldState, Picture, ProcessLane, Strip, Tick
-from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.witness_operations import say, value
+from harness.story.operations import FOREVER, Order, WindowOp, say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
 """Class and width of each drawing of one witness; the page shows the one that fits."""

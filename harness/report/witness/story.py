@@ -11,8 +11,7 @@ from harness.report.evidence.report_data import ReportData
 from harness.report.evidence.roles import RoleSegment, leaders
 from harness.report.faults.fault_views import FaultView
 from harness.report.witness import picture
-from harness.witness.legal import FOREVER, Order, WindowOp
-from harness.witness.witness_operations import TRANSACTIONS, micro_operations, say, value
+from harness.story.operations import FOREVER, TRANSACTIONS, Order, WindowOp, micro_operations, say, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.plain_words import amount, label, listed, shorten
-from harness.witness.legal import WindowOp
-from harness.witness.witness_operations import message_logs, value
+from harness.plain_words import label, shorten
+from harness.story.operations import message_logs, value
+from harness.story.story import Story
 
 MOST_ROWS = 60
 """Rows of one table that are shown."""
@@ -24,12 +24,11 @@ class RowTable:
     left_out: int
 
 
-def message_tables(ops: Sequence[WindowOp], letters: Mapping[str, str]) -> list[RowTable]:
+def message_tables(story: Story) -> list[RowTable]:
     """What sends and polls show of each log of messages."""
     columns = ["offset", "value", "sent by", "polled by"]
-    return [
-        RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in message_logs(ops, letters).items()
-    ]
+    logs = message_logs(story.operations, story.letters)
+    return [RowTable(f"log of {shorten(key, 60)}", columns, rows, 0) for key, rows in logs.items()]
 
 
 def other_tables(rows: Sequence[Mapping[str, Any]]) -> list[RowTable]:
@@ -57,16 +56,3 @@ def as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
         "offset": copy.get("log_end"),
         "detail": copy.get("error"),
     }
-
-
-def fact_words(name: Any, given: Any) -> str:
-    """A fact of a witness, of any type."""
-    if isinstance(given, list | tuple):
-        return shorten(listed([_one(v) for v in given][:40]) or "none")
-    if isinstance(given, Mapping):
-        return shorten(", ".join(f"{k}: {_one(v)}" for k, v in given.items()), 600)
-    return amount(given, str(name)) if given is not None else "none"
-
-
-def _one(given: Any) -> str:
-    return str(given) if isinstance(given, list | dict) else amount(given)

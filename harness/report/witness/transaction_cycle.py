@@ -6,16 +6,14 @@ edges with the sentence behind each.  The ring is a directed graph, laid out her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot
-from typing import Any
 
 import networkx
 
-from checkers.base.json_file import mapping, number, sequence
-from harness.plain_words import sentence, shorten
-from harness.witness.witness_operations import micro_operations, value
+from harness.plain_words import shorten
+from harness.story.story import Edge, Story, Transaction
 
 RING_MOST = 12
 """Transactions of a ring; of a longer cycle only the ladder is shown."""
@@ -25,26 +23,6 @@ KEY_SHOWN_MOST = 10
 
 _WIDTH = 330
 _RADIUS_NODE = 19.0
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations in words."""
-
-    name: str
-    who: str
-    rows: str
-    did: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One edge of the ladder; short: what stands on the ring, kind and key."""
-
-    source: str
-    target: str
-    short: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +56,21 @@ class Ring:
 class Cycle:
     """transactions: one for each edge, from which it leaves.  left_out: edges of a long cycle that are not drawn."""
 
-    edges: list[Edge]
+    edges: Sequence[Edge]
     transactions: list[Transaction]
     ring: Ring | None
     left_out: int
 
 
-def cycle_of(facts: Mapping[str, Any]) -> Cycle | None:
-    """The cycle of a witness of transactions (`checkers/transactions/explain.py`); None if it has none."""
-    given = [mapping(edge) for edge in sequence(facts.get("cycle"))]
-    if not given:
+def cycle_of(story: Story) -> Cycle | None:
+    """The cycle of a violation of isolation; None if it has none."""
+    edges = story.edges
+    if not edges:
         return None
-    known = {t.name: t for t in transactions_of(facts)}
-    edges = [_edge(edge) for edge in given]
+    known = {transaction.name: transaction for transaction in story.transactions}
     nodes = [known.get(e.source, Transaction(e.source, "", "", "")) for e in edges]
-    length = number(facts.get("length"), len(edges))
-    closed = length <= len(edges) <= RING_MOST and _is_simple_cycle(edges)
-    return Cycle(edges, nodes, _ring(edges) if closed else None, max(0, length - len(edges)))
+    closed = story.length <= len(edges) <= RING_MOST and _is_simple_cycle(edges)
+    return Cycle(edges, nodes, _ring(edges) if closed else None, max(0, story.length - len(edges)))
 
 
 def _is_simple_cycle(edges: Sequence[Edge]) -> bool:
@@ -108,32 +84,9 @@ def _graph_of(edges: Sequence[Edge]) -> networkx.DiGraph:
     return networkx.DiGraph([(edge.source, edge.target) for edge in edges])
 
 
-def transactions_of(facts: Mapping[str, Any]) -> list[Transaction]:
-    """Every transaction a witness names, in the order in which they were invoked."""
-    out = []
-    for name, raw in mapping(facts.get("transactions")).items():
-        transaction = mapping(raw)
-        status = {"info": "outcome unknown", "fail": "failed"}.get(str(transaction.get("status")), "ok")
-        out.append(
-            Transaction(
-                name=shorten(str(name), 8),
-                who=f"process {transaction.get('process', '?')}, {status}",
-                rows=", ".join(f"{number(i, 0):,}" for i in sequence(transaction.get("events"))),
-                did=shorten(micro_operations(transaction.get("operations")), 400),
-            )
-        )
-    return out
-
-
-def _edge(edge: Mapping[str, Any]) -> Edge:
-    kind = shorten(str(edge.get("edge") or edge.get("kind") or "before"), 16)
-    key = edge.get("key")
-    return Edge(
-        source=shorten(str(edge.get("from")), 8),
-        target=shorten(str(edge.get("to")), 8),
-        short=kind if key is None else f"{kind} {shorten(value(key), KEY_SHOWN_MOST)}",
-        why=sentence(shorten(str(edge.get("why") or edge.get("words") or "comes before"))),
-    )
+def _short(edge: Edge) -> str:
+    """What stands on the ring: kind and key."""
+    return f"{edge.kind} {shorten(edge.key, KEY_SHOWN_MOST)}" if edge.key else edge.kind
 
 
 def _ring(edges: Sequence[Edge]) -> Ring:
@@ -145,7 +98,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
     for name, (x, y) in networkx.circular_layout(_graph_of(edges), scale=radius).items():
         across, down = (-x, -y) if count == 2 else (y, -x)  # the layout begins at the right
         place[name] = CycleNode(round(centre_x + float(across), 1), round(centre_y + float(down), 1), name)
-    arrows = [_arrow(place[e.source], place[e.target], e.short) for e in edges]
+    arrows = [_arrow(place[e.source], place[e.target], _short(e)) for e in edges]
     return Ring(_WIDTH, round(2 * centre_y, 1), list(place.values()), arrows)
 
 

@@ -18,7 +18,8 @@ from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.judged_file import JudgedFile
-from harness.report.witness.transaction_cycle import KEY_SHOWN_MOST, cycle_of
+from harness.report.witness.transaction_cycle import KEY_SHOWN_MOST, Cycle, cycle_of
+from harness.story.story import story_of
 
 CHROMIUM = shutil.which("chromium")
 CHECKS = (Path(__file__).parent / "report_page_checks.js").read_text().strip()
@@ -137,29 +138,33 @@ def test_of_very_many_violations_the_first_of_each_file_is_drawn(tmp_path: Path)
     assert f"Of {2 * FINDINGS_MOST} more violations" in html
 
 
+def cycle_in(facts: dict[str, Any]) -> Cycle | None:
+    return cycle_of(story_of({"facts": facts}))
+
+
 def test_an_edge_says_its_key_and_a_cycle_that_is_too_long_is_no_ring() -> None:
     def edge(n: int, count: int) -> dict[str, Any]:
         return {"from": f"T{n}", "to": f"T{n % count + 1}", "edge": "rw", "key": "k" * 40, "why": "because"}
 
-    small = cycle_of({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 3})
+    small = cycle_in({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 3})
     assert small is not None and small.ring is not None
-    assert [e.short for e in small.edges] == ["rw " + "k" * (KEY_SHOWN_MOST - 1) + "…"] * 3
+    assert [arrow.words for arrow in small.ring.arrows] == ["rw " + "k" * (KEY_SHOWN_MOST - 1) + "…"] * 3
     assert all(0 <= arrow.x <= small.ring.width for arrow in small.ring.arrows)
-    cut_off = cycle_of({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 30})
+    cut_off = cycle_in({"cycle": [edge(n, 3) for n in (1, 2, 3)], "length": 30})
     assert cut_off is not None and cut_off.ring is None and cut_off.left_out == 27
-    assert cycle_of({"why": ["no cycle"]}) is None
+    assert cycle_in({"why": ["no cycle"]}) is None
 
 
 def test_edges_that_are_not_one_cycle_are_listed_and_not_drawn_as_a_ring() -> None:
     ends = [("T1", "T2"), ("T2", "T3"), ("T3", "T2")]
-    broken = cycle_of({"cycle": [{"from": a, "to": b, "edge": "ww"} for a, b in ends], "length": 3})
+    broken = cycle_in({"cycle": [{"from": a, "to": b, "edge": "ww"} for a, b in ends], "length": 3})
     assert broken is not None and broken.ring is None and len(broken.edges) == 3
 
 
 @pytest.mark.parametrize("count", (2, 3, 12))
 def test_a_ring_begins_at_the_top_and_goes_clockwise(count: int) -> None:
     edges = [{"from": f"T{n}", "to": f"T{(n + 1) % count}", "edge": "ww"} for n in range(count)]
-    cycle = cycle_of({"cycle": edges, "length": count})
+    cycle = cycle_in({"cycle": edges, "length": count})
     assert cycle is not None and cycle.ring is not None
     nodes = cycle.ring.nodes
     assert [node.name for node in nodes] == [f"T{n}" for n in range(count)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.history import Type
-from harness.witness.legal import FOREVER, MOST_OPERATIONS, WindowOp, longest_order
+from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
 
 
 def op(f: str, invoke: int, complete: int, value: int | None, kind: Type = Type.OK, new: int | None = None) -> WindowOp:
@@ -49,7 +49,7 @@ def test_any_of_the_states_before_may_be_the_right_one() -> None:
 
 
 def test_a_window_too_large_or_of_another_kind_is_not_searched() -> None:
-    assert longest_order([op("write", 2 * i, 2 * i + 1, i) for i in range(MOST_OPERATIONS + 1)], [None]) is None
+    assert longest_order([op("write", 2 * i, 2 * i + 1, i) for i in range(SEARCHED_MOST + 1)], [None]) is None
     assert longest_order([op("append", 0, 1, 1)], [None]) is None
 
 

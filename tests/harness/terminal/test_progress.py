@@ -55,7 +55,7 @@ def test_a_running_phase_shows_its_time_within_the_limit() -> None:
     progress._printed_s -= 60.0
     progress._began -= 26.0
     progress.running(200.0, 3, "n1 leads epoch 2", limit_s=60.0)
-    assert "main · 26/60 s, 200 operations/s, 3 of unknown outcome · n1 leads epoch 2" in printed(out)
+    assert "main · 34 s left, 200 operations/s, 3 of unknown outcome · n1 leads epoch 2" in printed(out)
 
 
 def test_each_kind_of_violation_is_one_line_with_the_time_of_the_first() -> None:

@@ -17,8 +17,7 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, judge_as
 from checkers.formats.recognise import read_any
-from harness.terminal.show import show_witness
-from harness.terminal.witness import draw_witness
+from harness.terminal.witness import draw_witness, show_witness
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "histories"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here: no ../shared/data")

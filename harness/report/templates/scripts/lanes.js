@@ -93,14 +93,16 @@ function axis(g) {
 
 function faultNames(g) {
   const { y, h } = LANES.get('fault');
-  for (const f of DATA.faults) {
+  let free = LEFT; // of faults that overlap, a label begins behind the one before it
+  for (const f of [...DATA.faults].sort((one, other) => one.start - other.start)) {
     const a = clamp(X(f.start), LEFT, RIGHT), b = clamp(X(f.end), LEFT, RIGHT);
     if (b - a < 2) continue;
     HITS.push({ x0: a, x1: b, y0: y, y1: y + h, sel: 'fault.' + f.n });
-    const room = b - a - 8;
-    const lines = wrap(g, `${f.n} ${f.name}`, room, 2) || (room > 6 ? [String(f.n)] : []);
+    const from = Math.max(a + 5, free), room = b - from - 3;
+    const lines = wrap(g, `${f.n} ${f.name}`, room, 2) || (room > g.measureText(String(f.n)).width ? [String(f.n)] : []);
     g.textAlign = 'left'; g.fillStyle = COLOUR.ink;
-    lines.forEach((line, k) => g.fillText(line, a + 5, y + 9 + 13 * k));
+    lines.forEach((line, k) => g.fillText(line, from, y + 9 + 13 * k));
+    if (lines.length) free = from + Math.max(...lines.map(line => g.measureText(line).width)) + 8;
   }
 }
 

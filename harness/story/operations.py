@@ -1,20 +1,28 @@
 """The operations of a witness as people see them: paired from its rows, each with its label and its letter.
 
-Shared by the page and the terminal, so that both show one witness alike.
+Also how far a legal order of them gets: what a picture can step through until nothing fits.  This judges nothing, since
+the checker has already proved that no complete order exists.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
+from checkers.base import independent_search as search
 from checkers.base.history import Type
 from checkers.base.json_file import mapping, number, sequence
 from checkers.base.letters import letter
 from checkers.models.model import frozen
 from harness.plain_words import shorten
-from harness.witness.legal import FOREVER, Order, WindowOp, longest_order
+
+FOREVER = 1 << 62
+"""`complete` of an operation that is open."""
+
+SEARCHED_MOST = 48
+"""Operations of a window in which an order is searched."""
 
 MESSAGES_MOST = 40
 """Messages of one log of Kafka that are listed."""
@@ -29,14 +37,51 @@ TRANSACTIONS = ("txn", "send", "poll")
 
 MICRO_OPERATIONS = {"append": "append", "r": "read", "w": "write", "send": "send", "poll": "poll"}
 
+State = Hashable
 
-DRAWN_APART = {
-    "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
-    "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
-    "under_way", "guilty", "suspects", "so_far",
-}  # fmt: skip
-"""Facts that the page shows in other ways than as a list.  `letters` name operations by the index of their invoke,
-`culprit` is the letter of the one no order explains."""
+
+@dataclass(frozen=True, slots=True)
+class WindowOp:
+    """One operation of a witness.  invoke, complete: history indices; complete is FOREVER while it is open.
+
+    given, got: for a write `given` is the value, for a cas (expected, new) are (given, new); for a read `got`.
+    Lists are tuples.
+    """
+
+    invoke: int
+    complete: int
+    process: int
+    node: str
+    f: str
+    key: str | None
+    type: Type
+    given: State
+    new: State
+    got: State
+    start_ns: int
+    end_ns: int
+    error: str | None
+
+    @property
+    def happened(self) -> bool:
+        """It must have a place in every order: it was answered ok."""
+        return self.type is Type.OK
+
+    @property
+    def may_happen(self) -> bool:
+        """It may have a place: an unknown write or cas."""
+        return self.type is Type.INFO and self.f != "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """steps: indices into the operations, in a legal order.  states[i]: what the object holds after step i - 1,
+    states[0] before the first; of objects that are no registers their words.  stuck: index of the operation that must
+    come next and cannot; None if all fit."""
+
+    steps: tuple[int, ...]
+    states: tuple[State, ...]
+    stuck: int | None
 
 
 def operations_of(events: Sequence[Mapping[str, Any]]) -> list[WindowOp]:
@@ -92,8 +137,37 @@ def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
         return None
     holds = (str(given.get("begins")), *(str(step.get("holds")) for step in steps))
     chosen = tuple(place for place in places if place is not None)
-    left = [i for i, op in enumerate(ops) if op.happened and i not in chosen]
-    return Order(chosen, holds, min(left, key=lambda i: ops[i].complete, default=None))
+    return Order(chosen, holds, _stuck(ops, chosen))
+
+
+def longest_order(ops: Sequence[WindowOp], before: Sequence[State]) -> Order | None:
+    """The legal order of operations on a register that gets furthest, from any state of `before`.
+
+    None for a window that is too large, or that has other operations.
+    """
+    if len(ops) > SEARCHED_MOST or any(op.f not in ("read", "write", "cas") for op in ops):
+        return None
+    placed = [i for i, op in enumerate(ops) if op.happened or op.may_happen]
+    found = search.longest_order([_searched(ops[i]) for i in placed], before or [None])
+    if found is None:
+        return None
+    steps = tuple(placed[place] for place in found[1])
+    states = [found[0]]
+    for i in steps:
+        states.append(search.register(states[-1], _searched(ops[i])))
+    return Order(steps, tuple(states), _stuck(ops, steps))
+
+
+def _searched(op: WindowOp) -> search.RegisterOperation:
+    seen = op.got if op.f == "read" else op.given
+    ret = op.complete if op.happened else None
+    return search.RegisterOperation(op.f, cast("int | None", seen), cast("int | None", op.new), op.invoke, ret)
+
+
+def _stuck(ops: Sequence[WindowOp], steps: Sequence[int]) -> int | None:
+    """The operation that must come next and cannot: of those that are left the one that returned first."""
+    left = [i for i, op in enumerate(ops) if op.happened and i not in steps]
+    return min(left, key=lambda i: ops[i].complete, default=None)
 
 
 def culprit_of(

@@ -1,0 +1,202 @@
+"""One violation as people see it: a value that the page, the terminal and plain text render.
+
+    witness (results.json) --story_of--> Story --> report/witness (HTML), terminal/witness.py (characters), text
+
+What is shown follows from what a witness holds, not from the checker that found it.  Operations on one object become
+bars, transactions a cycle or a list, entries of logs a table.  Everything else is a table of rows or a list of facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.base.json_file import mapping, number, sequence
+from checkers.by_hand.judge_registers import ONLY_OBJECT
+from harness.explanations.kinds.catalog import name_in_words
+from harness.plain_words import amount, either, label, listed, sentence, shorten
+from harness.story.operations import (
+    Order,
+    WindowOp,
+    culprit_of,
+    letters_of,
+    micro_operations,
+    operations_of,
+    order_of,
+    sentences_of_bars,
+    value,
+)
+
+_SHOWN_OTHERWISE = frozenset({
+    "key", "states_before", "why", "expected", "blocks", "operations", "letters", "culprit", "epoch", "offset", "nodes",
+    "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
+    "under_way", "guilty", "suspects", "so_far",
+})  # fmt: skip
+"""Facts that have a field of their own in a `Story`, or that no reader needs."""
+
+_SENTENCE_MOST = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """name: T1, T2, ...  who: process and outcome.  rows: of the history.  did: its micro-operations in words."""
+
+    name: str
+    who: str
+    rows: str
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge of a cycle: why a transaction must come before another.  key: "" if the edge has none."""
+
+    source: str
+    target: str
+    kind: str
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One violation.  Text in it is shortened, and not escaped.
+
+    kind: its name as readers know it.  summary: one sentence.  key: of its object, "" if it has no name.
+    operations: in order of invocation.  letters: index of an invoke, as text -> the name of that operation.
+    order: the longest legal order, None if there is none to show.  bad: place of the operation that has no legal place.
+    model: name of the model that a search judged, "" if a kernel or a rule did.
+    before: what the object held before the first operation, "" if this is unknown.
+    reasons: sentences that explain why no order fits.  expected: what would have been right, as ends of sentences.
+    transactions, edges: of a violation of isolation.  length: of the whole cycle, of which `edges` may be a part.
+    rows: of logs, traces and copies, each with its "table".  events: rows of the history.
+    wrong: (node, time) of each answer that was wrong, or of all that may have been.
+    facts: (name, words) of everything else.
+    """
+
+    kind: str
+    summary: str
+    key: str
+    operations: tuple[WindowOp, ...]
+    letters: Mapping[str, str]
+    order: Order | None
+    bad: int | None
+    model: str
+    before: str
+    reasons: tuple[str, ...]
+    expected: tuple[str, ...]
+    transactions: tuple[Transaction, ...]
+    edges: tuple[Edge, ...]
+    length: int
+    rows: tuple[Mapping[str, Any], ...]
+    events: tuple[Mapping[str, Any], ...]
+    wrong: tuple[tuple[str, int], ...]
+    facts: tuple[tuple[str, str], ...]
+    repeated_by_bars: tuple[str, ...] = ()
+
+    @property
+    def bars(self) -> tuple[WindowOp, ...]:
+        """The operations, if they are drawn as bars: not those of transactions, which do many things at once."""
+        return () if self.transactions or self.edges else self.operations
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reasons without those that repeat what the bar of one operation shows."""
+        return tuple(words for words in self.reasons if not words.startswith(self.repeated_by_bars))
+
+    def name_of(self, place: int) -> str:
+        """The letter of an operation."""
+        return self.letters.get(str(self.operations[place].invoke), "")
+
+    def rows_of(self, *tables: str) -> list[Mapping[str, Any]]:
+        return [row for row in self.rows if row.get("table") in tables]
+
+
+def story_of(witness: Mapping[str, Any]) -> Story:
+    """witness: `Witness.to_json()`, also one from another version, of which anything may be missing."""
+    facts = mapping(witness.get("facts"))
+    kind = shorten(str(witness.get("kind") or "violation"), 80)
+    events = tuple(mapping(e) for e in sequence(witness.get("events")))
+    operations = operations_of(events)
+    letters = letters_of(operations, facts)
+    order = order_of(operations, facts)
+    bad = culprit_of(operations, order, letters, facts)
+    keys = {op.key for op in operations}
+    key = facts.get("key") if isinstance(facts.get("key"), str) else keys.pop() if len(keys) == 1 else None
+    edges = tuple(_edge(mapping(edge)) for edge in sequence(facts.get("cycle")))
+    return Story(
+        kind=name_in_words(kind),
+        summary=shorten(str(witness.get("summary") or ""), _SENTENCE_MOST),
+        key="" if key is None or key == ONLY_OBJECT else shorten(str(key), 60),
+        operations=tuple(operations),
+        letters=letters,
+        order=order,
+        bad=bad,
+        model=str(facts.get("model") or ""),
+        before=either([value(state) for state in sequence(facts.get("states_before"))]),
+        reasons=_sentences(facts.get("why")),
+        expected=_sentences(facts.get("expected")),
+        transactions=_transactions(facts),
+        edges=edges,
+        length=number(facts.get("length"), len(edges)),
+        rows=tuple(mapping(row) for row in sequence(witness.get("rows"))),
+        events=events,
+        wrong=_wrong(facts, operations[bad] if bad is not None else None),
+        facts=tuple((label(str(k)), _fact(k, v)) for k, v in facts.items() if k not in _SHOWN_OTHERWISE),
+        repeated_by_bars=sentences_of_bars(letters, facts),
+    )
+
+
+def _sentences(given: Any) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) and given else sequence(given)
+    return tuple(sentence(shorten(str(text), _SENTENCE_MOST)) for text in texts)
+
+
+def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[str, int], ...]:
+    """What the witness names; else the node whose answer no order explains."""
+    named = sequence(facts.get("suspects")) or [facts[name] for name in ("guilty",) if name in facts]
+    answers = [(shorten(str(m.get("node") or ""), 24), number(m.get("time_ns"), 0)) for m in map(mapping, named)]
+    if not answers and culprit is not None:
+        answers = [(culprit.node, culprit.end_ns)]
+    return tuple((node, at_ns) for node, at_ns in answers if node)
+
+
+def _transactions(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
+    """Every transaction that a witness names, in the order in which they were invoked."""
+    out = []
+    for name, raw in mapping(facts.get("transactions")).items():
+        transaction = mapping(raw)
+        status = {"info": "outcome unknown", "fail": "failed"}.get(str(transaction.get("status")), "ok")
+        out.append(
+            Transaction(
+                name=shorten(str(name), 8),
+                who=f"process {transaction.get('process', '?')}, {status}",
+                rows=", ".join(f"{number(i, 0):,}" for i in sequence(transaction.get("events"))),
+                did=shorten(micro_operations(transaction.get("operations")), _SENTENCE_MOST),
+            )
+        )
+    return tuple(out)
+
+
+def _edge(edge: Mapping[str, Any]) -> Edge:
+    return Edge(
+        source=shorten(str(edge.get("from")), 8),
+        target=shorten(str(edge.get("to")), 8),
+        kind=shorten(str(edge.get("edge") or edge.get("kind") or "before"), 16),
+        key="" if edge.get("key") is None else shorten(value(edge["key"]), 60),
+        why=sentence(shorten(str(edge.get("why") or edge.get("words") or "comes before"), _SENTENCE_MOST)),
+    )
+
+
+def _fact(name: Any, given: Any) -> str:
+    """A fact of any type."""
+    if isinstance(given, list | tuple):
+        return shorten(listed([_one(each) for each in given][:40]) or "none")
+    if isinstance(given, Mapping):
+        return shorten(", ".join(f"{k}: {_one(each)}" for k, each in given.items()), _SENTENCE_MOST)
+    return amount(given, str(name)) if given is not None else "none"
+
+
+def _one(given: Any) -> str:
+    return str(given) if isinstance(given, list | dict) else amount(given)

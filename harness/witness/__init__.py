@@ -1,1 +1,0 @@
-"""The operations of a witness as people see them, for the page and for the terminal."""
