@@ -11,8 +11,8 @@ import pytest
 HISTORY = """\
 {:type :invoke, :f :%(write)s, :value %(value)s, :process 0}
 {:type :ok, :f :%(write)s, :value %(value)s, :process 0}
-{:type :invoke, :f :read, :value nil, :process 1}
-{:type :ok, :f :read, :value %(seen)s, :process 1}
+{:type :invoke, :f :%(read)s, :value nil, :process 1}
+{:type :ok, :f :%(read)s, :value %(seen)s, :process 1}
 """
 CHECK = """
 import sys
@@ -31,7 +31,7 @@ HEAVY = {"networkx", "pyspark", "matplotlib", "jinja2", "rich", "docker", "param
     ("model", "write", "value", "seen", "heavy"),
     [
         ("set", "add", "1", "[1]", HEAVY | {"pyarrow"}),
-        ("kv", "write", '"a"', '"a"', HEAVY | {"pyarrow"}),
+        ("kv", "put", '"a"', '"a"', HEAVY | {"pyarrow"}),
         ("register", "write", "1", "1", HEAVY),
     ],
 )
@@ -39,7 +39,9 @@ def test_a_check_of_four_lines_imports_nothing_that_it_does_not_need(
     model: str, write: str, value: str, seen: str, heavy: set[str], tmp_path: Path
 ) -> None:
     history = tmp_path / "history.edn"
-    history.write_text(HISTORY % {"write": write, "value": value, "seen": seen})
+    history.write_text(
+        HISTORY % {"write": write, "read": "get" if model == "kv" else "read", "value": value, "seen": seen}
+    )
     words = [sys.executable, "-c", CHECK, model, str(history)]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
