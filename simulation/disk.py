@@ -60,6 +60,8 @@ class VolatileDisk:
         self.on_operation: Callable[[str, str], None] = _unobserved
         self.capacity_bytes: int | None = None
         self.failing: dict[str, int] = {}
+        self.lost_changes = 0
+        """How many changes the crash that left this disk behind took back, wholly or in part."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
@@ -70,11 +72,13 @@ class VolatileDisk:
             new = after._folders.setdefault(folder, _Folder())
             names = dict(old.durable)
             kept = {"lose": 0, "keep": len(old.pending)}.get(kind, random.randint(0, len(old.pending)))
+            after.lost_changes += len(old.pending) - kept
             for name, inode in old.pending[:kept]:
                 _rename(names, name, inode)
             for name, inode in names.items():
                 if id(inode) not in surviving:
-                    content = _survivor(inode, kind, random)
+                    content, lost = _survivor(inode, kind, random)
+                    after.lost_changes += lost
                     surviving[id(inode)] = _Inode(content, bytearray(content))
                 new.durable[name] = new.current[name] = surviving[id(inode)]
         return after
@@ -103,10 +107,18 @@ class VolatileDisk:
             for name, inode in found.durable.items()
         }
 
-    def pending_changes(self) -> int:
-        """How many changes of files and names are not durable."""
-        inodes = {id(inode): inode for found in self._folders.values() for inode in found.current.values()}
-        return sum(len(i.pending) for i in inodes.values()) + sum(len(f.pending) for f in self._folders.values())
+    def keeps_fsynced(self, after: VolatileDisk) -> bool:
+        """Whether a disk that a crash left behind holds all that was fsynced here.
+
+        A pending change may have reached the disk.  So a name with one may be gone, and bytes under one may differ.
+        """
+        for folder, found in self._folders.items():
+            changing = {part for name, _ in found.pending for part in name.split(">")}
+            there = after._folders.get(folder, _Folder()).durable
+            for name, inode in found.durable.items():
+                if name not in changing and not (name in there and _keeps(inode, there[name].durable)):
+                    return False
+        return True
 
     def fail_if(self, verb: str, path: str) -> None:
         """Raises the OSError that is set for this verb."""
@@ -222,9 +234,23 @@ def _rename(names: dict[str, _Inode], name: str, inode: _Inode | None) -> None:
         names[name] = inode
 
 
-def _survivor(inode: _Inode, kind: Kind, random: Random) -> bytes:
+def _keeps(inode: _Inode, content: bytes) -> bool:
+    """Whether every fsynced byte that no pending change covers is in the content."""
+    open_bytes = bytearray(len(inode.durable))  # 1 where a pending change may have changed a byte
+    for change in inode.pending:
+        begin, end = (change, len(open_bytes)) if isinstance(change, int) else (change[0], change[0] + len(change[1]))
+        size_bytes = max(0, min(end, len(open_bytes)) - begin)
+        open_bytes[begin : begin + size_bytes] = b"\1" * size_bytes
+    kept = content.ljust(len(open_bytes), b"\0")
+    missing = (at >= len(content) or kept[at] != byte for at, byte in enumerate(inode.durable) if not open_bytes[at])
+    return not any(missing)
+
+
+def _survivor(inode: _Inode, kind: Kind, random: Random) -> tuple[bytes, int]:
+    """The content after a crash, and how many pending changes it lacks, wholly or in part."""
     content = bytearray(inode.durable)
     pending = list(inode.pending)
+    torn = 0
     if kind == "lose":
         pending = []
     elif kind == "reorder":
@@ -233,10 +259,12 @@ def _survivor(inode: _Inode, kind: Kind, random: Random) -> bytes:
         pending = pending[: random.randint(1, len(pending))]
         last = pending[-1]
         if not isinstance(last, int):
-            pending[-1] = (last[0], last[1][: random.randint(0, len(last[1]))])
+            size_bytes = random.randint(0, len(last[1]))
+            pending[-1] = (last[0], last[1][:size_bytes])
+            torn = int(size_bytes < len(last[1]))
     for change in pending:
         _apply(content, change)
-    return bytes(content)
+    return bytes(content), len(inode.pending) - len(pending) + torn
 
 
 def _apply(content: bytearray, change: Change) -> None:

@@ -294,19 +294,18 @@ class SimulatorBackend:
     async def lose_power(self, server: str, kept: str, seed: int) -> None:
         async with self._server(server).alone:
             machine = self._machines[server]
-            durable, pending = machine.disk.durable_files(), machine.disk.pending_changes()
+            before = machine.disk
             machine.lose_power(_KEPT[kept], Random(seed))
             self._reached.discard(server)
-            after = machine.disk.files()
-            whole = all(after.get(path, b"")[: len(data)] == data for path, data in durable.items())
-            more = kept == "lose" and any(data != durable.get(path, b"") for path, data in after.items())
+            durable = before.durable_files()
+            more = kept == "lose" and any(data != durable.get(path, b"") for path, data in machine.disk.files().items())
             self._losses[server] = {
                 "seed": seed,
-                "undone": pending,
+                "undone": machine.disk.lost_changes,
                 "redone": 0,
                 "torn_bytes": 0,
                 "used": 1 if machine.ends else 0,
-                "fsynced_kept": int(whole or kept != "lose"),
+                "fsynced_kept": int(before.keeps_fsynced(machine.disk)),
                 "not_fsynced_kept": int(more),
             }
 

@@ -1,0 +1,79 @@
+"""A disk that loses what was not fsynced: what a crash must keep, what it may keep, and what it took back."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulation.disk import Kind, VolatileDisk
+
+KINDS: tuple[Kind, ...] = ("lose", "keep", "torn", "reorder")
+
+
+def used(random: Random, steps: int) -> VolatileDisk:
+    """A disk on which files were written, cut, fsynced, renamed and removed at random."""
+    disk = VolatileDisk()
+    disk.make_dir("log")
+    for _ in range(steps):
+        path = f"log/{random.choice('abc')}"
+        match random.randrange(7):
+            case 0 | 1 | 2:
+                file = disk.open(path)
+                file.write_at(random.randint(0, file.size()), random.randbytes(random.randint(1, 8)))
+            case 3:
+                disk.open(path).truncate(random.randint(0, 8))
+            case 4:
+                disk.open(path).fsync()
+            case 5:
+                disk.fsync_dir("log")
+            case _ if disk.exists(path):
+                if random.random() < 0.5:
+                    disk.rename(path, f"log/{random.choice('abc')}")
+                else:
+                    disk.remove(path)
+    return disk
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 40))
+def test_no_crash_takes_back_what_was_fsynced(kind: Kind, seed: int, steps: int) -> None:
+    random = Random(seed)
+    disk = used(random, steps)
+    assert disk.keeps_fsynced(disk.crash(kind, random))
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
+def test_a_changed_byte_that_was_fsynced_is_noticed(seed: int, steps: int) -> None:
+    random = Random(seed)
+    disk = used(random, steps)
+    for path in disk.names("log"):
+        disk.open(f"log/{path}").fsync()
+    disk.fsync_dir("log")
+    for path in disk.names("log"):
+        after = disk.crash("keep", random)
+        file = after.open(f"log/{path}")
+        if file.size() == 0:
+            continue
+        at = random.randrange(file.size())
+        file.write_at(at, bytes([file.read_at(at, 1)[0] ^ 1]))
+        file.fsync()
+        assert not disk.keeps_fsynced(after), f"byte {at} of {path}"
+        file.truncate(at)
+        file.fsync()
+        assert not disk.keeps_fsynced(after), f"{path} was cut at {at}"
+
+
+def test_changes_that_a_crash_took_back_are_counted() -> None:
+    disk = VolatileDisk()
+    file = disk.open("a")
+    disk.fsync_dir("")
+    for number in range(5):
+        file.write_at(number, b"x")
+    assert disk.crash("keep", Random(1)).lost_changes == 0
+    assert disk.crash("lose", Random(1)).lost_changes == 5
+    for seed in range(20):
+        after = disk.crash("reorder", Random(seed))
+        assert after.lost_changes == 5 - after.files()["a"].count(b"x")
