@@ -45,10 +45,11 @@ class Cluster:
         self.nodes = [LocalNode(f"n{i}", f"127.{80 + i}.{ours}", root) for i in (1, 2, 3)]
         self.subject = Etcd()
         self.clients = []
+        self.shared: dict[str, object] = {}
 
     def client(self, placement: Placement):
         peers = {n.name: f"{n.address}:{self.subject.port}" for n in self.nodes}
-        self.clients.append(connect(placement, peers, {}))
+        self.clients.append(connect(placement, peers, {}, self.shared))
         return self.clients[-1]
 
     def node(self, name: str) -> LocalNode:
