@@ -31,7 +31,7 @@ class PowerLoss(BaseException):
 
 @dataclass(slots=True)
 class _Inode:
-    durable: bytes = b""
+    durable: bytearray = field(default_factory=bytearray)
     current: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class VolatileDisk:
                 if id(inode) not in surviving:
                     content, lost = _survivor(inode, kind, random)
                     after.lost_changes += lost
-                    surviving[id(inode)] = _Inode(content, bytearray(content))
+                    surviving[id(inode)] = _Inode(bytearray(content), bytearray(content))
                 new.durable[name] = new.current[name] = surviving[id(inode)]
         return after
 
@@ -102,7 +102,7 @@ class VolatileDisk:
     def durable_files(self) -> dict[str, bytes]:
         """Path -> content, of what certainly survives a crash."""
         return {
-            f"{folder}/{name}" if folder else name: inode.durable
+            f"{folder}/{name}" if folder else name: bytes(inode.durable)
             for folder, found in self._folders.items()
             for name, inode in found.durable.items()
         }
@@ -116,7 +116,7 @@ class VolatileDisk:
             changing = {part for name, _ in found.pending for part in name.split(">")}
             there = after._folders.get(folder, _Folder()).durable
             for name, inode in found.durable.items():
-                if name not in changing and not (name in there and _keeps(inode, there[name].durable)):
+                if name not in changing and not (name in there and _keeps(inode, bytes(there[name].durable))):
                     return False
         return True
 
@@ -207,7 +207,8 @@ class VolatileFile:
     def fsync(self) -> None:
         self._disk.fail_if("fsync", self._path)
         self._disk.before_change()
-        self._inode.durable = bytes(self._inode.current)
+        for change in self._inode.pending:
+            _apply(self._inode.durable, change)
         self._inode.pending.clear()
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Process:
         self.gate = Gate.RUNS
         self.paused = False
         self.busy_until = 0.0
-        self.held: list[asyncio.Handle] = []
+        self.held: list[asyncio.Handle | Post] = []
         self.output = output
         self.on_exception: Callable[[dict[str, Any]], None] | None = None
         self.context = contextvars.copy_context()
@@ -70,6 +70,27 @@ OWNER: contextvars.ContextVar[Process | None] = contextvars.ContextVar("owner", 
 """The process that runs now; None outside of any."""
 
 
+class Post:
+    """A callback of a process at a moment, as the network makes them: cheaper than a handle of asyncio.
+
+    The loop runs one callback at a time and no callback runs another, so that a process needs one context only."""
+
+    __slots__ = ("_cancelled", "argument", "callback", "owner")
+
+    def __init__(self, owner: Process, callback: Callable[[Any], None], argument: Any) -> None:
+        self._cancelled = False
+        self.owner = owner
+        self.callback = callback
+        self.argument = argument
+
+    @property
+    def _context(self) -> contextvars.Context:
+        return self.owner.context
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """network: opens connections and listens for the loop (`simulation.network.Network`); None where nothing dials.
     after_turn: called after every turn of the loop, where invariants can be checked.  handled: callbacks so far."""
@@ -80,7 +101,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.network: Any = None
         self.after_turn: Callable[[], None] | None = None
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle | Post]] = []
         self._count = 0
         self._signals: dict[int, Any] = {}
         self._graveyard: list[Sequence[object]] = []
@@ -163,6 +184,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (when, self._count, handle))
         return handle
 
+    def post(self, when: float, owner: Process, callback: Callable[[Any], None], argument: Any) -> Post:
+        """Call `callback(argument)` in the process at this moment."""
+        post = Post(owner, callback, argument)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, post))
+        return post
+
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
@@ -187,15 +215,27 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            owner = handle._context.get(owner_of)
+            posted = handle.__class__ is Post
+            owner = handle.owner if posted else handle._context.get(owner_of)
             if owner is not None and owner.gate:
                 if owner.gate is not Gate.DEAD:
                     owner.held.append(handle)
                 continue
             self.handled += 1
-            handle._run()
+            if posted:
+                self._run_post(handle)
+            else:
+                handle._run()
         if self.after_turn is not None:
             self.after_turn()
+
+    def _run_post(self, post: Post) -> None:
+        try:
+            post.owner.context.run(post.callback, post.argument)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as problem:  # noqa: BLE001 - as asyncio does with what a callback raises
+            self.call_exception_handler({"message": "in a callback", "exception": problem, "handle": post})
 
     def _process_events(self, event_list: Any) -> None:
         """There are no files to wait for."""

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from simulation.loop import OWNER, Gate, Process, SimulatedLoop
 
@@ -42,6 +42,14 @@ class Impairment:
     rate_bytes_per_s: float = 0.0
 
 
+class Opened(Protocol):
+    """An end of a connection, which its process holds open."""
+
+    owner: Process
+
+    def owner_died(self) -> None: ...
+
+
 class Network:
     """base_delay_s, spread_s: every piece takes base + a random share of spread.  Counts nothing and knows no port
     ranges: a host and a port are a name."""
@@ -55,7 +63,8 @@ class Network:
         self.impaired: Mapping[Link, Impairment] = {}
         self._listeners: dict[tuple[str, int], _Listener] = {}
         self._stalled: list[Pipe] = []
-        self._open: dict[Process, dict[End, None]] = {}
+        self._open: dict[Process, dict[Opened, None]] = {}
+        self._connections = 0
         loop.network = self
 
     # Faults
@@ -87,8 +96,10 @@ class Network:
 
     # Connections
 
-    def listen(self, accept: Callable[[], asyncio.Protocol], host: str, port: int) -> _Listener:
-        """Raises OSError if the address is taken."""
+    def listen(self, accept: Any, host: str, port: int) -> _Listener:
+        """accept: makes an asyncio.Protocol for each connection, or answers calls (`simulation.calls.Callee`).
+
+        Raises OSError if the address is taken."""
         owner = OWNER.get()
         if owner is None:
             raise RuntimeError("only a process can listen")
@@ -122,10 +133,18 @@ class Network:
         self.loop.call_soon(far.accepted, listener.accept, context=listener.owner.context.copy())
         return near, near.protocol
 
-    def opened(self, end: End) -> None:
+    def listener(self, host: str, port: int) -> _Listener | None:
+        return self._listeners.get((host, port))
+
+    def number(self) -> int:
+        """Of a new connection."""
+        self._connections += 1
+        return self._connections
+
+    def opened(self, end: Opened) -> None:
         self._open.setdefault(end.owner, {})[end] = None
 
-    def closed(self, end: End) -> None:
+    def closed(self, end: Opened) -> None:
         self._open.get(end.owner, {}).pop(end, None)
 
     def stall(self, pipe: Pipe) -> None:
@@ -272,7 +291,7 @@ class Pipe:
         self._queue.append((deliver, what))
         if not self._stalled:
             self._last_s = max(self._last_s, network.loop.time() + network.delay_s(self.link, size_bytes))
-            network.loop.call_at(self._last_s, self._arrive, context=self.target.context.copy())
+            network.loop.post(self._last_s, self.target, self._arrive, None)
 
     def try_again(self) -> None:
         """The link may be whole again.  A cut one stalls the pipe anew."""
@@ -281,9 +300,9 @@ class Pipe:
         self._last_s = network.loop.time() + STALLED_AGAIN_S * network.random.random()
         for _ in self._queue:
             self._last_s += network.delay_s(self.link) / 10
-            network.loop.call_at(self._last_s, self._arrive, context=self.target.context.copy())
+            network.loop.post(self._last_s, self.target, self._arrive, None)
 
-    def _arrive(self) -> None:
+    def _arrive(self, _: None) -> None:
         network = self._network
         if self._stalled or not self._queue:
             return

@@ -99,6 +99,14 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+class Calls(Protocol):
+    """As Transport, for a simulator, where a task for each request would cost more than the request."""
+
+    def call(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> None:
+        """`answered` is called exactly once, later: with the peer's answer, or with None if there was none."""
+        ...
+
+
 P = TypeVar("P", bound=asyncio.Protocol)
 
 

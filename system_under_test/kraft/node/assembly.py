@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from random import Random
 from uuid import UUID
 
 from system_under_test.kraft.log import meta_properties
@@ -24,8 +23,8 @@ from system_under_test.kraft.node.config import Config
 from system_under_test.kraft.node.disks.planted_disk import with_bugs
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import NodeParts
-from system_under_test.kraft.node.trace import UnreadableTrace, continue_trace
-from system_under_test.kraft.ports import Network, Ports
+from system_under_test.kraft.node.trace import Trace, UnreadableTrace, continue_trace
+from system_under_test.kraft.ports import Calls, Network, Ports, Transport
 from system_under_test.kraft.raft.decisions import must_check_batches
 from system_under_test.kraft.raft.messages import Identity, RaftRequest, RaftResponse, ReplicaKey
 from system_under_test.kraft.raft.timing import Timing
@@ -80,6 +79,24 @@ class Node:
 
 def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node:
     """A node on the running loop, with what its disk holds.  Raises CannotStart.  timing: None = Kafka's defaults."""
+    transport = ChannelTransport(config, ports.network)
+    quorum = assemble_quorum(config, ports, timing, transport=transport)
+    new_uuid = new_uuids(ports, quorum.incarnation)
+    return Node(config, ports.network, quorum, Api(quorum, new_uuid=new_uuid, network=ports.network), transport)
+
+
+def assemble_quorum(
+    config: Config,
+    ports: Ports,
+    timing: Timing | None = None,
+    *,
+    transport: Transport | None = None,
+    calls: Calls | None = None,
+    trace: Trace | None = None,
+) -> QuorumNode:
+    """What a node is without its listening socket and its clients.  Raises CannotStart.
+
+    calls: in place of a transport.  trace: in place of the one in `ports`."""
     bugs = frozenset() if config.bug is None else frozenset({config.bug})
     try:
         properties = meta_properties.read(ports.disk, config.cluster_id, config.node_id)
@@ -92,14 +109,13 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node
         )
         state_file = QuorumStateFile(disk, FOLDER, config.cluster_id, tuple(config.peers))
         state_file.load()
-        trace = continue_trace(ports.trace, ports.clock.now_ns)
+        trace = trace or continue_trace(ports.trace, ports.clock.now_ns)
     except (WrongDirectory, CorruptLog, UnreadableQuorumState, UnreadableTrace) as problem:
         raise CannotStart(str(problem)) from None
     except OSError as problem:
         raise CannotStart(f"the disk failed at start: {problem}") from None
     _check_directory(config, properties.directory_id)
-    transport = ChannelTransport(config, ports.network)
-    quorum = QuorumNode(
+    return QuorumNode(
         NodeParts(
             identity=Identity(
                 config.cluster_id,
@@ -119,10 +135,9 @@ def assemble(config: Config, ports: Ports, timing: Timing | None = None) -> Node
             names={peer.id: peer.name for peer in config.peers.values()},
             brokers={peer.id: (peer.host, peer.port) for peer in config.peers.values()},
             say=ports.say,
+            calls=calls,
         )
     )
-    new_uuid = _uuids(ports.random(f"topic ids/{trace.incarnation}"))
-    return Node(config, ports.network, quorum, Api(quorum, new_uuid=new_uuid, network=ports.network), transport)
 
 
 class ChannelTransport:
@@ -175,6 +190,7 @@ def _check_directory(config: Config, found: UUID) -> None:
         )
 
 
-def _uuids(random: Random) -> Callable[[], UUID]:
+def new_uuids(ports: Ports, incarnation: int) -> Callable[[], UUID]:
     """Topic ids that follow from the seed and are never given twice."""
+    random = ports.random(f"topic ids/{incarnation}")
     return lambda: UUID(int=random.getrandbits(128), version=4)

@@ -23,12 +23,13 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
 from system_under_test.kraft.controller.image import Image
 from system_under_test.kraft.log.batch import CorruptBatch
-from system_under_test.kraft.log.log import DamagedLog, LogRefused
+from system_under_test.kraft.log.log import DamagedLog, Log, LogRefused
 from system_under_test.kraft.node.awaited import Awaited
 from system_under_test.kraft.node.deadline_timer import DeadlineTimer
 from system_under_test.kraft.node.fetch_progress import FetchProgress
@@ -85,12 +86,13 @@ class QuorumNode:
         # As carried out so far: in the middle of a list of effects the core is already at its end.
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
-        tokens = count(1)
+        tokens = self._tokens = count(1)
         single = DIVERGENCE_BY_OFFSET in parts.identity.bugs
         self._proposals = Proposals(
             self._machine, parts.log, parts.clock, tokens, self._propose, single_record_batches=single
         )
         self._replies: Awaited[RaftResponse] = Awaited(tokens)
+        self._repliers: dict[int, Callable[[RaftResponse], None]] = {}
         self._reads: Awaited[None] = Awaited(tokens)
         self._sending: set[asyncio.Task[None]] = set()
         self._progress = FetchProgress()
@@ -135,8 +137,29 @@ class QuorumNode:
         self._lease.answered(connection, self._clock.wall_ms())
         return response
 
+    def take_raft_request(self, connection: int, request: RaftRequest, reply: Callable[[RaftResponse], None]) -> None:
+        """As on_raft_request, without a task: `reply` is called with the answer, or never if this node ends."""
+        if self.ended.done():
+            return
+        if isinstance(request, FetchRequest):
+            self._note_fetch(request)
+            self._lease.fetched(request.replica.id, connection)
+        token = next(self._tokens)
+
+        def answer(response: RaftResponse) -> None:
+            self._lease.answered(connection, self._clock.wall_ms())
+            reply(response)
+
+        self._repliers[token] = answer
+        self._drive(lambda now: self._core.on_request(now, token, connection, request))
+
     def on_disconnect(self, connection: int) -> None:
         self._drive(lambda now: self._core.on_disconnect(now, connection))
+
+    @property
+    def log(self) -> Log:
+        """To look at."""
+        return self._log
 
     # wire.quorum_service.QuorumService
 
@@ -268,16 +291,23 @@ class QuorumNode:
         self._trace.row("truncate", self._epoch, offset=self._log.end_offset)
 
     def _send(self, effect: fx.Send) -> None:
+        if (calls := self._parts.calls) is not None:
+            calls.call(effect.peer, effect.request, partial(self._answered, effect))
+            return
         task = asyncio.get_running_loop().create_task(self._ask(effect), name=type(effect.request).__name__)
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
     async def _ask(self, effect: fx.Send) -> None:
+        assert self._parts.transport is not None
         try:
             response = await self._parts.transport.request(effect.peer, effect.request)
         except Exception as problem:  # noqa: BLE001 - a transport must not raise; the core would wait for ever
             self.collapse(problem)
             return
+        self._answered(effect, response)
+
+    def _answered(self, effect: fx.Send, response: RaftResponse | None) -> None:
         checked = must_check_batches(self._parts.identity.bugs) and not self.ended.done()
         if checked and isinstance(response, FetchResponse):
             response = self._received.undamaged(effect.peer, self._log.end_offset, response)
@@ -288,7 +318,10 @@ class QuorumNode:
         self._trace.row("refused", self._epoch, offset=offset, peer=self._name(peer), detail=str(problem))
 
     def _reply(self, effect: fx.Reply) -> None:
-        self._replies.answer(effect.token, effect.response)
+        if (answer := self._repliers.pop(effect.token, None)) is not None:
+            answer(effect.response)
+        else:
+            self._replies.answer(effect.token, effect.response)
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self._epoch = effect.epoch

@@ -10,7 +10,7 @@ from random import Random
 from system_under_test.kraft.log.log import Log
 from system_under_test.kraft.log.quorum_state import QuorumStateFile
 from system_under_test.kraft.node.trace import Trace
-from system_under_test.kraft.ports import Clock, Transport
+from system_under_test.kraft.ports import Calls, Clock, Transport
 from system_under_test.kraft.raft.messages import Identity
 
 
@@ -20,15 +20,18 @@ def to_stderr(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: id -> (host, port); say: takes lines for people."""
+    """names: voter id -> node name; brokers: id -> (host, port); say: takes lines for people.
+
+    calls: how requests travel in place of the transport, in a simulator."""
 
     identity: Identity
     log: Log
     state_file: QuorumStateFile
     clock: Clock
-    transport: Transport
+    transport: Transport | None
     trace: Trace
     random: Random
     names: Mapping[int, str]
     brokers: Mapping[int, tuple[str, int]]
     say: Callable[[str], None] = to_stderr
+    calls: Calls | None = None

@@ -1,0 +1,272 @@
+"""Calls between processes: requests and answers as objects, over the links of the network.
+
+A system whose nodes can take a request without its bytes is simulated several times faster by calls than by streams.
+What links do to a call is what they do to a connection: it is late, stalls on a cut link, and breaks.
+
+A `Lane` leads from one process to one address.  It is one connection, opened by the first call and again after a
+failure, and carries one call at a time:
+
+    call -> (connect) -> the callee is asked -> it replies -> answered(answer)
+    refused, broken, too late, given up for a newer call -> the connection is closed -> answered(NoAnswer)
+
+A call without an answer costs the connection, so that a late answer has nowhere to arrive.  What was sent may still
+arrive at the callee after its caller gave it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simulation.loop import OWNER, Gate, Post, Process
+from simulation.network import SYN_AGAIN_S, Network, Pipe
+
+Answered = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """why: refused, broken or late.  sent: whether the callee may have got the request."""
+
+    why: str
+    sent: bool
+
+
+class Callee(Protocol):
+    """What a process answers calls with.  The number of a connection is never used again."""
+
+    def asked(self, connection: int, what: Any, reply: Answered) -> None:
+        """Call `reply` once, now or later; or never."""
+        ...
+
+    def gone(self, connection: int) -> None:
+        """The caller has closed this connection, or is dead."""
+        ...
+
+
+@dataclass(slots=True)
+class _Call:
+    what: Any
+    answered: Answered
+    timer: Post | None = None
+    sent: bool = False
+
+
+class Lane:
+    """Made inside the process that calls.
+
+    timeout_s: of a call, connecting included.  connect_timeout_s: of connecting alone.  backoff_s: how much later a
+    failure is reported.  patience_s: so long a newer call waits for the one before it, which is then given up; of
+    several that wait only the newest is sent.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        connect_timeout_s: float = 0.5,
+        backoff_s: float = 0.0,
+        patience_s: float = 0.5,
+    ) -> None:
+        owner = OWNER.get()
+        if owner is None:
+            raise RuntimeError("only a process can call")
+        self.owner: Process = owner
+        self._network = network
+        self._address = (host, port)
+        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._backoff_s, self._patience_s = backoff_s, patience_s
+        self._near: _Near | None = None
+        self._current: _Call | None = None
+        self._waiting: _Call | None = None
+        self._patience: Post | None = None
+
+    def call(self, what: Any, answered: Answered) -> None:
+        """`answered` is called once, later, in this process: with the answer, or with a NoAnswer."""
+        call = _Call(what, answered)
+        if self._current is None:
+            self._begin(call)
+            return
+        if self._waiting is not None:
+            self._report(self._waiting, NoAnswer("given up", False))
+        else:
+            self._patience = self._after(self._patience_s, self._impatient, None)
+        self._waiting = call
+
+    def close(self) -> None:
+        """Give up what is on its way, and close the connection."""
+        if self._current is not None:
+            self._fail(self._current, "given up")
+        elif self._near is not None:
+            self._near.close()
+            self._near = None
+
+    def _after(self, seconds: float, callback: Callable[[Any], None], argument: Any) -> Post:
+        loop = self._network.loop
+        return loop.post(loop.time() + seconds, self.owner, callback, argument)
+
+    def _begin(self, call: _Call) -> None:
+        self._current = call
+        call.timer = self._after(self._timeout_s, self._late, call)
+        if self._near is not None and not self._near.over:
+            self._send(call)
+        else:
+            self._dial((call, SYN_AGAIN_S, self._network.loop.time() + self._connect_timeout_s))
+
+    def _send(self, call: _Call) -> None:
+        assert self._near is not None
+        call.sent = True
+        self._near.send(call.what)
+
+    def _dial(self, attempt: tuple[_Call, float, float]) -> None:
+        network, mine, theirs = self._network, self.owner.host, self._address[0]
+        self._after(network.delay_s((mine, theirs)) + network.delay_s((theirs, mine)), self._dialled, attempt)
+
+    def _dialled(self, attempt: tuple[_Call, float, float]) -> None:
+        call, again_s, until_s = attempt
+        if call is not self._current:
+            return
+        network, mine, theirs = self._network, self.owner.host, self._address[0]
+        cut = {(mine, theirs), (theirs, mine)} & network.links_cut
+        listener = network.listener(*self._address)
+        if network.loop.time() > until_s:
+            self._fail(call, "cannot connect")
+        elif (mine, theirs) in network.links_rejected or (not cut and listener is None):
+            self._fail(call, "refused")
+        elif cut:
+            left_s = until_s - network.loop.time()
+            self._after(min(again_s, left_s + 1e-6), self._dial, (call, again_s * 2, until_s))
+        else:
+            assert listener is not None
+            self._near = _Near(network, self, listener.owner, listener.accept)
+            self._send(call)
+
+    def take(self, answer: Any) -> None:
+        """The answer to what is on its way."""
+        call = self._current
+        if call is None:
+            return
+        self._current = None
+        if call.timer is not None:
+            call.timer.cancel()
+        call.answered(answer)
+        self._next()
+
+    def broken(self) -> None:
+        """The callee closed the connection, is dead, or a link reset it."""
+        if self._current is not None:
+            self._fail(self._current, "broken")
+
+    def _late(self, call: _Call) -> None:
+        if call is self._current:
+            self._fail(call, "late")
+
+    def _impatient(self, _: None) -> None:
+        if self._waiting is not None and self._current is not None:
+            self._fail(self._current, "given up")
+
+    def _fail(self, call: _Call, why: str) -> None:
+        self._current = None
+        if call.timer is not None:
+            call.timer.cancel()
+        if self._near is not None:
+            self._near.close()
+            self._near = None
+        self._report(call, NoAnswer(why, call.sent))
+        self._next()
+
+    def _report(self, call: _Call, failure: NoAnswer) -> None:
+        self._after(self._backoff_s, call.answered, failure)
+
+    def _next(self) -> None:
+        call, self._waiting = self._waiting, None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if call is None:
+            return
+        if self._current is None:
+            self._begin(call)
+        else:  # the answer before it led to a newer call already
+            self._report(call, NoAnswer("given up", False))
+
+
+class _Near:
+    """The caller's end of a connection."""
+
+    __slots__ = ("_far", "_lane", "_network", "_out", "over", "owner")
+
+    def __init__(self, network: Network, lane: Lane, callee: Process, answers: Callee) -> None:
+        self.owner = lane.owner
+        self.over = False
+        self._lane = lane
+        self._network = network
+        self._out = Pipe(network, self.owner, callee)
+        self._out.reset = self._reset
+        self._far = _Far(network, self, callee, answers)
+        network.opened(self)
+
+    def send(self, what: Any) -> None:
+        self._out.send(self._far.asked, what, 0)
+
+    def answered(self, answer: Any) -> None:
+        if not self.over:
+            self._lane.take(answer)
+
+    def close(self) -> None:
+        if not self.over and self.owner.gate is not Gate.DEAD:
+            self.over = True
+            self._network.closed(self)
+            self._out.send(self._far.closed, None, 0)
+
+    def peer_left(self, _: None) -> None:
+        if not self.over:
+            self.over = True
+            self._network.closed(self)
+            self._lane.broken()
+
+    def _reset(self) -> None:
+        if self.owner.gate is not Gate.DEAD:
+            self.peer_left(None)
+
+    def owner_died(self) -> None:
+        self.over = True
+        self._out.send(self._far.closed, None, 0)
+
+
+class _Far:
+    """The callee's end of a connection."""
+
+    __slots__ = ("_answers", "_back", "_near", "_network", "number", "over", "owner")
+
+    def __init__(self, network: Network, near: _Near, owner: Process, answers: Callee) -> None:
+        self.owner = owner
+        self.over = False
+        self.number = network.number()
+        self._answers = answers
+        self._near = near
+        self._network = network
+        self._back = Pipe(network, owner, near.owner)
+        network.opened(self)
+
+    def asked(self, what: Any) -> None:
+        if not self.over:
+            self._answers.asked(self.number, what, self._reply)
+
+    def _reply(self, answer: Any) -> None:
+        if not self.over and self.owner.gate is not Gate.DEAD:
+            self._back.send(self._near.answered, answer, 0)
+
+    def closed(self, _: None) -> None:
+        if not self.over:
+            self.over = True
+            self._network.closed(self)
+            self._answers.gone(self.number)
+
+    def owner_died(self) -> None:
+        self.over = True
+        self._back.send(self._near.peer_left, None, 0)
