@@ -9,14 +9,15 @@ the manifest names.  So no later step can accept a file that was changed in betw
 Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
 are derived too, and no verdict rests on them.
 
-A manifest shows changes, but it is no signature.  The ledger (`base/ledger.py`) repeats its entries of all files except
-the history, so a rewritten manifest does not hide a change of these files.  A forger who also rewrites the ledger must
-still make histories, logs and traces agree.
+The manifest is signed (`signature.py`).  Only who holds the key can write another one that this key signs.  Sealing
+signs again what this machine had signed.  If another key signed, the manifest goes on naming the stream, and
+`history.parquet` is derived from it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 from checkers.base.json_file import mapping, read_object
 from checkers.record.reading import BrokenFile
 from checkers.record.writing import write_json_whole
+from checkers.sealing.signature import SignedBy, Signer, WrongKey, sign, signer_of
 
 MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"
@@ -62,8 +64,14 @@ def entry_of(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(root: Path) -> None:
-    """Write a manifest of all primary files that exist now.  The harness calls this once, when the run is over."""
-    _write(root, entries_of(root))
+    """Write a manifest of all primary files that exist now, and sign it.  The harness calls this when a run is over.
+
+    Without a usable key it is unsigned: runs with a wrong key are refused before they begin."""
+    files = entries_of(root)
+    try:
+        _write(root, files, signed=True)
+    except WrongKey:
+        _write(root, files, signed=False)
 
 
 def entries_of(root: Path) -> dict[str, dict[str, Any]]:
@@ -82,17 +90,35 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
     return files
 
 
+def is_listed(root: Path, name: str) -> bool:
+    """Whether the manifest names this file.  Raises BrokenFile."""
+    return name in mapping(bound_files(root))
+
+
 def is_bound(root: Path, name: str) -> bool:
     """Whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
     entry = mapping(bound_files(root)).get(name)
     return entry is not None and (root / name).is_file() and not _difference(root / name, entry)
 
 
-def sealed(root: Path) -> None:
-    """Replace the stream by `history.parquet` in the manifest, if the manifest names a stream."""
+def signer(root: Path) -> Signer:
+    """Who signed the manifest.  Raises BrokenFile."""
+    return signer_of(_signed_content(mapping(bound_files(root))), read_object(root / MANIFEST).get("signed"))
+
+
+def sealed(root: Path) -> bool:
+    """Let the manifest name `history.parquet` in place of a stream, which is then not needed any more.
+
+    Returns False, and changes nothing, if the manifest was signed and not by this machine."""
     files = bound_files(root)
-    if files is not None and files.pop(STREAM, None) is not None:
-        _write(root, files | {SEALED: entry_of(root / SEALED)})
+    if files is None or STREAM not in files:
+        return True
+    by = signer(root).by
+    if by not in (SignedBy.THIS_MACHINE, SignedBy.NOBODY):
+        return False
+    del files[STREAM]
+    _write(root, files | {SEALED: entry_of(root / SEALED)}, signed=by is SignedBy.THIS_MACHINE)
+    return True
 
 
 def broken_bonds(root: Path) -> list[str]:
@@ -100,7 +126,8 @@ def broken_bonds(root: Path) -> list[str]:
     try:
         if bound_files(root) is None:
             return [f"there is no {MANIFEST}: the harness did not come to the end of the run, or the file was removed"]
-        return [f"{name} {what}" for name, what in broken_files(root).items()]
+        changed = [f"{MANIFEST}: {signer(root).words}"] if signer(root).by is SignedBy.CHANGED else []
+        return changed + [f"{name} {what}" for name, what in broken_files(root).items()]
     except BrokenFile as problem:
         return [str(problem)]
 
@@ -115,6 +142,8 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
     if files is None:
         return {}
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
+    if STREAM in files and SEALED not in files:
+        there.pop(SEALED, None)  # it was made of the stream, and is made again
     for code in CODE_FOLDERS:
         if not any(name.startswith(f"{code}/") for name in files):  # of an older version, or a run without such files
             there = {name: path for name, path in there.items() if not name.startswith(f"{code}/")}
@@ -134,5 +163,13 @@ def _difference(path: Path, entry: Mapping[str, Any]) -> str:
     return "" if hash_of(path) == entry.get("blake2b") else "its hash differs"
 
 
-def _write(root: Path, files: Mapping[str, Any]) -> None:
-    write_json_whole(root / MANIFEST, {"files": dict(sorted(files.items()))})
+def _signed_content(files: Mapping[str, Any]) -> bytes:
+    """What is signed: the entries, in a form that does not depend on spaces and order."""
+    return json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _write(root: Path, files: Mapping[str, Any], signed: bool) -> None:
+    content: dict[str, Any] = {"files": dict(sorted(files.items()))}
+    if signed:
+        content["signed"] = sign(_signed_content(files))
+    write_json_whole(root / MANIFEST, content)

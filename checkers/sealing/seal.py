@@ -45,7 +45,8 @@ def seal(run_folder: Path) -> None:
     """Write `history.parquet` and `buckets/`, and remove the stream.
 
     If there is no stream, or the manifest already names `history.parquet`, only the buckets are made again, and a
-    stream that is left is removed.  Otherwise the stream stays if it is damaged, or if it differs from the manifest.
+    stream that is left is removed.  Otherwise the stream stays if it is damaged, if it differs from the manifest, or if
+    another machine signed the manifest.
     Raises MalformedHistory if the history breaks its grammar, and names the row.  Then nothing is written.
     """
     files = StoredRun(Path(run_folder))
@@ -58,8 +59,7 @@ def seal(run_folder: Path) -> None:
     changed = (files.root / MANIFEST).exists() and not is_bound(files.root, STREAM)
     if changed:
         return
-    sealed(files.root)
-    if not torn:
+    if sealed(files.root) and not torn:
         stream.unlink(missing_ok=True)
 
 

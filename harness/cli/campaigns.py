@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from harness.cli.known_findings import names
-from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, workloads
+from harness.cli.parameters import Name, backend_of_nodes, nemeses, results_in, subjects, trust, workloads
 from harness.spec import Spec, WrongSpec, unknown_name
 
 if TYPE_CHECKING:
@@ -300,7 +300,8 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
     default=None,
     help="The folder that keeps the runs.  [default: replays in RUN_FOLDER]",
 )
-def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None) -> None:
+@trust
+def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None, trust: bool) -> None:
     """Run the test in RUN_FOLDER again with its own seed, and say how often its violations were seen again.
 
     The same seed deals the same faults to the same roles, such as the leader of that moment.
@@ -322,7 +323,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
     root, console = run_folder.resolve(), _console()
     if not (root / "test.json").exists():
         raise WrongSpec(f"{run_folder} cannot be replayed: it holds no test.json")
-    spec, schedule = spec_of(root), root / "schedule.json"
+    spec, schedule = spec_of(root, trust), root / "schedule.json"
     if as_executed or (spec.schedule is not None and not Path(spec.schedule).exists()):
         if not schedule.exists():
             raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
@@ -346,7 +347,8 @@ def replay(run_folder: Path, times: int, as_executed: bool, results: Path | None
 @click.option(
     "--minutes", type=click.FloatRange(0), default=None, help="No run begins after so many.  [default: no end]"
 )
-def shrink(run_folder: Path, times: int, needed: int, minutes: float | None) -> None:
+@trust
+def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, trust: bool) -> None:
     """Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.
 
     Cards are left out, holds are shortened and servers are left out.  What was tried is kept in RUN_FOLDER/shrink, so
@@ -367,7 +369,7 @@ def shrink(run_folder: Path, times: int, needed: int, minutes: float | None) -> 
     wanted = frozenset(violations_in(read_object(root / "results.json")))
     if not wanted:
         raise WrongSpec(f"{run_folder} cannot be shrunk: nothing in it was found to be invalid")
-    spec, folder, console = spec_of(root), root / "shrink", _console()
+    spec, folder, console = spec_of(root, trust), root / "shrink", _console()
     folder.mkdir(exist_ok=True)
     original = shrinking.ShrinkCandidate(read_schedule(root / "schedule.json"), spec.nodes)
     log = shrinking.TrialLog.read(folder / "tried.json")

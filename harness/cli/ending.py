@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
+from checkers.sealing.signature import SignedBy
 from harness.terminal.lines import width_of, wrapped
 
 _REASONS_FROM = 24
@@ -29,7 +30,7 @@ def end(console: Console, results: Mapping[str, Any], as_json: bool) -> NoReturn
 
 def in_short(results: Mapping[str, Any]) -> dict[str, Any]:
     """What a program wants to know of a run; all the rest stands in results.json."""
-    wanted = ("verdict", "exit_code", "summary", "reason", "planted", "report", "rerun")
+    wanted = ("verdict", "exit_code", "summary", "reason", "planted", "signer", "report", "rerun")
     checkers = {name: entry["verdict"] for name, entry in results["checkers"].items()}
     return {name: results[name] for name in wanted if name in results} | {"checkers": checkers}
 
@@ -38,8 +39,12 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
     verdict = results["verdict"]
     console.print()
     width = width_of(console)
-    summary = wrapped(str(results.get("summary", verdict)), width)
+    signer = results.get("signer", {})
+    ours = signer.get("by", SignedBy.THIS_MACHINE) == SignedBy.THIS_MACHINE
+    summary = wrapped(str(results.get("summary", verdict)) + ("" if ours else f" ({signer['words']})"), width)
     console.print(summary, highlight=False, markup=False, style=_COLOUR[verdict])
+    if ours and signer:
+        console.print(signer["words"], highlight=False, markup=False, style="dim")
     console.print()
     for name, entry in results["checkers"].items():
         head = f"  {entry['verdict']:>14}  {name:<22} "

@@ -106,3 +106,10 @@ as_json = click.option(
     is_flag=True,
     help="Print one JSON object on stdout (verdict, exit code, where the report is); all words go to stderr.",
 )
+
+trust = click.option(
+    "--trust",
+    is_flag=True,
+    help="Execute the system and workload that RUN_FOLDER holds, although neither this machine nor a key you trust "
+    "has signed them.  Read them first: they can do all that you can do.",
+)

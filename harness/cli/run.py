@@ -20,6 +20,7 @@ from harness.cli.parameters import (
     results_in,
     spark_master,
     subjects,
+    trust,
     workloads,
 )
 from harness.registry import check_names, load_subject, names_for_bug
@@ -199,11 +200,15 @@ def _with_every_kind(spec: Spec) -> Spec:
     is_flag=True,
     help="Trust a run of an older format, which recorded less.  Otherwise it is unknown at best.",
 )
+@trust
 @as_json
 def analyze(
-    run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, as_json: bool
+    run_folder: Path, spark_master: str | None, in_process: bool, trust_old_format: bool, trust: bool, as_json: bool
 ) -> None:
-    """Judge a stored run again, also one whose harness was killed."""
+    """Judge a stored run again, also one whose harness was killed.
+
+    The first lines say who made the run: this machine, a known key, an unknown key, or nobody (docs/evidence.md).
+    """
     root = run_folder.resolve()
     if not (root / "test.json").exists():
         from harness.judge import results_before
@@ -220,7 +225,7 @@ def analyze(
     from harness.run.session import judge_again
 
     console = Console(soft_wrap=True, stderr=as_json)
-    end(console, judge_again(root, spark_master, in_process, console, trust_old_format), as_json)
+    end(console, judge_again(root, spark_master, in_process, console, trust_old_format, trust), as_json)
 
 
 @click.command()

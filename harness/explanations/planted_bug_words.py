@@ -43,10 +43,13 @@ def known_bug(subject: str, name: str) -> Bug | None:
     """What the subject declares about its planted bug.
 
     None if this version has no such subject or bug, or cannot load it: the report on an old run must not fail then.
+    Systems from outside have no planted bugs, and a report executes no code that a run names.
     """
-    from harness.registry import load_subject
+    from harness.registry import SUBJECTS, load_subject
     from harness.spec import WrongSpec
 
+    if subject not in SUBJECTS:
+        return None
     try:
         return load_subject(subject).bugs.get(name)
     except (WrongSpec, ImportError):

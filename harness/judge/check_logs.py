@@ -24,7 +24,7 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging.pipeline import Progress, judge_run
 from checkers.record.reading import BrokenFile
-from checkers.sealing.manifest import MANIFEST, bound_files, broken_files
+from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.copies import copies_of
 from harness.judge.demands_of_run import demands_of
 from harness.judge.judge_run import spec_of
@@ -107,7 +107,7 @@ def _bound(folder: Path) -> tuple[list[str], str]:
     try:
         if bound_files(folder) is None:
             return [], NOT_BOUND
-        return [f"{name} {what}" for name, what in broken_files(folder).items()], ""
+        return broken_bonds(folder), ""
     except BrokenFile as problem:
         return [str(problem)], ""
 

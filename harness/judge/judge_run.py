@@ -25,8 +25,9 @@ from checkers.judging.mutation import Mutant, mutants
 from checkers.judging.pipeline import Verdicts, judge_run, results_json, write_results
 from checkers.judging.tasks import in_words
 from checkers.record.reading import TEST, BrokenFile
-from checkers.sealing.manifest import broken_files
+from checkers.sealing.manifest import broken_files, is_listed, signer
 from checkers.sealing.seal import seal
+from checkers.sealing.signature import SignedBy, Signer
 from checkers.spark.session import SparkJudge
 from harness.judge.copies import tabulate
 from harness.judge.demands_of_run import demands_of
@@ -38,6 +39,9 @@ from harness.spec import Spec, WrongSpec, unknown_name
 from system_under_test.own.subject import kept
 from system_under_test.subject import Bug
 
+_EXECUTABLE = (".py", ".so")
+"""What Python may execute of a run folder; `source_only` leaves out what it compiled."""
+_CODE_SHOWN = 8
 _CLOCK_NS_MAX = 1 << 62
 """No monotonic clock shows this: it is more than a century.  Differences of such times still fit into 64 bits."""
 
@@ -69,8 +73,11 @@ def _note_left_out(verdicts: Verdicts, spec: Spec, demands: Demands) -> None:
         verdicts[checker.name] = Verdict(Validity.NOT_APPLICABLE, reason=why)
 
 
-def spec_of(root: Path) -> Spec:
+def spec_of(root: Path, trust: bool = False) -> Spec:
     """The spec of a stored run.  A system or workload of the user's own is the one that was kept with it.
+
+    Whoever loads this system or workload executes code from the run folder.  So it must be code that this machine or a
+    trusted key has signed, or trust must be set: the user has read it.
 
     Raises WrongSpec and BrokenFile.  A run without this copy is refused: the user's file of today may be another.  So
     is one whose copy differs from the manifest: what it runs could hide what was changed.
@@ -81,7 +88,11 @@ def spec_of(root: Path) -> Spec:
     spec = Spec.from_json(stored)
     if spec.subject not in SUBJECTS:
         spec = replace(spec, subject=_kept_subject(root, spec.subject))
-    return replace(spec, workload=_kept_workload(root, spec.workload)) if spec.workload.endswith(".py") else spec
+        _demand_safe(root, "subject", trust)
+    if spec.workload.endswith(".py"):
+        spec = replace(spec, workload=_kept_workload(root, spec.workload))
+        _demand_safe(root, "workload", trust)
+    return spec
 
 
 def _kept_subject(root: Path, name: str) -> str:
@@ -91,7 +102,6 @@ def _kept_subject(root: Path, name: str) -> str:
         raise BrokenFile(str(problem)) from problem
     if own is None:
         raise BrokenFile(f"the run holds no copy of its system {name} (subject/main.json), so it cannot be judged")
-    _demand_unchanged(root, "subject")
     return own
 
 
@@ -99,16 +109,32 @@ def _kept_workload(root: Path, name: str) -> str:
     path = root / "workload" / Path(name).name
     if not path.is_file():
         raise BrokenFile(f"the run holds no copy of its workload {name} (workload/{path.name}), so it cannot be judged")
-    _demand_unchanged(root, "workload")
     return str(path)
 
 
-def _demand_unchanged(root: Path, folder: str) -> None:
-    """Raise BrokenFile if what is about to be executed, or what names it, is not what the manifest binds."""
+def _demand_safe(root: Path, folder: str, trust: bool) -> None:
+    """Raise BrokenFile if what is about to be executed, or what names it, is not what the manifest binds.
+
+    Raise WrongSpec if nobody whom the user trusts has signed it.  trust: the user trusts it without that."""
     links = [path for path in (root / folder, *(root / folder).rglob("*")) if path.is_symlink()]
     broken = {str(path.relative_to(root)): "is a symbolic link, and a run holds none" for path in links}
     for name, what in (broken | broken_files(root, TEST) | broken_files(root, f"{folder}/")).items():
         raise BrokenFile(f"{name} {what}, so nothing in {folder}/ is executed, and the run cannot be judged")
+    files = sorted(path for path in (root / folder).rglob("*") if path.suffix in _EXECUTABLE)
+    names = [str(path.relative_to(root)) for path in files]
+    made_by = signer(root)
+    if trust or (made_by.trusted and all(is_listed(root, name) for name in names)):
+        return
+    why = "its manifest does not list them" if made_by.trusted else made_by.words
+    raise WrongSpec(
+        f"this run would execute code from its own folder: {', '.join(names[:_CODE_SHOWN])}"
+        f"{f' and {len(names) - _CODE_SHOWN} more' if len(names) > _CODE_SHOWN else ''}; this is refused, because "
+        f"{_of_run(why)}: read this code, then allow it with --trust"
+    )
+
+
+def _of_run(why: str) -> str:
+    return why if why.startswith("its ") else f"the run is {why}"
 
 
 def _demand_no_links(root: Path) -> None:
@@ -158,18 +184,20 @@ def judge(
     progress: Callable[[str], None],
     report: bool = True,
     trust_old_format: bool = False,
+    trust: bool = False,
 ) -> Mapping[str, Any]:
     """Judge the run kept in `root`; the content of results.json, which is written, with report.html and junit.xml.
 
     trust_old_format: a run that names an older format is taken at its word.  Without it such a run is unknown at best,
     for nothing shows that it is whole.  It changes nothing for a run of today's format.
+    trust: execute code of the run folder although nobody whom the user trusts has signed it.
 
     Raises MalformedHistory where the history breaks its own grammar, BrokenFile where test.json or the index of copies
     cannot be used, WrongSpec where no such test can have been.
     """
     _demand_no_links(root)
     test = read_object(root / "test.json")
-    spec = spec_of(root)
+    spec = spec_of(root, trust)
     started_ns = test.get("started_monotonic_ns", 0)
     if type(started_ns) is not int or not 0 <= started_ns < _CLOCK_NS_MAX:
         raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
@@ -186,6 +214,7 @@ def judge(
     verdicts = judge_run(StoredRun(root, demands), checkers_for(spec, demands), spark, progress)
     _note_left_out(verdicts, spec, demands)
     results = results_json(verdicts)
+    results["signer"] = _signer(root)
     _correct(results, outcome_of(root), subject.bugs.get(spec.bug) if spec.bug else None)
     if (story := story_of(spec, results)) is not None:
         results["finding"] = asdict(story)
@@ -206,6 +235,14 @@ def judge(
         render(root)
         progress(f"judged in {judged - began:.1f} s, reported in {time.monotonic() - judged:.1f} s")
     return results
+
+
+def _signer(root: Path) -> dict[str, str]:
+    """Who made the run, as results.json holds it.  `evidence` reports a manifest that cannot be read."""
+    try:
+        return signer(root).to_json()
+    except BrokenFile:
+        return Signer(SignedBy.CHANGED).to_json()
 
 
 def _correct(results: dict[str, Any], outcome: Mapping[str, Any], bug: Bug | None) -> None:

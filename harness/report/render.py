@@ -284,6 +284,8 @@ def _facts(data: ReportData) -> list[tuple[str, str, str]]:
         dirty = ", with uncommitted changes" if git.get("dirty") else ""
         small = f"UTC, revision {revision}{dirty}" if revision else "UTC"
         out.append(("Started", words.shorten(started.replace("T", " ")[:19], 40), small))
+    if signer := mapping(data.results.get("signer")):
+        out.append(("Signed by", words.shorten(str(signer.get("by") or ""), 40), str(signer.get("key") or "")))
     return out
 
 

@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 
 from checkers.catalog import wrong_names
+from checkers.sealing.signature import WrongKey, own_key
 from harness.registry import check_inventory, check_names, load_subject, load_workload
 from harness.run.schedule_to_play import capabilities_of, dealt, read_schedule
 from harness.spec import CLIENT_NODES, LIMITS, Spec, WrongSpec
@@ -25,6 +26,7 @@ def check_spec(spec: Spec) -> None:
     """Raises WrongSpec or BadSchedule where this run cannot be, or could show nothing."""
     check_names(spec)
     check_inventory(spec)
+    _check_key()
     subject = load_subject(spec.subject)
     if spec.workload.endswith(".py"):
         _check_own_workload(spec)
@@ -33,6 +35,13 @@ def check_spec(spec: Spec) -> None:
     _check_reach(spec, subject)
     if spec.bug is not None:
         _check_bug(spec, subject.bugs[spec.bug])
+
+
+def _check_key() -> None:
+    try:
+        own_key()
+    except WrongKey as problem:
+        raise WrongSpec(str(problem)) from problem
 
 
 def _check_own_workload(spec: Spec) -> None:

@@ -135,7 +135,7 @@ def run_and_judge(
             _conduct(spec, backend, run, progress, spark_end.start)
             progress.phase("judging")
             with sigterm_as_ctrl_c():
-                found = dict(judge(run.root, spark, progress.detail))
+                found = dict(judge(run.root, spark, progress.detail, trust=True))  # it was made just now, here
         except (KeyboardInterrupt, asyncio.CancelledError):
             spark_end.start()
             report_interruption(run.root, progress)
@@ -163,9 +163,14 @@ def _conduct(spec: Spec, backend: str, run: RunFolder, progress: Progress, inter
 
 
 def judge_again(
-    root: Path, spark_master: str | None, in_process: bool, console: Console, trust_old_format: bool = False
+    root: Path,
+    spark_master: str | None,
+    in_process: bool,
+    console: Console,
+    trust_old_format: bool = False,
+    trust: bool = False,
 ) -> dict[str, Any]:
-    """Judge the stored run in `root` again.
+    """Judge the stored run in `root` again.  trust_old_format, trust: as in `judge`.
 
     Raises what `judge` raises.  Then results.json says why, and the results before it are kept (`results_before`).
     """
@@ -177,8 +182,8 @@ def judge_again(
         progress.phase("judging")
         results_before.set_aside(root)
         with sigterm_as_ctrl_c():
-            found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format))
-        spec = spec_of(root)
+            found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format, trust=trust))
+        spec = spec_of(root, trust)
         results_before.remove(root)
         return _for_terminal(root, found, spec)
     except KeyboardInterrupt:

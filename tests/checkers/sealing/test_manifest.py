@@ -99,7 +99,7 @@ def test_a_manifest_of_an_older_version_lists_no_own_files_and_is_whole(run: Pat
 def test_sealing_vouches_for_no_stream_that_was_changed(run: Path) -> None:
     write_stream(run, Script().invoke(0, "write", 2).ok(0).events)
     seal(run)
-    assert {clause.split()[0] for clause in broken_bonds(run)} == {"history.arrows", "history.parquet"}
+    assert [clause.split()[0] for clause in broken_bonds(run)] == ["history.arrows"]
     assert (run / "history.arrows").exists(), "the stream that was changed is kept"
 
 
