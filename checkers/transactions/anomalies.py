@@ -28,6 +28,7 @@ counts real time; strong-serializable is written strict-serializable.  A cycle t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from checkers.kernels.transactions import columns as found
 
@@ -115,6 +116,7 @@ MODELS = tuple(
 """All models; within each variant, weaker ones come first."""
 
 
+@cache
 def parts_of(model: str) -> tuple[str, str]:
     """Return (the base model, the variant) of a model's name."""
     return next((base, v) for v in VARIANTS for base in BASE_MODELS if model_name(base, v) == model)
@@ -162,12 +164,15 @@ def weakest(excluded: Iterable[str]) -> list[str]:
     return [model for model in MODELS if model in out and implied(model) & out == {model}]
 
 
-def implied(model: str) -> set[str]:
+@cache
+def implied(model: str) -> frozenset[str]:
     """Return a model and all weaker ones."""
     base, variant = parts_of(model)
     weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
-    return {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]} & set(MODELS)
+    names = {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}
+    return frozenset(names & set(MODELS))
 
 
-def _and_stronger(base: str) -> set[str]:
-    return {base}.union(*(_and_stronger(b) for b in _STRONGER[base]))
+@cache
+def _and_stronger(base: str) -> frozenset[str]:
+    return frozenset({base}).union(*(_and_stronger(b) for b in _STRONGER[base]))

@@ -164,6 +164,7 @@ class _Proof:
         model, self._variant = parts_of(consistency)
         self._model = model
         self._snapshots, self._overwrites = model == "snapshot-isolation", model not in WEAK
+        self._lists = transcript.model == "list-append"
         self._part = part_of(transcript, few)
         self._writers: dict[int, list[int]] = {}
         self._readers: dict[tuple[int, int], list[int]] = {}
@@ -235,20 +236,21 @@ class _Proof:
                 key = int(part.key[row])
                 if part.kind[row] == READ and part.status[at] == 1 and key not in met:
                     values = self._shown(row)
-                    by = writer.get((key, values[-1]), -1) if values else -1
-                    if by != t:
-                        self._readers.setdefault((key, by), []).append(t)
+                    foreign = [by for by in (writer.get((key, v), -1) for v in values) if by != t]
+                    if foreign or not values or self._lists:
+                        self._readers.setdefault((key, foreign[-1] if foreign else -1), []).append(t)
                     if len(values) > len(longest.get(key, [])):
                         longest[key] = values
-                met.add(key)
-        if self._transcript.model == "list-append":
+                if part.kind[row] == READ or not self._lists:  # a list shows what was there before one's own append
+                    met.add(key)
+        if self._lists:
             for key, values in longest.items():
                 chain = list(dict.fromkeys(writer[key, v] for v in values if (key, v) in writer))
                 self._chains.append((key, chain))
 
     def _shown(self, row: int) -> list[int]:
         part = self._part
-        if self._transcript.model == "list-append":
+        if self._lists:
             return [int(v) for v in part.lists[int(part.list_first[row]) : int(part.list_first[row + 1])]]
         return [] if part.value[row] == NIL_VALUE else [int(part.value[row])]
 

@@ -89,26 +89,28 @@ def problem_of_registers(
 def problem_of_lists(txns: Transactions, base: Int64, versions: Versions, sessions: Int32) -> Problem:
     """Make the problem of a history of lists.  All appends of a transaction to one key are one write of that key.
 
+    The first list that a transaction read of a key names the version, also if it had appended to the key before: the
+    version ends before its own elements.
+
     sessions: as in `problem_of_registers`.
     """
     written, happened = versions.written, versions.written.happened
     m, key_count = txns.status.shape[0], base.shape[0] - 1
     version_of, write_first, write_key = _number_writes(txns, base, written.final, written.unusable, happened)
     read_first, read_version = np.zeros(m + 1, np.int64), np.empty(txns.kind.shape[0], np.int32)
-    touched = np.full(key_count, -1, np.int32)
+    read_by = np.full(key_count, -1, np.int32)
     n = 0
     for t in range(m):
         if happened[t] and txns.status[t] == OK:
             for row in range(txns.first[t], txns.first[t + 1]):
                 key = txns.key[row]
-                first = touched[key] != t
-                touched[key] = t
-                if written.unusable[key] != 0 or txns.kind[row] == WRITE or not first:
+                if written.unusable[key] != 0 or txns.kind[row] == WRITE or read_by[key] == t:
                     continue
+                read_by[key] = t
                 version = write_key.shape[0] + key
                 for at in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
                     element = base[key] + txns.lists[at]
-                    if happened[written.writer[element]]:
+                    if written.writer[element] != t and happened[written.writer[element]]:
                         version = version_of[element]
                         break
                 if version >= 0:
