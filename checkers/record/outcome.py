@@ -149,7 +149,7 @@ class Coverage:
 class Outcome:
     """The content of outcome.json.
 
-    declares: what the subject has (`system_under_test.subject.Declares`).
+    declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
     achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
     loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
     longest_copy_stop_s: for how long a copy stopped a node, at most.
@@ -161,7 +161,7 @@ class Outcome:
     doubts: why a violation may be a mistake of the client; a sentence each.
     """
 
-    declares: Mapping[str, bool] = field(default_factory=dict)
+    declares: Mapping[str, bool | float] = field(default_factory=dict)
     scheduled_rate_hz: float = 0.0
     achieved_rate_hz: float | None = None
     phases: tuple[Phase, ...] = ()

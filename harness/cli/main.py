@@ -34,6 +34,8 @@ COMMANDS: Mapping[str, str] = {
     "shrink": "harness.cli.campaigns:shrink",
     "check": "harness.cli.checking:check",
     "check-logs": "harness.cli.checking:check_logs",
+    "runs": "harness.cli.lake:runs",
+    "compare": "harness.cli.lake:compare",
     "list": "harness.cli.names:list_names",
     "setup": "harness.cli.machine:setup",
     "clean-up": "harness.cli.machine:clean_up",

@@ -20,6 +20,7 @@ from harness.backends.backend import ClusterSpec
 from harness.judge import results_before
 from harness.judge.harness_failed import TRACEBACK, record_failure
 from harness.judge.judge_run import judge, spec_of
+from harness.lake.lake import Lake, existing_lake, lake_of
 from harness.registry import BACKENDS, load_backend, load_subject
 from harness.run.clock import MACHINE, clock_of
 from harness.run.conductor import Conductor
@@ -142,6 +143,7 @@ def run_and_judge(
             raise KeyboardInterrupt from None
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
             found = _kept(run.root, problem, [Path(spec.workload)] if spec.workload.endswith(".py") else [])
+        _note_in_lake(lake_of(results), run.root, progress.say)
         return _for_terminal(run.root, found, spec)
     finally:
         progress.stop()
@@ -185,6 +187,8 @@ def judge_again(
             found = dict(judge(root, spark, progress.detail, trust_old_format=trust_old_format, trust=trust))
         spec = spec_of(root, trust)
         results_before.remove(root)
+        if (lake := existing_lake(root.parent)) is not None:
+            _note_in_lake(lake, root, progress.say)
         return _for_terminal(root, found, spec)
     except KeyboardInterrupt:
         results_before.refused(root, "it was interrupted while it was judged again")
@@ -201,6 +205,14 @@ def judge_again(
         progress.stop()
         if spark is not None:
             spark.stop()
+
+
+def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
+    """Add the run to the lake.  A run that cannot be added keeps its verdict: the lake is no evidence."""
+    try:
+        Lake(folder).add(root)
+    except (OSError, ValueError) as problem:
+        say(f"the run is not in the lake {as_typed(folder)}: {problem}")
 
 
 def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> dict[str, Any]:

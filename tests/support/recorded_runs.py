@@ -5,7 +5,7 @@ import lzma
 import tarfile
 from pathlib import Path
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def unpacked(name: str, into: Path) -> Path:

@@ -1,0 +1,105 @@
+"""The commands over all runs: `runs`, `compare` and `query`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.parameters import Name, nemeses, results_in, subjects, workloads
+from harness.spec import WrongSpec
+
+if TYPE_CHECKING:
+    from harness.lake.lake import Lake
+
+VERDICTS = ("valid", "invalid", "unknown", "harness failed", "not judged")
+in_lake = click.option(
+    "--lake",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="The folder of the lake.  [default: `lake` in --results or above]",
+)
+
+
+def lake_at(folder: Path | None, results: Path) -> Lake:
+    """The lake that a user named, or that of the results folder."""
+    from harness.lake.lake import Lake, lake_of
+
+    return Lake(folder.resolve() if folder is not None else lake_of(results))
+
+
+def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    from harness.lake.listing import moment
+
+    try:
+        return moment(text) if text else None
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no date or time, such as 2026-11-25 or 2026-11-25T14:00") from None
+
+
+def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        name, metavar="TIME", callback=_moment, default=None, help=f"Only runs that began {what} (UTC)."
+    )
+
+
+@click.command(short_help="List the runs of the lake, the newest first.")
+@click.option("--system", type=Name(subjects), default="", help="Only runs of this system.")
+@click.option("--workload", type=Name(workloads), default="", help="Only runs of this workload.")
+@click.option("--kind", type=Name(nemeses), default="", help="Only runs with this kind of fault.")
+@click.option("--bug", default="", help="Only runs with this planted bug.")
+@click.option("--verdict", type=click.Choice(VERDICTS), default=None, help="Only runs with this verdict.")
+@click.option("--signature", default="", metavar="ID", help="Only runs with a violation of this signature.")
+@click.option("--revision", default="", help="Only runs of the revision that begins so.")
+@_at("--since", "then or later")
+@_at("--until", "earlier")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="So many at most; 0: all.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
+@click.option("--rebuild", is_flag=True, help="Make the lake anew from the run folders in --results first.")
+@in_lake
+@results_in("results")
+def runs(
+    limit: int, as_json: bool, rebuild: bool, folder: Path | None, results: Path, verdict: str | None, **wanted: Any
+) -> None:
+    """List the runs of the lake, the newest first: when, verdict, what was run, signature, folder."""
+    from harness.lake import listing
+
+    lake = lake_at(folder, results)
+    if rebuild:
+        held = lake.rebuild(results.resolve(), lambda line: click.echo(line, err=True))
+        click.echo(f"the lake in {lake.folder} holds {held} runs", err=True)
+    found = listing.runs(lake, listing.Filter(verdict=verdict or "", **wanted), limit or None)
+    if as_json:
+        for run in found:
+            click.echo(json.dumps(run, default=str))
+        return
+    if not found:
+        click.echo(f"no run in {lake.folder} is like this; `krucible runs --rebuild` reads the run folders anew")
+        return
+    click.echo("\n".join(listing.lines(found)))
+
+
+@click.command(short_help="Compare two runs: specs, figures, timelines, first difference.")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@in_lake
+@results_in("results")
+def compare(a: str, b: str, folder: Path | None, results: Path) -> None:
+    """Compare the runs A and B: run folders, or how names of runs in the lake begin.
+
+    It prints what differs in their specs, their figures (those that differ have a star), their timelines side by side
+    (an arrow marks the first difference), and the first operation that differs.
+    """
+    from harness.lake import compare as comparing
+
+    lake = lake_at(folder, results)
+    try:
+        one, other = comparing.find(lake, a), comparing.find(lake, b)
+    except LookupError as problem:
+        raise WrongSpec(str(problem.args[0])) from None
+    click.echo("\n".join(comparing.compare(one[0], other[0], one[1], other[1]).lines()))

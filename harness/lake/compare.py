@@ -1,0 +1,191 @@
+"""Two runs side by side: what differs in their specs, their figures and faults, and where they first part.
+
+Two runs part twice.  On the timeline they part at the first fault, election or violation that differs.  In their
+histories they part at the first operation of a thread that asks for something else or ends otherwise; for two runs of
+one seed everything before it was the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.base.columns import read_history
+from checkers.base.history import CREATE, MalformedHistory, Type
+from harness.lake.lake import Lake
+from harness.lake.tables import ELECTIONS, FAULTS, RUNS, VIOLATIONS
+
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The facts of a run: table -> its rows."""
+
+SPEC = (
+    "system", "workload", "kinds", "backend", "nodes", "rate_hz", "keys", "time_limit_s", "seed", "bug", "finding",
+    "revision", "dirty",
+)  # fmt: skip
+FIGURES = (
+    "verdict", "violations", "signature", "operations", "ok", "fail", "info", "p50_ms", "p99_ms", "faults",
+    "elections", "duration_s", "judging_s",
+)  # fmt: skip
+_COMPARED = (RUNS, FAULTS, ELECTIONS, VIOLATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one field.  a, b: its values in the two runs."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of a timeline.  time_ns: since the test began."""
+
+    time_ns: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """spec: only fields that differ.  figures: all, the same or not.  timelines: entry by entry, None past the end of
+    one.  parted: the first place in `timelines` that differs; None if they are equal.  operation: sentence about the
+    first operation that differs; "" if none does, or if a history is missing."""
+
+    names: tuple[str, str]
+    spec: tuple[Difference, ...]
+    figures: tuple[Difference, ...]
+    timelines: tuple[tuple[Event | None, Event | None], ...]
+    parted: int | None
+    operation: str
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        a, b = self.names
+        out = [f"A  {a}", f"B  {b}", "", "spec: the same" if not self.spec else "spec:"]
+        out += [f"  {each.name:<14} {_plain(each.a):<28} {_plain(each.b)}" for each in self.spec]
+        out += ["", "figures:"]
+        for each in self.figures:
+            mark = " " if each.a == each.b else "*"
+            out.append(f"{mark} {each.name:<14} {_plain(each.a):<28} {_plain(each.b)}")
+        out += ["", "timeline:"]
+        width = max((len(_event(one)) for one, _ in self.timelines), default=0)
+        for place, (one, other) in enumerate(self.timelines):
+            mark = ">" if place == self.parted else " "
+            out.append(f"{mark} {_event(one):<{width}}  {_event(other)}")
+        out += ["", self.operation or "no operation differs that both histories hold"]
+        return out
+
+
+def find(lake: Lake, name: str) -> tuple[Rows, Path | None]:
+    """The facts of a run that a user named, and its folder if it is here.
+
+    name: the path of a run folder, or how the name of exactly one run of the lake begins.
+    Raises LookupError with a sentence, and BrokenFile if the folder cannot be used.
+    """
+    folder = Path(name)
+    if (folder / "test.json").exists():
+        from harness.lake.facts import facts_of
+
+        facts = facts_of(folder.resolve())
+        rows = {table: facts.rows[table].to_pylist() for table in _COMPARED}
+        rows[RUNS] = [{**rows[RUNS][0], "system": facts.system}]
+        return rows, folder
+    known = lake.read(RUNS, ["run", "path"]).to_pylist()
+    fitting = [row for row in known if row["run"].startswith(name) or row["path"] == name.rstrip("/")]
+    if len(fitting) != 1:
+        how = "no run" if not fitting else f"{len(fitting)} runs"
+        raise LookupError(f"{name} is no run folder, and {how} of the lake in {lake.folder} has a name like this")
+    run = fitting[0]["run"]
+    rows = {table: lake.read(table, run=run).to_pylist() for table in _COMPARED}
+    path = lake.folder.parent / fitting[0]["path"]
+    return rows, path if path.is_dir() else None
+
+
+def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | None = None) -> Comparison:
+    """a, b: the facts of two runs.  a_folder, b_folder: where their histories are."""
+    one, other = a[RUNS][0], b[RUNS][0]
+    spec = tuple(Difference(name, one.get(name), other.get(name)) for name in SPEC if one.get(name) != other.get(name))
+    figures = tuple(Difference(name, one.get(name), other.get(name)) for name in FIGURES)
+    timelines = tuple(zip_longest(timeline(a), timeline(b)))
+    parted = next((place for place, pair in enumerate(timelines) if _differ(*pair)), None)
+    operation = first_different_operation(a_folder, b_folder) if a_folder and b_folder else ""
+    return Comparison((str(one["path"]), str(other["path"])), spec, figures, timelines, parted, operation)
+
+
+def timeline(rows: Rows) -> list[Event]:
+    """Faults, elections, and the first violation of each signature, in the order of time."""
+    events = []
+    for fault in rows[FAULTS]:
+        name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
+        events += [Event(fault["injected_ns"], name)] if fault["injected_ns"] >= 0 else []
+        events += [Event(fault["healed_ns"], f"fault {fault['number']} healed")] if fault["healed_ns"] >= 0 else []
+    events += [Event(each["time_ns"], f"{each['node']} leads epoch {each['epoch']}") for each in rows[ELECTIONS]]
+    seen = set()
+    for violation in sorted(rows[VIOLATIONS], key=lambda row: row["place"]):
+        if violation["signature"] not in seen and violation["moment_ns"] >= 0:
+            seen.add(violation["signature"])
+            events.append(Event(violation["moment_ns"], f"violated: {violation['kind']} ({violation['checker']})"))
+    return sorted(events, key=lambda event: (event.time_ns, event.words))
+
+
+def _differ(one: Event | None, other: Event | None) -> bool:
+    """Whether two entries say different things; their times always differ a little."""
+    return one is None or other is None or one.words != other.words
+
+
+def first_different_operation(a: Path, b: Path) -> str:
+    """A sentence about the first operation of any process that differs; "" if none does or a history is missing."""
+    try:
+        one, other = _rows_by_process(a), _rows_by_process(b)
+    except MalformedHistory:
+        return ""
+    found = []
+    for process in sorted(one.keys() & other.keys()):
+        for mine, theirs in zip(one[process], other[process], strict=False):
+            if mine[1:] != theirs[1:]:
+                found.append((min(mine[0], theirs[0]), process, mine, theirs))
+                break
+    if not found:
+        return ""
+    _, process, mine, theirs = min(found)
+    return f"first different operation, of process {process}: A {_operation(mine)}; B {_operation(theirs)}"
+
+
+_Row = tuple[int, int, str, str, str]
+
+
+def _rows_by_process(root: Path) -> dict[int, list[_Row]]:
+    """Process -> its rows as (time, type, f, key, value), in order, without the set-up."""
+    history = read_history(root)
+    history = history.filter(pc.greater_equal(history["process"], 0))
+    names = ("process", "time_ns", "type", "f", "key", "value", "value2", "payload")
+    columns = [history[name].cast(pa.string()) if name == "f" else history[name] for name in names]
+    rows: dict[int, list[_Row]] = {}
+    for process, time_ns, type_, f, key, *values in zip(*(column.to_pylist() for column in columns), strict=True):
+        if f != CREATE:
+            value = " ".join(str(each) for each in values if each is not None)
+            rows.setdefault(process, []).append((time_ns, type_, f, key or "", value))
+    return rows
+
+
+def _operation(row: _Row) -> str:
+    time_ns, type_, f, key, value = row
+    words = " ".join(filter(None, (f, key, value)))
+    return f"{Type(type_).name.lower()} {words} at {time_ns / 1e9:.3f} s"
+
+
+def _event(event: Event | None) -> str:
+    return "-" if event is None else f"{event.time_ns / 1e9:7.2f} s  {event.words}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    return "-" if value is None else f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

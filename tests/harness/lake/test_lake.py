@@ -1,0 +1,207 @@
+"""The lake: the facts of a run are those of its files, and every run stands there once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from facts_of_runs import facts, many, violation, with_rows
+from recorded_runs import unpacked
+
+from checkers.record.reading import BrokenFile
+from harness.judge.judge_run import judge
+from harness.lake import lake as lakes
+from harness.lake.compare import compare, find
+from harness.lake.facts import facts_of
+from harness.lake.lake import LOOSE_MAX, VARIABLE, Lake, existing_lake, lake_of
+from harness.lake.listing import Filter, runs
+from harness.lake.tables import FAULTS, OPERATIONS, RUNS, TABLES, VIOLATIONS
+
+RUNS_OF_TESTS = ("kraft-stale-read", "kraft-partition")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with two judged runs."""
+    folder = tmp_path_factory.mktemp("results")
+    for name in RUNS_OF_TESTS:
+        judge(unpacked(name, folder / "recorded" / name), None, lambda _: None, report=False)
+    return folder
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def test_the_facts_of_a_run_are_those_of_its_files(results: Path) -> None:
+    root = results / "recorded" / "kraft-stale-read"
+    found, judged = facts_of(root), json.loads((root / "results.json").read_text())
+    [run] = found.rows[RUNS].to_pylist()
+    functions = judged["checkers"]["statistics"]["details"]["functions"]
+    del functions["create"]  # of the set-up
+    counts = {name: sum(f[name] for f in functions.values()) for name in ("invoked", "ok", "fail", "info", "open")}
+    assert run["verdict"] == "invalid" == judged["verdict"]
+    assert (run["operations"], run["ok"], run["fail"]) == tuple(counts[name] for name in ("invoked", "ok", "fail"))
+    assert run["info"] == counts["info"] + counts["open"] > 0
+    assert found.system == "kraft" and run["kinds"] == ["partition"] and run["bug"] == "stale-read"
+
+    rows = found.rows[OPERATIONS].to_pylist()
+    assert sum(row["count"] for row in rows) == run["operations"]
+    oks = Counter({f: sum(r["count"] for r in rows if (r["f"], r["outcome"]) == (f, "ok")) for f in functions})
+    assert oks["read"] == functions["read"]["ok"] > 0 and oks["write"] == functions["write"]["ok"] > 0
+    assert {row["faults"] for row in rows} == {"none", "partition"}
+    recorded = json.loads((root / "faults.json").read_text())
+    assert [row["number"] for row in found.rows[FAULTS].to_pylist()] == [fault["card"]["number"] for fault in recorded]
+
+
+def test_a_violation_has_the_fault_that_it_showed_under(results: Path) -> None:
+    found = facts_of(results / "recorded" / "kraft-stale-read").rows[VIOLATIONS].to_pylist()
+    stale = next(row for row in found if row["kind"] == "stale read")
+    assert (stale["faults"], stale["roles"], stale["shape"]) == ("partition", "leader", "read")
+    assert stale["words"] == "stale read (linearizability, by read) under partition of the leader"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFile, match=r"holds no test\.json"):
+        facts_of(tmp_path)
+
+
+def test_a_run_that_was_not_judged_is_in_the_lake_as_such(tmp_path: Path) -> None:
+    [run] = facts_of(unpacked("etcd-partition", tmp_path / "run")).rows[RUNS].to_pylist()
+    assert (run["verdict"], run["exit_code"], run["vacuous"]) == ("not judged", None, None)
+    assert run["operations"] > 0 < run["faults"]
+
+
+def test_a_run_judged_again_replaces_its_rows(lake: Lake) -> None:
+    for number in range(2 * LOOSE_MAX + 3):
+        lake.append(facts(number))
+    lake.append(facts(5, verdict="invalid"))
+    lake.append(facts(2 * LOOSE_MAX + 1, verdict="unknown"))
+    verdicts = {row["seed"]: row["verdict"] for row in lake.read(RUNS, ["seed", "verdict"]).to_pylist()}
+    assert len(lake.read(RUNS)) == len(verdicts) == 2 * LOOSE_MAX + 3
+    assert {s: v for s, v in verdicts.items() if v != "valid"} == {5: "invalid", 2 * LOOSE_MAX + 1: "unknown"}
+    assert len(lake.files(RUNS)) < LOOSE_MAX
+
+
+@pytest.mark.parametrize("killed_at", ["write", "remove"])
+def test_a_merge_that_was_killed_is_finished_and_doubles_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    for number in range(LOOSE_MAX - 1):
+        lake.append(facts(number))
+
+    class Killed(Exception):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        if killed_at == "write":
+            real = lakes._write
+            patch.setattr(
+                lakes, "_write", lambda rows, path: die() if path.name == "merged.parquet" else real(rows, path)
+            )
+        else:
+            patch.setattr(lakes.shutil, "rmtree", die)
+        lake.append(facts(LOOSE_MAX - 1))
+    lake.append(facts(LOOSE_MAX))
+    assert sorted(row["seed"] for row in lake.read(RUNS).to_pylist()) == list(range(LOOSE_MAX + 1))
+
+
+def test_the_lake_is_made_again_from_the_run_folders(results: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(results, tmp_path / "copy")
+    (copied / "recorded" / "broken").mkdir()
+    (copied / "recorded" / "broken" / "test.json").write_text("{")
+    lake, said = Lake(lake_of(copied)), []
+    assert lake.rebuild(copied, said.append) == lake.rebuild(copied, said.append) == len(RUNS_OF_TESTS)
+    assert "broken is left out: test.json is not JSON" in said[0]
+    paths = {row["path"] for row in lake.read(RUNS, ["path"]).to_pylist()}
+    assert paths == {f"recorded/{name}" for name in RUNS_OF_TESTS}
+
+
+def test_runs_of_a_campaign_go_into_the_lake_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert existing_lake(tmp_path) is None and lake_of(tmp_path) == tmp_path / "lake"
+    Lake(tmp_path / "lake").append(facts(1))
+    assert lake_of(tmp_path / "nightly" / "runs") == tmp_path / "lake"
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
+    assert lake_of(tmp_path / "nightly" / "runs") == tmp_path / "other"
+
+
+def test_a_filter_keeps_what_fits_and_the_newest_come_first(lake: Lake) -> None:
+    for number in range(4):
+        lake.append(facts(number, day=number))
+    lake.append(facts(9, day=9, system="etcd", kinds=["kill", "partition"], workload="append", revision="b" * 40))
+    found = with_rows("20260101T000500Z-5", datetime(2026, 1, 1, tzinfo=UTC), "kraft", {"violations": [violation()]})
+    lake.append(
+        type(found)(found.run, found.date, found.system, found.rows | {RUNS: facts(5, bug="stale-read").rows[RUNS]})
+    )
+
+    def seeds(**wanted: object) -> list[int]:
+        return [run["seed"] for run in runs(lake, Filter(**wanted))]  # type: ignore[arg-type]
+
+    assert seeds() == [9, 3, 2, 1, 5, 0]
+    assert seeds(system="etcd") == seeds(kind="kill") == seeds(workload="append") == seeds(revision="bbb") == [9]
+    assert seeds(signature="6b96ad0f") == seeds(bug="stale-read") == [5]
+    assert seeds(verdict="invalid") == seeds(signature="00000000") == []
+    assert seeds(since=datetime(2026, 1, 3, tzinfo=UTC), until=datetime(2026, 1, 9, tzinfo=UTC)) == [3, 2]
+
+
+def test_an_empty_lake_has_tables_without_rows(lake: Lake) -> None:
+    assert [len(lake.read(name)) for name in TABLES] == [0] * len(TABLES)
+    assert runs(lake, Filter()) == [] and not lake.folder.exists()
+
+
+def test_two_runs_part_at_the_first_thing_that_differs(results: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    stale, clean = (results / "recorded" / name for name in RUNS_OF_TESTS)
+    same = compare(find(lake, str(stale))[0], find(lake, str(stale))[0], stale, stale)
+    assert (same.spec, same.parted, same.operation) == ((), None, "")
+    other = compare(find(lake, str(stale))[0], find(lake, str(clean))[0], stale, clean)
+    assert {each.name: (each.a, each.b) for each in other.spec}["bug"] == ("stale-read", None)
+    assert other.parted is not None and other.timelines[other.parted][0] != other.timelines[other.parted][1]
+    assert other.operation.startswith("first different operation, of process ")
+    assert any("violated: stale read" in line for line in other.lines())
+
+
+def test_a_name_that_fits_no_run_or_several_is_refused(lake: Lake) -> None:
+    for number in (1, 2):
+        lake.append(facts(number))
+    assert find(lake, "20260101T000100")[0][RUNS][0]["seed"] == 1
+    for name, how in (("2026", "2 runs"), ("1999", "no run")):
+        with pytest.raises(LookupError, match=f"{name} is no run folder, and {how} of the lake"):
+            find(lake, name)
+
+
+def test_commands_list_and_compare(results: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(results, tmp_path / "copy")
+
+    def krucible(*words: str) -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-m", "harness", *words, "--results", str(copied)]
+        return subprocess.run(asked, capture_output=True, text=True, check=False)
+
+    listed = krucible("runs", "--rebuild", "--verdict", "invalid", "--json")
+    assert listed.returncode == 0, listed.stderr
+    [row] = map(json.loads, listed.stdout.splitlines())
+    assert row["bug"] == "stale-read" and row["signature"]
+    shown = krucible("runs", "--signature", row["signature"])
+    assert shown.stdout.splitlines()[1].endswith("recorded/kraft-stale-read")
+    assert "is no run folder" in krucible("compare", "a", "b").stderr
+    assert "verdict" in krucible("compare", row["run"], str(copied / row["path"])).stdout
+
+
+def test_synthetic_days_are_merged_and_whole(lake: Lake) -> None:
+    made = many(120, days=1, seconds=2)
+    for one in made:
+        lake.append(one)
+    assert sorted(lake.read(RUNS, ["run"])["run"].to_pylist()) == sorted(one.run for one in made)
+    assert len(lake.read(OPERATIONS)) == 120 * 2 * 2
+    assert len(lake.files(OPERATIONS)) < 3 * LOOSE_MAX
